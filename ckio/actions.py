@@ -1,0 +1,129 @@
+"""The vocabulary of schedules: what is stored (keys) and what is done (six actions).
+
+A step i takes the state x_i to x_{i+1}; every span is half-open, `[begin, end)`, and increasing,
+also in `Reverse`, which walks it backwards. What the actions *mean* is in `machine.py`, only there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from ckio.errors import BadInput
+
+Buffers: TypeAlias = Sequence[memoryview]
+"""The bytes of one checkpoint: contiguous byte views, in an order that the model fixes."""
+
+
+class Kind(Enum):
+    """What a checkpoint holds; the value is its letter in texts and pictures."""
+
+    RESTART = "x"
+    """x_i: what the forward needs to start step i (a snapshot)."""
+    TAPE = "t"
+    """What the adjoint needs to reverse step i (non-linear dependency data)."""
+    ADJOINT = "a"
+    """What the adjoint sweep holds when it stands at step i, for resuming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The name of a checkpoint; within one run its bytes are a function of its key.
+
+    `name` is one variable of the checkpoint, or "" for the whole of it.
+    """
+
+    kind: Kind
+    step: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.step < 0:
+            raise BadInput(f"Key: step {self.step} is negative; steps count from 0")
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}_{self.step}" + (f".{self.name}" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array of a checkpoint: enough to allocate it anew and to name it in a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    unit: str = ""
+
+
+Layout: TypeAlias = tuple[Field, ...]
+"""What the buffers of a checkpoint are, one field per buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.end:
+            raise BadInput(
+                f"{type(self).__name__}: [{self.begin}, {self.end}) is not a span of steps;"
+                " 0 <= begin < end must hold"
+            )
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}[{self.begin}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    key: Key
+    level: int
+
+    def __post_init__(self) -> None:
+        if self.level < 0:
+            raise BadInput(
+                f"{type(self).__name__}: level {self.level} is negative; they count from 0"
+            )
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.key}, level {self.level})"
+
+
+class Advance(_Span):
+    """Run the forward over the steps of the span, keeping nothing."""
+
+    __slots__ = ()
+
+
+class Record(_Span):
+    """Run the forward over the steps of the span, keeping their tape."""
+
+    __slots__ = ()
+
+
+class Reverse(_Span):
+    """Run the adjoint back over the steps of the span, spending their tape."""
+
+    __slots__ = ()
+
+
+class Write(_Access):
+    """Store a checkpoint of what the registers hold."""
+
+    __slots__ = ()
+
+
+class Read(_Access):
+    """Load a checkpoint into its register; it stays stored."""
+
+    __slots__ = ()
+
+
+class Discard(_Access):
+    """Remove a checkpoint from a level."""
+
+    __slots__ = ()
+
+
+Action: TypeAlias = Advance | Record | Reverse | Write | Read | Discard

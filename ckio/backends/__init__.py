@@ -1,0 +1,1 @@
+"""Storage levels: places that keep checkpoints."""

@@ -1,0 +1,53 @@
+"""What a storage level can do: reserve, write, read, discard, and list what it holds."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from ckio.actions import Buffers, Key, Layout
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One open storage level. It knows keys and bytes, and nothing of schedules.
+
+    A key is written once: writing it again before it is discarded raises StorageError. After any
+    error the backend holds what it held before and can go on.
+
+    Attributes
+    ----------
+    durable : bool
+        Whether checkpoints outlive the process.
+    """
+
+    durable: bool
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        """Make room for `{bytes of a checkpoint: how many}`, once before a run.
+
+        Allocates and touches, so that the run does not; raises LevelFull now rather than later.
+        """
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        """Store `data`; returns the bytes that reached the level.
+
+        Raises LevelFull where they do not fit: capacity reached, or no space left underneath.
+        """
+
+    def layout(self, key: Key, /) -> Layout:
+        """What the buffers of a stored checkpoint are; raises MissingCheckpoint."""
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        """Fill `into` exactly; returns the bytes that left the level.
+
+        Raises MissingCheckpoint, CorruptCheckpoint, or StorageError where the sizes differ; `into`
+        is then unspecified, which is safe because a model adopts it only when `load` ends well.
+        """
+
+    def discard(self, key: Key, /) -> None:
+        """Remove a checkpoint; raises MissingCheckpoint."""
+
+    def keys(self) -> Iterable[Key]:
+        """The keys that are stored; one is listed only once it is complete."""
+
+    def close(self) -> None:
+        """Release the level; what is durable stays. May be called twice."""

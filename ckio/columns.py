@@ -1,0 +1,199 @@
+"""Actions in columns: a schedule of ten million actions in a few hundred megabytes.
+
+`Actions` looks like a sequence of action objects and is six numpy arrays: an object is made when it
+is asked for, and what has to be fast (makespan, validation, counts) reads the columns.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, assert_never, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.errors import BadInput
+
+ADVANCE, RECORD, REVERSE, WRITE, READ, DISCARD = range(6)
+"""The codes in column `op`."""
+
+SPANS: Final = (Advance, Record, Reverse)
+ACCESSES: Final = (Write, Read, Discard)
+KINDS: Final = tuple(Kind)
+KIND_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
+
+_CHUNK = 4096
+
+Row = tuple[int, int, int, int, int, int]
+
+
+class Actions(Sequence[Action]):
+    """An immutable sequence of actions, kept in columns.
+
+    Attributes
+    ----------
+    op : uint8 array
+        Which action: ADVANCE, RECORD, REVERSE, WRITE, READ or DISCARD.
+    kind : uint8 array
+        Of the key, as an index into KINDS; 0 where there is no key.
+    level : int16 array
+        Where the key lies; 0 where there is no key.
+    begin, end : int64 arrays
+        The span; of a key, `begin` is its step and `end` is 0.
+    name : int32 array
+        The variable of the key, as an index into `names`; `names[0]` is "".
+    """
+
+    __slots__ = ("begin", "end", "kind", "level", "name", "names", "op")
+
+    def __init__(
+        self,
+        *,
+        op: NDArray[np.uint8],
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+        kind: NDArray[np.uint8] | None = None,
+        level: NDArray[np.int16] | None = None,
+        name: NDArray[np.int32] | None = None,
+        names: tuple[str, ...] = ("",),
+    ) -> None:
+        size = len(op)
+        self.op = np.ascontiguousarray(op, np.uint8)
+        self.begin = np.ascontiguousarray(begin, np.int64)
+        self.end = np.ascontiguousarray(end, np.int64)
+        self.kind = np.ascontiguousarray(np.zeros(size) if kind is None else kind, np.uint8)
+        self.level = np.ascontiguousarray(np.zeros(size) if level is None else level, np.int16)
+        self.name = np.ascontiguousarray(np.zeros(size) if name is None else name, np.int32)
+        self.names = names
+        for column in self._columns():
+            if len(column) != size:
+                raise BadInput(f"Actions: a column has {len(column)} rows where `op` has {size}")
+            column.flags.writeable = False
+
+    def _columns(self) -> tuple[NDArray[np.generic], ...]:
+        return self.op, self.kind, self.level, self.begin, self.end, self.name
+
+    @classmethod
+    def of(cls, actions: Iterable[Action], /) -> "Actions":
+        """Put any iterable of actions into columns."""
+        if isinstance(actions, Actions):
+            return actions
+        op, kind, level = array("B"), array("B"), array("h")
+        begin, end, name = array("q"), array("q"), array("i")
+        names = {"": 0}
+        for action in actions:
+            row = _row(action, names)
+            op.append(row[0])
+            kind.append(row[1])
+            level.append(row[2])
+            begin.append(row[3])
+            end.append(row[4])
+            name.append(row[5])
+        return cls(
+            op=np.array(op, np.uint8),
+            kind=np.array(kind, np.uint8),
+            level=np.array(level, np.int16),
+            begin=np.array(begin, np.int64),
+            end=np.array(end, np.int64),
+            name=np.array(name, np.int32),
+            names=tuple(names),
+        )
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @overload
+    def __getitem__(self, index: int, /) -> Action: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> "Actions": ...
+    def __getitem__(self, index: int | slice, /) -> "Action | Actions":
+        if isinstance(index, slice):
+            return self.take(index)
+        return self._action(tuple(int(column[index]) for column in self._columns()))  # type: ignore[arg-type]
+
+    def take(self, index: slice | NDArray[np.intp] | NDArray[np.bool_], /) -> "Actions":
+        """The actions at `index`, any numpy index of one dimension."""
+        return Actions(
+            op=self.op[index],
+            kind=self.kind[index],
+            level=self.level[index],
+            begin=self.begin[index],
+            end=self.end[index],
+            name=self.name[index],
+            names=self.names,
+        )
+
+    def __add__(self, other: "Actions", /) -> "Actions":
+        """These actions, then `other`."""
+        names = {name: code for code, name in enumerate(dict.fromkeys(self.names + other.names))}
+        recode = np.array([names[name] for name in other.names], np.int32)
+        return Actions(
+            op=np.concatenate((self.op, other.op)),
+            kind=np.concatenate((self.kind, other.kind)),
+            level=np.concatenate((self.level, other.level)),
+            begin=np.concatenate((self.begin, other.begin)),
+            end=np.concatenate((self.end, other.end)),
+            name=np.concatenate((self.name, recode[other.name])),
+            names=tuple(names),
+        )
+
+    def __iter__(self) -> Iterator[Action]:
+        return map(self._action, self.rows())
+
+    def rows(self) -> Iterator[Row]:
+        """(op, kind, level, begin, end, name) of each action as plain integers."""
+        for start in range(0, len(self), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            yield from zip(*(column[chunk].tolist() for column in self._columns()), strict=True)
+
+    def _action(self, row: Row, /) -> Action:
+        op, _, level, begin, end, _ = row
+        if op < WRITE:
+            return SPANS[op](begin, end)
+        return ACCESSES[op - WRITE](self.key(row), level)
+
+    def key(self, row: Row, /) -> Key:
+        """The key of a row of an access."""
+        _, kind, _, step, _, name = row
+        return Key(KINDS[kind], step, self.names[name])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Actions):
+            return NotImplemented
+        if len(self) != len(other):
+            return False
+        if self.names != other.names:
+            return all(a == b for a, b in zip(self, other, strict=True))
+        return all(
+            np.array_equal(mine, theirs)
+            for mine, theirs in zip(self._columns(), other._columns(), strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.op.tobytes(), self.begin.tobytes(), self.level.tobytes()))
+
+    def __repr__(self) -> str:
+        head = ", ".join(str(action) for action in self[:4])
+        return f"<{len(self)} actions: {head}{', ...' if len(self) > 4 else ''}>"
+
+
+def _row(action: Action, names: dict[str, int], /) -> Row:
+    match action:
+        case Advance(begin, end):
+            return ADVANCE, 0, 0, begin, end, 0
+        case Record(begin, end):
+            return RECORD, 0, 0, begin, end, 0
+        case Reverse(begin, end):
+            return REVERSE, 0, 0, begin, end, 0
+        case Write(key, level):
+            return _access(WRITE, key, level, names)
+        case Read(key, level):
+            return _access(READ, key, level, names)
+        case Discard(key, level):
+            return _access(DISCARD, key, level, names)
+        case _:
+            assert_never(action)
+
+
+def _access(op: int, key: Key, level: int, names: dict[str, int]) -> Row:
+    return op, KIND_CODE[key.kind], level, key.step, 0, names.setdefault(key.name, len(names))

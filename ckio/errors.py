@@ -1,0 +1,65 @@
+"""Everything ckio raises on purpose.
+
+    CkioError
+    ├── BadInput             something that came from outside breaks a rule (also ValueError)
+    │   └── NoSchedule       no plan of this kind fits this chain and platform
+    ├── IllegalAction        a schedule breaks a rule of the Machine: the schedule is wrong
+    ├── RunFailed            a run could not go on, and not because of storage
+    └── StorageError         a level did not do what it was asked
+        ├── LevelFull        no room: capacity reached, or the disk under it is full
+        ├── LevelInUse       another process, or another run, owns this place
+        ├── MissingCheckpoint   nothing complete is stored under this key (also KeyError)
+        ├── CorruptCheckpoint   what is stored fails its checksum or its header
+        └── UnsupportedKind  this backend or model cannot hold this kind of checkpoint
+
+Each message names the thing, the rule, and what to do. On the command line, BadInput ends with
+exit status 2 and all the others with 1.
+"""
+
+
+class CkioError(Exception):
+    """The root: `except CkioError` catches everything that ckio raises on purpose."""
+
+
+class BadInput(CkioError, ValueError):
+    """A value, a file or an option from outside breaks a rule."""
+
+
+class NoSchedule(BadInput):
+    """No plan of this kind fits this chain and platform."""
+
+
+class IllegalAction(CkioError):
+    """A schedule breaks a rule of the Machine: which action, which rule, what is stored."""
+
+
+class RunFailed(CkioError):
+    """A run could not go on, and the cause is not storage (a model that stopped early, say)."""
+
+
+class StorageError(CkioError):
+    """A level did not do what it was asked; what it held before is intact."""
+
+
+class LevelFull(StorageError):
+    """A level has no room for a checkpoint: its capacity, or the disk under it, is full."""
+
+
+class LevelInUse(StorageError):
+    """Another process, or another run, owns this place."""
+
+
+class MissingCheckpoint(StorageError, KeyError):
+    """Nothing complete is stored under this key."""
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of the message.
+        return Exception.__str__(self)
+
+
+class CorruptCheckpoint(StorageError):
+    """What is stored under this key fails its checksum or does not match its header."""
+
+
+class UnsupportedKind(StorageError):
+    """A backend or model cannot hold this kind of checkpoint."""

@@ -1,0 +1,207 @@
+"""What the six actions mean: the only rules of legality in the project.
+
+The machine has two registers, one cursor and K levels:
+
+              holds                                   changed by
+    state     x_i, or nothing                         Advance, Record, Read(RESTART)
+    tape      what the adjoint needs of [t, e),       Record and Read(TAPE) replace it,
+              or nothing                              Reverse spends it
+    adjoint   position of the adjoint, n down to 0    Reverse, Read(ADJOINT)
+    stored    on each level, a set of keys            Write, Discard
+
+It starts with state = 0 (a fresh model), no tape and adjoint = n. `apply` is the definition, an
+action at a time; `replay.py` says the same of whole columns and is tested against it.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NoReturn, assert_never
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, IllegalAction
+from ckio.platforms import Platform
+
+_NAMED = 6
+"""How many stored keys an error lists."""
+
+
+class Machine:
+    """The machine of a schedule; `apply` moves it, or raises IllegalAction and leaves it as it was.
+
+    Attributes
+    ----------
+    state : int or None
+        i where the state register holds x_i.
+    tape : (int, int) or None
+        The span of steps whose tape is held.
+    adjoint : int
+        Steps from here to n are reversed.
+    turned : bool
+        Whether a Reverse may start at n: the state reached n here, or the adjoint at n was read.
+    reversed : bool
+        Whether anything was reversed in this process.
+    stored : list of set of Key
+        What lies on each level.
+    used : list of int
+        Bytes that this takes of each level's capacity.
+    count : int
+        Actions applied so far.
+    """
+
+    def __init__(
+        self, chain: Chain, platform: Platform, stored: Sequence[Collection[Key]] = (), /
+    ) -> None:
+        if len(stored) > len(platform.levels):
+            raise BadInput(
+                f"the schedule starts with keys on {len(stored)} levels;"
+                f" the platform has {len(platform.levels)}"
+            )
+        self.chain = chain
+        self.platform = platform
+        self.state: int | None = 0
+        self.tape: tuple[int, int] | None = None
+        self.adjoint = chain.length
+        self.turned = False
+        self.reversed = False
+        self.stored: list[set[Key]] = [set() for _ in platform.levels]
+        self.used = [0] * len(platform.levels)
+        self.count = 0
+        for number, keys in enumerate(stored):
+            for key in keys:
+                self._put(key, number)
+            capacity = platform.levels[number].capacity
+            if capacity is not None and self.used[number] > capacity:
+                raise IllegalAction(
+                    f"at the start, level {number} ({platform.levels[number].name}) holds"
+                    f" {self.used[number]} bytes; its capacity is {capacity}"
+                )
+
+    def apply(self, action: Action, /) -> None:
+        """Apply one action; raises IllegalAction: which action, which rule, what is stored."""
+        match action:
+            case Advance(begin, end):
+                self._forward(action, begin, end)
+            case Record(begin, end):
+                self._forward(action, begin, end, nbytes=(end - begin) * self.chain.tape)
+                self.tape = begin, end
+            case Reverse(begin, end):
+                self._reverse(action, begin, end)
+            case Write(key, level):
+                self._write(action, key, level)
+            case Read(key, level):
+                self._read(action, key, level)
+            case Discard(key, level):
+                self._check_stored(action, key, level)
+                self.stored[level].discard(key)
+                self.used[level] -= self._stored_bytes(key, level)
+            case _:
+                assert_never(action)
+        self.count += 1
+
+    def _forward(self, action: Advance | Record, begin: int, end: int, *, nbytes: int = 0) -> None:
+        if self.state != begin:
+            self._refuse(action, f"needs the state x_{begin}; {self._state()}")
+        if end > self.chain.length:
+            self._refuse(action, f"goes past the end: the chain has {self.chain.steps} steps")
+        self._check_working_memory(action, nbytes)
+        self.state = end
+        self.turned = self.turned or end == self.chain.length
+
+    def _reverse(self, action: Reverse, begin: int, end: int) -> None:
+        if self.adjoint != end:
+            self._refuse(action, f"needs the adjoint at {end}; it is at {self.adjoint}")
+        if self.tape is None or self.tape[1] != end or self.tape[0] > begin:
+            held = (
+                "no tape is held"
+                if self.tape is None
+                else f"the tape of {_span(self.tape)} is held"
+            )
+            self._refuse(action, f"needs the tape of [{begin}, {end}); {held}")
+        if end == self.chain.length and not self.turned:
+            self._refuse(
+                action,
+                f"starts the adjoint, but neither x_{end} was reached nor the adjoint read here",
+            )
+        self.adjoint = begin
+        self.tape = (self.tape[0], begin) if self.tape[0] < begin else None
+        self.reversed = True
+
+    def _write(self, action: Write, key: Key, level: int) -> None:
+        self._check_level(action, level)
+        match key.kind:
+            case Kind.RESTART if self.state != key.step:
+                self._refuse(action, f"needs the state x_{key.step}; {self._state()}")
+            case Kind.TAPE if self.tape != (key.step, key.step + 1):
+                held = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
+                self._refuse(action, f"needs the tape of step {key.step} alone; {held}")
+            case Kind.ADJOINT if self.adjoint != key.step:
+                self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
+        if key in self.stored[level]:
+            self._refuse(action, f"{key} is there already; discard it first")
+        capacity = self.platform.levels[level].capacity
+        needed = self._stored_bytes(key, level)
+        if capacity is not None and self.used[level] + needed > capacity:
+            self._refuse(
+                action,
+                f"needs {needed} bytes where {capacity - self.used[level]} of {capacity} are free;"
+                f" {self._holds(level)}",
+            )
+        self._put(key, level)
+
+    def _read(self, action: Read, key: Key, level: int) -> None:
+        self._check_stored(action, key, level)
+        match key.kind:
+            case Kind.RESTART:
+                self.state = key.step
+            case Kind.TAPE:
+                self._check_working_memory(action, self.chain.nbytes(key))
+                self.tape = key.step, key.step + 1
+            case Kind.ADJOINT:
+                if self.reversed:
+                    self._refuse(
+                        action, "comes after a Reverse in this process; it is legal only before"
+                    )
+                self.adjoint = key.step
+                self.turned = self.turned or key.step == self.chain.length
+
+    def _check_working_memory(self, action: Action, nbytes: int) -> None:
+        room = self.platform.working_memory
+        if room is not None and nbytes > room:
+            self._refuse(
+                action, f"needs {nbytes} bytes of working memory for the tape; there are {room}"
+            )
+
+    def _check_level(self, action: Write | Read | Discard, level: int) -> None:
+        if level >= len(self.platform.levels):
+            self._refuse(
+                action, f"there is no such level; the platform has {len(self.platform.levels)}"
+            )
+
+    def _check_stored(self, action: Read | Discard, key: Key, level: int) -> None:
+        self._check_level(action, level)
+        if key not in self.stored[level]:
+            self._refuse(action, f"it is not stored there; {self._holds(level)}")
+
+    def _put(self, key: Key, level: int) -> None:
+        self.stored[level].add(key)
+        self.used[level] += self._stored_bytes(key, level)
+
+    def _stored_bytes(self, key: Key, level: int) -> int:
+        return self.platform.levels[level].stored(self.chain.nbytes(key))
+
+    def _state(self) -> str:
+        return "no state is held" if self.state is None else f"the state is x_{self.state}"
+
+    def _holds(self, level: int) -> str:
+        keys = sorted(self.stored[level], key=lambda key: (key.kind.value, key.step, key.name))
+        listed = ", ".join(str(key) for key in keys[:_NAMED]) + (
+            ", ..." if len(keys) > _NAMED else ""
+        )
+        return f"level {level} ({self.platform.levels[level].name}) holds {listed or 'nothing'}"
+
+    def _refuse(self, action: Action, rule: str) -> NoReturn:
+        raise IllegalAction(f"#{self.count} {action}: {rule}")
+
+
+def _span(span: tuple[int, int]) -> str:
+    return f"[{span[0]}, {span[1]})"

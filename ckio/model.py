@@ -1,0 +1,73 @@
+"""The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Key, Layout
+from ckio.errors import BadInput
+
+Array = NDArray[np.generic]
+Arrays = dict[str, NDArray[np.float64]]
+
+
+class Model(Protocol):
+    """The forward and the adjoint of a computation in steps.
+
+    A fresh model stands at x_0, holds no tape, and its adjoint stands at n. The moves come only in
+    orders that the `Machine` allows, so a model need not check them.
+    """
+
+    def layout(self, key: Key, /) -> Layout:
+        """What the buffers of a checkpoint are; raises UnsupportedKind."""
+
+    def advance(self, begin: int, end: int, /) -> int:
+        """Run the forward from x_begin; returns the step reached, `end` unless it finished."""
+
+    def record(self, begin: int, end: int, /) -> int:
+        """Like `advance`, replacing the tape by that of these steps."""
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        """Run the adjoint from `end` back to `begin`, spending the tape."""
+
+    def dump(self, key: Key, /) -> Buffers:
+        """Live views of what `key` names, valid until the next move."""
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        """Buffers to fill; adopted when the context ends well, otherwise the model is unchanged."""
+
+
+class Differentiable(Model, Protocol):
+    """A model that also says what was computed.
+
+    Attributes
+    ----------
+    functional : float
+        The value that is differentiated, once the forward has reached the end.
+    gradient : mapping of str to array
+        Its derivative with respect to each control, once the adjoint has reached 0.
+    control : mapping of str to array
+        The live arrays that the gradient refers to; change them only before the first move.
+    """
+
+    @property
+    def functional(self) -> float: ...
+    @property
+    def gradient(self) -> Mapping[str, Array]: ...
+    @property
+    def control(self) -> Mapping[str, Array]: ...
+
+
+def as_bytes(array: Array, /) -> memoryview:
+    """The memory of an array as bytes, in memory order and without a copy.
+
+    Raises BadInput for an array that is not contiguous: a copy of it would be read into and lost.
+    """
+    if not array.flags.forc:
+        raise BadInput(
+            "an array must be contiguous (C or Fortran order) to be checkpointed in place"
+        )
+    return array.reshape(-1, order="A").view(np.uint8).data

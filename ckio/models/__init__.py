@@ -1,0 +1,1 @@
+"""Example models: real, small, and used by the demo and the tests."""

@@ -1,0 +1,1 @@
+"""Planners: pure functions from a chain and a platform to a schedule."""

@@ -1,0 +1,150 @@
+"""A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.platforms import Platform
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Actions over a chain; a value that can be compared and walked any number of times.
+
+    Attributes
+    ----------
+    chain : Chain
+        What it computes.
+    actions : Actions
+        What it does; any iterable of actions is taken and kept in columns.
+    stored : tuple of frozenset of Key
+        What lies on each level at the start (normally nothing; what survived, on recovery).
+    """
+
+    chain: Chain
+    actions: Actions
+    stored: tuple[frozenset[Key], ...] = ()
+
+    def __init__(
+        self,
+        chain: Chain,
+        actions: Iterable[Action],
+        stored: Iterable[Iterable[Key]] = (),
+    ) -> None:
+        kept = [frozenset(keys) for keys in stored]
+        while kept and not kept[-1]:
+            kept.pop()
+        object.__setattr__(self, "chain", chain)
+        object.__setattr__(self, "actions", Actions.of(actions))
+        object.__setattr__(self, "stored", tuple(kept))
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCounts:
+    """What a schedule does on one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
+
+    writes: int = 0
+    reads: int = 0
+    discards: int = 0
+    peak: int = 0
+    peak_bytes: int = 0
+    peak_by_kind: Mapping[Kind, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a schedule does: steps by action, and accesses by level up to the last one used."""
+
+    advanced: int
+    recorded: int
+    reversed: int
+    levels: tuple[LevelCounts, ...]
+
+    @property
+    def forward(self) -> int:
+        """Forward steps: advanced and recorded."""
+        return self.advanced + self.recorded
+
+
+def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
+    """What one action costs on this platform, in seconds."""
+    match action:
+        case Write(key, level):
+            return platform.levels[level].write(chain.nbytes(key))
+        case Read(key, level):
+            return platform.levels[level].read(chain.nbytes(key))
+        case Discard(key, level):
+            return platform.levels[level].discard(chain.nbytes(key))
+        case _:
+            return chain.seconds(action)
+
+
+def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
+    """`seconds` of every action, in order and equal to the last bit."""
+    actions = schedule.actions
+    costs = schedule.chain.seconds_of(actions)
+    nbytes = schedule.chain.nbytes_of(actions)
+    for number, level in enumerate(platform.levels):
+        for op, price in ((WRITE, level.write), (READ, level.read), (DISCARD, level.discard)):
+            there = (actions.op == op) & (actions.level == number)
+            costs[there] = price.latency + price.per_byte * nbytes[there]
+    return costs
+
+
+def makespan(schedule: Schedule, platform: Platform, /) -> float:
+    """The total seconds of a schedule, one action after the other.
+
+    Added from left to right, so that it equals a clock that these actions moved, to the last bit.
+    """
+    costs = seconds_of(schedule, platform)
+    return float(np.cumsum(costs)[-1]) if len(costs) else 0.0
+
+
+def counts(schedule: Schedule, /) -> Counts:
+    """Steps by action, and writes, reads, discards and peak occupancy by level."""
+    actions = schedule.actions
+    length = actions.end - actions.begin
+    access = actions.op >= WRITE
+    used = int(actions.level[access].max(initial=-1)) + 1
+    number_of_levels = max(len(schedule.stored), used)
+    return Counts(
+        advanced=int(length[actions.op == ADVANCE].sum()),
+        recorded=int(length[actions.op == RECORD].sum()),
+        reversed=int(length[actions.op == REVERSE].sum()),
+        levels=tuple(_level_counts(schedule, number) for number in range(number_of_levels)),
+    )
+
+
+def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
+    actions, chain = schedule.actions, schedule.chain
+    start = schedule.stored[number] if number < len(schedule.stored) else frozenset()
+    here = actions.take((actions.op >= WRITE) & (actions.level == number))
+    change = (here.op == WRITE).astype(np.int64) - (here.op == DISCARD)
+
+    def peak(weight: NDArray[np.int64], at_start: int) -> int:
+        return max(at_start, at_start + int(np.cumsum(change * weight).max(initial=0)))
+
+    return LevelCounts(
+        writes=int((here.op == WRITE).sum()),
+        reads=int((here.op == READ).sum()),
+        discards=int((here.op == DISCARD).sum()),
+        peak=peak(np.ones(len(here), np.int64), len(start)),
+        peak_bytes=peak(chain.nbytes_of(here), sum(map(chain.nbytes, start))),
+        peak_by_kind={
+            kind: most
+            for code, kind in enumerate(Kind)
+            if (
+                most := peak(
+                    (here.kind == code).astype(np.int64), sum(k.kind is kind for k in start)
+                )
+            )
+        },
+    )

@@ -1,0 +1,1 @@
+"""The simulator: what a schedule will cost, before it costs anything."""

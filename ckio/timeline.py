@@ -1,0 +1,116 @@
+"""When every action began and ended, predicted or measured."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action
+from ckio.columns import Actions
+from ckio.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One action: seconds from the start of the run, and bytes that reached or left a level."""
+
+    action: Action
+    start: float
+    stop: float
+    nbytes: int = 0
+
+
+class Timeline(Sequence[Event]):
+    """The events of a run in the order of its actions, kept in columns.
+
+    Attributes
+    ----------
+    actions : Actions
+    start, stop : float64 arrays
+        Seconds from the start of the run.
+    nbytes : int64 array
+        Bytes that reached or left the level; 0 for computing.
+    """
+
+    __slots__ = ("actions", "nbytes", "start", "stop")
+
+    def __init__(
+        self,
+        actions: Actions,
+        start: NDArray[np.float64],
+        stop: NDArray[np.float64],
+        nbytes: NDArray[np.int64],
+    ) -> None:
+        if not len(actions) == len(start) == len(stop) == len(nbytes):
+            raise BadInput("Timeline: its columns differ in length")
+        self.actions = actions
+        self.start = np.ascontiguousarray(start, np.float64)
+        self.stop = np.ascontiguousarray(stop, np.float64)
+        self.nbytes = np.ascontiguousarray(nbytes, np.int64)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from 0 to the end of the last event to end."""
+        return float(self.stop.max(initial=0.0))
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @overload
+    def __getitem__(self, index: int, /) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> "Timeline": ...
+    def __getitem__(self, index: int | slice, /) -> "Event | Timeline":
+        if isinstance(index, slice):
+            return Timeline(
+                self.actions[index], self.start[index], self.stop[index], self.nbytes[index]
+            )
+        return Event(
+            self.actions[index],
+            float(self.start[index]),
+            float(self.stop[index]),
+            int(self.nbytes[index]),
+        )
+
+    def __iter__(self) -> Iterator[Event]:
+        times = zip(self.start.tolist(), self.stop.tolist(), self.nbytes.tolist(), strict=True)
+        for action, (start, stop, nbytes) in zip(self.actions, times, strict=True):
+            yield Event(action, start, stop, nbytes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        return self.actions == other.actions and all(
+            np.array_equal(getattr(self, column), getattr(other, column))
+            for column in ("start", "stop", "nbytes")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<timeline of {len(self)} events, {self.makespan:.6g} s>"
+
+
+class Recorder:
+    """Collects the times of actions as they happen, and makes the timeline of them."""
+
+    def __init__(self) -> None:
+        self._start, self._stop, self._nbytes = array("d"), array("d"), array("q")
+
+    def add(self, start: float, stop: float, nbytes: int, /) -> None:
+        """Note the next action's seconds and bytes."""
+        self._start.append(start)
+        self._stop.append(stop)
+        self._nbytes.append(nbytes)
+
+    def timeline(self, actions: Actions, /) -> Timeline:
+        """The timeline of the actions noted so far, the first of `actions`."""
+        return Timeline(
+            actions[: len(self._start)],
+            np.array(self._start, np.float64),
+            np.array(self._stop, np.float64),
+            np.array(self._nbytes, np.int64),
+        )
