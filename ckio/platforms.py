@@ -74,11 +74,7 @@ class Level:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
             raise BadInput(f"level {self.name!r}: a name is letters, digits, '_', '-' and '.'")
-        if self.capacity is not None and (
-            not isinstance(self.capacity, int)
-            or isinstance(self.capacity, bool)
-            or self.capacity < 0
-        ):
+        if self.capacity is not None and not (is_whole(self.capacity) and self.capacity >= 0):
             raise BadInput(
                 f"level {self.name!r}: capacity = {self.capacity!r}; it must be a whole number of"
                 " bytes >= 0 (leave it out for a level that never fills)"
