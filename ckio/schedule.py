@@ -1,12 +1,12 @@
 """A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.actions import Action, Discard, Key, Read, Write
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.platforms import Platform
@@ -56,7 +56,6 @@ class LevelCounts:
     discards: int = 0
     peak: int = 0
     peak_bytes: int = 0
-    peak_by_kind: Mapping[Kind, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +123,44 @@ def counts(schedule: Schedule, /) -> Counts:
 
 
 def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
-    actions, chain = schedule.actions, schedule.chain
-    start = schedule.stored[number] if number < len(schedule.stored) else frozenset()
-    here = actions.take((actions.op >= WRITE) & (actions.level == number))
-    change = (here.op == WRITE).astype(np.int64) - (here.op == DISCARD)
-
-    def peak(weight: NDArray[np.int64], at_start: int) -> int:
-        return max(at_start, at_start + int(np.cumsum(change * weight).max(initial=0)))
-
+    shelf = _Occupancy.of(schedule, number)
     return LevelCounts(
-        writes=int((here.op == WRITE).sum()),
-        reads=int((here.op == READ).sum()),
-        discards=int((here.op == DISCARD).sum()),
-        peak=peak(np.ones(len(here), np.int64), len(start)),
-        peak_bytes=peak(chain.nbytes_of(here), sum(map(chain.nbytes, start))),
-        peak_by_kind={
-            kind: most
-            for code, kind in enumerate(Kind)
-            if (
-                most := peak(
-                    (here.kind == code).astype(np.int64), sum(k.kind is kind for k in start)
-                )
-            )
-        },
+        writes=int((shelf.op == WRITE).sum()),
+        reads=int((shelf.op == READ).sum()),
+        discards=int((shelf.op == DISCARD).sum()),
+        peak=shelf.peak(np.ones(len(shelf.op), np.int64), len(shelf.start)),
+        peak_bytes=shelf.peak(shelf.nbytes, sum(shelf.start)),
     )
+
+
+def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
+    """What each level must have room for: {bytes of a checkpoint: most of them at one time}."""
+    levels = len(counts(schedule).levels)
+    return tuple(
+        {
+            nbytes: shelf.peak((shelf.nbytes == nbytes).astype(np.int64), shelf.start.count(nbytes))
+            for nbytes in sorted({*shelf.nbytes[shelf.op == WRITE].tolist(), *shelf.start})
+        }
+        for shelf in (_Occupancy.of(schedule, number) for number in range(levels))
+    )
+
+
+@dataclass(frozen=True)
+class _Occupancy:
+    """The accesses of one level in order, their bytes, and the bytes of what lies there at first."""
+
+    op: NDArray[np.uint8]
+    nbytes: NDArray[np.int64]
+    start: tuple[int, ...]
+
+    @staticmethod
+    def of(schedule: Schedule, number: int) -> "_Occupancy":
+        actions, chain = schedule.actions, schedule.chain
+        here = actions.take((actions.op >= WRITE) & (actions.level == number))
+        start = schedule.stored[number] if number < len(schedule.stored) else ()
+        return _Occupancy(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
+
+    def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
+        """The most that lies there at one time, each checkpoint counted with its weight."""
+        change = (self.op == WRITE).astype(np.int64) - (self.op == DISCARD)
+        return max(at_start, at_start + int(np.cumsum(change * weight).max(initial=0)))

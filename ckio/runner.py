@@ -1,0 +1,158 @@
+"""The runner: a schedule performed on a real model and real storage."""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.backends.base import Backend
+from ckio.clock import Clock, WallClock
+from ckio.columns import KINDS, WRITE
+from ckio.errors import BadInput, LevelFull, RunFailed, StorageError
+from ckio.layout import nbytes_of
+from ckio.model import Model
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule, reservations
+from ckio.timeline import Event, Recorder, Timeline
+
+Watcher = Callable[[Event], None]
+
+
+def run(
+    schedule: Schedule,
+    platform: Platform,
+    model: Model,
+    backends: Sequence[Backend],
+    /,
+    *,
+    clock: Clock | None = None,
+    watch: Watcher | None = None,
+) -> Timeline:
+    """Perform a schedule and return when each action began and ended, in seconds from the start.
+
+    Parameters
+    ----------
+    schedule
+        What to do; the whole of it is checked by the rules of the Machine before anything is done.
+    platform
+        What it was planned for; names and capacities of the levels.
+    model
+        A fresh model at x_0, or whatever `schedule.stored` was saved from.
+    backends
+        One open storage level for each level of the platform, in its order. They stay open.
+    clock
+        What measures; the wall clock by default.
+    watch
+        Called with each event after it has happened.
+
+    Raises
+    ------
+    IllegalAction
+        The schedule breaks a rule.
+    BadInput
+        Something does not fit together, or the levels have no room for the plan: before the start.
+    StorageError
+        A level failed; its name and the action are in the message. What was stored is intact.
+    RunFailed
+        The model finished before the schedule's last step.
+    """
+    validate(schedule, platform)
+    _check_fit(schedule, platform, model, backends)
+    _reserve(schedule, platform, backends)
+    clock = clock or WallClock()
+    recorder = Recorder()
+    origin = clock.now()
+    for action in schedule.actions:
+        start = clock.now() - origin
+        try:
+            nbytes = _perform(action, model, backends)
+        except StorageError as error:
+            error.args = (f"{_where(action, platform)}: {error}",)
+            raise
+        stop = clock.now() - origin
+        recorder.add(start, stop, nbytes)
+        if watch is not None:
+            watch(Event(action, start, stop, nbytes))
+    return recorder.timeline(schedule.actions)
+
+
+def _perform(action: Action, model: Model, backends: Sequence[Backend]) -> int:
+    """Do one action; returns the bytes that reached or left a level."""
+    match action:
+        case Advance(begin, end):
+            _check_reached(model.advance(begin, end), end)
+        case Record(begin, end):
+            _check_reached(model.record(begin, end), end)
+        case Reverse(begin, end):
+            model.reverse(begin, end)
+        case Write(key, level):
+            return backends[level].write(key, model.layout(key), model.dump(key))
+        case Read(key, level):
+            with model.load(key, backends[level].layout(key)) as buffers:
+                return backends[level].read(key, buffers)
+        case Discard(key, level):
+            backends[level].discard(key)
+        case _:
+            assert_never(action)
+    return 0
+
+
+def _check_reached(reached: int, end: int) -> None:
+    if reached != end:
+        raise RunFailed(
+            f"the model finished at step {reached}, on the way to {end}; plan for {reached} steps"
+        )
+
+
+def _where(action: Action, platform: Platform) -> str:
+    match action:
+        case Write(_, level) | Read(_, level) | Discard(_, level):
+            return f"{action} on {platform.levels[level].name!r}"
+        case _:
+            return str(action)
+
+
+def _check_fit(
+    schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]
+) -> None:
+    """The schedule, the platform, the model and the open levels must speak of the same things."""
+    if len(backends) != len(platform.levels):
+        raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
+    actions, chain = schedule.actions, schedule.chain
+    for code, kind in enumerate(KINDS):
+        if not ((actions.op >= WRITE) & (actions.kind == code)).any():
+            continue
+        key = Key(kind, 0)
+        planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
+        if planned != real:
+            raise BadInput(
+                f"the schedule plans {planned} bytes for a {kind.name.lower()} checkpoint;"
+                f" the model's has {real}: plan with the model's sizes"
+            )
+    for number, keys in enumerate(schedule.stored):
+        missing = keys - set(backends[number].keys())
+        if missing:
+            raise BadInput(
+                f"the schedule starts with {min(map(str, missing))} on level"
+                f" {platform.levels[number].name!r}; it is not stored there"
+            )
+
+
+def _reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:
+    """Make room for the whole plan, so that what is lacking is seen before the start."""
+    for level, backend, sizes in zip(
+        platform.levels, backends, reservations(schedule), strict=False
+    ):
+        wanted, room = {}, level.capacity
+        # Sizes peak at different times: together they may ask for more than ever lies there.
+        for nbytes, most in sorted(sizes.items(), reverse=True):
+            each = level.stored(nbytes)
+            wanted[nbytes] = most if room is None else min(most, room // max(1, each))
+            room = None if room is None else room - wanted[nbytes] * each
+        try:
+            backend.reserve(wanted)
+        except LevelFull as error:
+            raise BadInput(
+                f"level {level.name!r} has no room for this plan: {error};"
+                " free some, or lower the level's capacity and plan again"
+            ) from error
