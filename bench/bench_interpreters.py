@@ -1,0 +1,78 @@
+"""How many actions a second does each interpreter of a schedule take?"""
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+import record
+
+from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.machine import Machine
+from ckio.planners.binomial import revolve
+from ckio.platforms import Affine, Level, Platform
+from ckio.render import render
+from ckio.replay import validate
+from ckio.runner import run
+from ckio.schedule import Schedule, counts, makespan
+from ckio.sim.engine import simulate
+from ckio.testing import CountingModel
+from ckio.texts import dumps, loads
+
+SLOTS = 20
+
+
+def example(steps: int) -> tuple[Schedule, Platform]:
+    chain = Chain(
+        steps=steps, advance=1.0, record=1.5, reverse=2.5, restart=64, tape=32, adjoint=96
+    )
+    level = Level(name="ram", capacity=SLOTS * 64, write=Affine(0.25), read=Affine(0.125))
+    platform = Platform((level,), working_memory=32)
+    return revolve(chain, platform), platform
+
+
+def _walk(schedule: Schedule, platform: Platform) -> None:
+    machine = Machine(schedule.chain, platform)
+    for action in schedule.actions:
+        machine.apply(action)
+
+
+def _run(schedule: Schedule, platform: Platform) -> None:
+    run(schedule, platform, CountingModel(schedule.chain), [Ram(capacity=SLOTS * 64)])
+
+
+INTERPRETERS: dict[str, Callable[[Schedule, Platform], object]] = {
+    "walk (every action made, nothing done)": lambda s, _: sum(1 for _ in s.actions),
+    "Machine.apply": _walk,
+    "validate": validate,
+    "makespan": makespan,
+    "counts": lambda s, _: counts(s),
+    "simulate": simulate,
+    "run (counting model, RAM level)": _run,
+    "render": lambda s, _: render(s.actions),
+    "dumps": dumps,
+    "loads": lambda s, p: loads(dumps(s, p)),
+}
+
+
+def table() -> str:
+    schedule, platform = example(20_000)
+    number = len(schedule)
+    rows = []
+    for name, interpret in INTERPRETERS.items():
+        took = statistics.median(
+            record.seconds(lambda call=interpret: call(schedule, platform)) for _ in range(5)
+        )
+        rows.append([name, f"{number / took:,.0f}", f"{took / number * 1e6:.2f}"])
+    head = f"revolve, 20000 steps, {SLOTS} slots, {number} actions; median of 5\n"
+    return head + record.columns(["interpreter", "actions/s", "µs per action"], rows)
+
+
+@pytest.mark.parametrize("name", INTERPRETERS)
+def test_interpreter(benchmark, name: str) -> None:
+    schedule, platform = example(200)
+    benchmark(INTERPRETERS[name], schedule, platform)
+
+
+if __name__ == "__main__":
+    record.save("interpreters", table())

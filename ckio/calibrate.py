@@ -1,0 +1,348 @@
+"""What the levels and the models cost on this machine, measured through the code that runs them.
+
+Every figure is the median of events in the timeline of a probe schedule, performed by `run`: the same
+dump, copy, checksum and commit as in a real run, on slots that a first pass has warmed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Advance, Buffers, Discard, Key, Kind, Layout, Read, Write
+from ckio.actions import Field as ArrayField
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.errors import BadInput, UnsupportedKind
+from ckio.layout import nbytes_of
+from ckio.model import Model, as_bytes
+from ckio.planners.binomial import revolve
+from ckio.platforms import Affine, Level, Platform
+from ckio.runner import run
+from ckio.schedule import Schedule
+from ckio.timeline import Timeline
+
+SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
+"""Bytes of the checkpoints that are tried where no model says better."""
+
+MARGIN: Final = 1.1
+"""How much worse than measured a checkpoint may compress before its level counts as full."""
+
+_PASS_BYTES = 32 << 20
+_MODEL_STEPS = 24
+_MODEL_SLOTS = 4
+_OWN_WEIGHT = 100.0
+
+MakeModel = Callable[[], Model]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One access to one level at one size.
+
+    Attributes
+    ----------
+    level, access : str
+        Where, and "write", "read", "read_cold" or "discard".
+    nbytes : int
+        Bytes of the checkpoint, before compression.
+    seconds, spread : float
+        The median, and the distance between its quartiles as a part of it.
+    ratio : float
+        Bytes that reached the level per byte of the checkpoint.
+    model : bool
+        Whether it was a model's own checkpoint, and not made up.
+    """
+
+    level: str
+    access: str
+    nbytes: int
+    seconds: float
+    spread: float
+    ratio: float
+    model: bool
+
+
+def calibrate(
+    backends: Mapping[str, Backend],
+    sizes: Sequence[int] = (),
+    /,
+    *,
+    repeats: int = 5,
+    capacities: Mapping[str, int | None] | None = None,
+    models: Mapping[str, MakeModel] | None = None,
+    progress: Progress = lambda _: None,
+) -> Platform:
+    """Measure open, empty levels, and models, and return the platform that they make.
+
+    Parameters
+    ----------
+    backends
+        The levels by name, nearest first.
+    sizes
+        Bytes of the checkpoints to try; by default around those of the models, or `SIZES`.
+    repeats
+        Passes over the slots after the one that warms them.
+    capacities
+        Bytes that a level may hold, where it is limited.
+    models
+        Makers of fresh models by identity; their costs and sizes become `Platform.models`.
+    progress
+        Told what is being measured.
+    """
+    capacities, models = capacities or {}, models or {}
+    samples = measure(
+        backends, sizes, repeats=repeats, capacities=capacities, models=models, progress=progress
+    )
+    levels = tuple(_level(name, capacities.get(name), samples) for name in backends)
+    chains = {}
+    for name, make in models.items():
+        progress(name)
+        chains[name] = measure_model(make, repeats=repeats)
+    return Platform(levels, min((c.tape for c in chains.values()), default=None), chains)
+
+
+def measure(
+    backends: Mapping[str, Backend],
+    sizes: Sequence[int] = (),
+    /,
+    *,
+    repeats: int = 5,
+    capacities: Mapping[str, int | None] | None = None,
+    models: Mapping[str, MakeModel] | None = None,
+    progress: Progress = lambda _: None,
+) -> tuple[Sample, ...]:
+    """Every access to every level at every size; arguments as in `calibrate`."""
+    capacities, models = capacities or {}, models or {}
+    samples: list[Sample] = []
+    own = {name: nbytes_of(make().layout(_x(0))) for name, make in models.items()}
+    for level, backend in backends.items():
+        capacity = capacities.get(level)
+        makers: list[tuple[MakeModel, bool]] = [
+            (lambda nbytes=nbytes: _Probe(nbytes), False)  # type: ignore[misc]
+            for nbytes in sorted(set(sizes) or set(_sizes(own.values())))
+        ]
+        makers += [(make, True) for make in models.values()]
+        for make, is_model in makers:
+            nbytes = nbytes_of(make().layout(_x(0)))
+            if capacity is not None and nbytes > capacity:
+                continue
+            progress(f"{level}, {nbytes} bytes")
+            slots = _slots(nbytes, capacity)
+            samples += _measure_level(level, backend, make, slots, repeats, model=is_model)
+        if not any(sample.level == level for sample in samples):
+            raise BadInput(
+                f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
+            )
+    return tuple(samples)
+
+
+def _sizes(own: Iterator[int] | Sequence[int] | object) -> list[int]:
+    """Sizes around those of the models."""
+    around = [nbytes * scale // 4 for nbytes in own for scale in (1, 2, 8)]  # type: ignore[attr-defined]
+    return [SIZES[0], *around] if around else list(SIZES)
+
+
+def _slots(nbytes: int, capacity: int | None) -> int:
+    """Enough checkpoints a pass to leave the caches, as a real run does, but not more."""
+    slots = min(32, max(4, _PASS_BYTES // max(1, nbytes)))
+    return slots if capacity is None else max(1, min(slots, capacity // max(1, nbytes)))
+
+
+def _measure_level(
+    level: str, backend: Backend, make: MakeModel, slots: int, repeats: int, *, model: bool
+) -> list[Sample]:
+    there = make()
+    nbytes = nbytes_of(there.layout(_x(0)))
+    platform = Platform((Level(name=level),))
+    chain = Chain(
+        steps=slots + 1, advance=0, record=0, reverse=0, restart=nbytes, tape=0, adjoint=0
+    )
+    timeline = run(_probe(chain, slots, repeats + 1), platform, there, [backend])
+    warm = timeline[len(timeline) // (repeats + 1) :]
+    samples = [
+        _sample(level, access, warm, op, nbytes, model=model)
+        for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD))
+    ]
+    evict = getattr(backend, "evict", None)
+    if evict is not None:
+        cold = _measure_cold(chain, platform, make, backend, evict, slots)
+        samples.append(_sample(level, "read_cold", cold, READ, nbytes, model=model))
+    return samples
+
+
+def _probe(chain: Chain, slots: int, passes: int) -> Schedule:
+    """Passes that fill the slots going forward and read and empty them going back."""
+    there: list[Action] = []
+    back: list[Action] = []
+    for step in range(slots):
+        there += [Write(_x(step), 0), Advance(step, step + 1)]
+        back = [Read(_x(step), 0), Discard(_x(step), 0), *back]
+    return Schedule(chain, (there + back) * passes)
+
+
+def _measure_cold(
+    chain: Chain,
+    platform: Platform,
+    make: MakeModel,
+    backend: Backend,
+    evict: Callable[[], None],
+    slots: int,
+) -> Timeline:
+    """Reads of what was written, synced, and dropped from the page cache."""
+    actions = _probe(chain, slots, 1).actions
+    there, back = actions[: 2 * slots], actions[2 * slots :]
+    run(Schedule(chain, there), platform, make(), [backend])
+    evict()
+    stored = [frozenset(_x(step) for step in range(slots))]
+    return run(Schedule(chain, back, stored), platform, make(), [backend])
+
+
+def _sample(
+    level: str, access: str, timeline: Timeline, op: int, nbytes: int, *, model: bool
+) -> Sample:
+    chosen = timeline.actions.op == op
+    seconds = (timeline.stop - timeline.start)[chosen]
+    low, middle, high = np.percentile(seconds, (25, 50, 75))
+    moved = timeline.nbytes[chosen].max()
+    return Sample(
+        level,
+        access,
+        nbytes,
+        float(middle),
+        float((high - low) / middle) if middle else 0.0,
+        float(moved / nbytes) if nbytes else 1.0,
+        model,
+    )
+
+
+def _level(name: str, capacity: int | None, samples: Sequence[Sample]) -> Level:
+    here = [sample for sample in samples if sample.level == name]
+
+    def cost(access: str) -> Affine | None:
+        chosen = [sample for sample in here if sample.access == access]
+        return fit(chosen) if chosen else None
+
+    stored = max(
+        (s.ratio for s in here if s.access == "write" and s.model),
+        default=max(s.ratio for s in here if s.access == "write"),
+    )
+    return Level(
+        name=name,
+        capacity=capacity,
+        write=cost("write") or Affine(),
+        read=cost("read") or Affine(),
+        read_cold=cost("read_cold"),
+        discard=cost("discard") or Affine(),
+        ratio=1.0 if stored == 1.0 else stored * MARGIN,
+    )
+
+
+def fit(samples: Sequence[Sample], /) -> Affine:
+    """Latency and seconds per byte, both >= 0, with the least relative error.
+
+    A model's own checkpoints weigh most: where a platform is for a model, its sizes come out right.
+    """
+    from scipy.optimize import nnls
+
+    seconds = np.array([max(sample.seconds, 1e-9) for sample in samples])
+    weight = np.array([_OWN_WEIGHT if sample.model else 1.0 for sample in samples]) / seconds
+    nbytes = np.array([sample.nbytes for sample in samples], float)
+    # Bytes in units of the largest, so that both unknowns are of one magnitude.
+    unit = max(nbytes.max(), 1.0)
+    matrix = np.stack((np.ones_like(nbytes), nbytes / unit), axis=1)
+    (latency, slope), _ = nnls(matrix * weight[:, None], seconds * weight)
+    return Affine(float(latency), float(slope / unit))
+
+
+def measure_model(make: MakeModel, /, *, repeats: int = 5) -> Chain:
+    """A model's seconds per step and bytes per checkpoint, as a chain without a length.
+
+    A short adjoint computation with few checkpoints in memory, `repeats` times from fresh models.
+    """
+    from ckio.backends.ram import Ram
+
+    sizes = {kind: _nbytes(make(), kind) for kind in Kind}
+    chain = Chain(
+        steps=_MODEL_STEPS,
+        advance=1.0,
+        record=1.0,
+        reverse=1.0,
+        restart=sizes[Kind.RESTART],
+        tape=sizes[Kind.TAPE],
+        adjoint=sizes[Kind.ADJOINT],
+    )
+    capacity = _MODEL_SLOTS * chain.restart
+    platform = Platform((Level(name="ram", capacity=capacity),), chain.tape)
+    schedule = revolve(chain, platform)
+    seconds: dict[int, list[NDArray[np.float64]]] = {ADVANCE: [], RECORD: [], REVERSE: []}
+    for _ in range(repeats):
+        timeline = run(schedule, platform, make(), [Ram(capacity=capacity)])
+        actions = timeline.actions
+        for op, found in seconds.items():
+            there = actions.op == op
+            steps = (actions.end - actions.begin)[there]
+            found.append((timeline.stop - timeline.start)[there] / steps)
+    advance, record, reverse = (float(np.median(np.concatenate(s))) for s in seconds.values())
+    return Chain(
+        steps=None,
+        advance=advance,
+        record=record,
+        reverse=reverse,
+        restart=chain.restart,
+        tape=chain.tape,
+        adjoint=chain.adjoint,
+    )
+
+
+def _nbytes(model: Model, kind: Kind) -> int:
+    try:
+        return nbytes_of(model.layout(Key(kind, 0)))
+    except UnsupportedKind:
+        return 0
+
+
+def _x(step: int) -> Key:
+    return Key(Kind.RESTART, step)
+
+
+class _Probe:
+    """A model that is nothing but a checkpoint of a given size: four arrays of noise."""
+
+    def __init__(self, nbytes: int) -> None:
+        sizes = [nbytes // 32 * 8] * 3
+        sizes.append(nbytes - sum(sizes))
+        noise = np.random.default_rng(nbytes)
+        self._arrays = [
+            np.frombuffer(bytearray(noise.bytes(size)), np.uint8) for size in sizes if size
+        ]
+
+    def layout(self, key: Key, /) -> Layout:
+        del key
+        return tuple(
+            ArrayField(f"part{n}", "uint8", array.shape) for n, array in enumerate(self._arrays)
+        )
+
+    def advance(self, begin: int, end: int, /) -> int:
+        for array in self._arrays:
+            array[:: 1 << 12] += np.uint8(end - begin)
+        return end
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self.advance(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None: ...
+
+    def dump(self, key: Key, /) -> Buffers:
+        del key
+        return [as_bytes(array) for array in self._arrays]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+        del layout
+        yield self.dump(key)

@@ -1,0 +1,59 @@
+"""The simulator on schedules that can be reckoned by hand."""
+
+import pytest
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.errors import IllegalAction
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule, makespan
+from ckio.sim.engine import simulate
+
+CHAIN = Chain(steps=2, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
+NVME = Level(
+    name="nvme",
+    capacity=100,
+    write=Affine(0.5, 0.01),
+    read=Affine(0.25, 0.005),
+    discard=Affine(0.125),
+)
+PLATFORM = Platform((NVME,), working_memory=50)
+X0 = Key(Kind.RESTART, 0)
+SCHEDULE = Schedule(
+    CHAIN,
+    [
+        Write(X0, 0),
+        Advance(0, 1),
+        Record(1, 2),
+        Reverse(1, 2),
+        Read(X0, 0),
+        Discard(X0, 0),
+        Record(0, 1),
+        Reverse(0, 1),
+    ],
+)
+
+
+def test_each_action_starts_when_the_one_before_it_stops() -> None:
+    timeline = simulate(SCHEDULE, PLATFORM)
+    assert timeline.stop.tolist() == [1.5, 2.5, 4.0, 6.5, 7.25, 7.375, 8.875, 11.375]
+    assert timeline.start.tolist() == [0.0, *timeline.stop[:-1].tolist()]
+    assert timeline.makespan == makespan(SCHEDULE, PLATFORM) == 11.375
+
+
+def test_accesses_move_bytes_and_computing_moves_none() -> None:
+    assert simulate(SCHEDULE, PLATFORM).nbytes.tolist() == [100, 0, 0, 0, 100, 0, 0, 0]
+
+
+def test_a_level_that_compresses_moves_what_it_stores() -> None:
+    level = Level(name="nvme", capacity=100, ratio=0.25)
+    assert simulate(SCHEDULE, Platform((level,), 50)).nbytes.max() == 25
+
+
+def test_an_illegal_schedule_is_refused() -> None:
+    with pytest.raises(IllegalAction, match=r"#1 Advance\[0, 1\)"):
+        simulate(Schedule(CHAIN, [Advance(0, 1), Advance(0, 1)]), PLATFORM)
+
+
+def test_a_schedule_without_actions_takes_no_time() -> None:
+    assert simulate(Schedule(CHAIN, []), PLATFORM).makespan == 0.0

@@ -1,0 +1,31 @@
+"""The README's commands work as they stand, one after the other, in an empty directory."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CKIO = Path(sys.executable).with_name("ckio")
+
+
+def commands() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def test_its_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
+    ours = [line for line in commands() if line.startswith("ckio") and line != "ckio demo"]
+    assert len(ours) >= 6
+    for line in ours:
+        words = [str(CKIO), *shlex.split(line)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stderr == ""
+
+
+def test_ci_runs_exactly_its_test_command() -> None:
+    (command,) = [line for line in commands() if "pytest" in line]
+    assert f"\n{command}\n" in (ROOT / ".ci" / "run").read_text()

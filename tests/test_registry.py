@@ -1,0 +1,70 @@
+"""Things are found by name, and what is not found is explained."""
+
+from pathlib import Path
+
+import pytest
+
+from ckio.actions import Field, Key, Kind
+from ckio.errors import BadInput
+from ckio.platforms import Level
+from ckio.registry import GROUPS, close, find, find_model, names, open_level
+from ckio.testing import get, put
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_everything_that_is_registered_can_be_imported(group: str) -> None:
+    assert names(group)
+    for name in names(group):
+        assert callable(find(group, name))
+
+
+def test_the_papers_planners_are_there() -> None:
+    ours = {"store-all", "recompute-all", "periodic", "revolve", "hrevolve", "hrevolve-2020"}
+    assert ours <= set(names("planners"))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="no planner is named 'hrevolv'; did you mean hrevolve"):
+        find("planners", "hrevolv")
+    with pytest.raises(BadInput, match="no backend is named 'tape-robot'; .*ram"):
+        find("backends", "tape-robot")
+
+
+def test_a_model_may_be_named_by_module_and_attribute() -> None:
+    assert find_model("ckio.testing:CountingModel").__name__ == "CountingModel"
+    with pytest.raises(BadInput, match="model 'nowhere:at_all': No module named 'nowhere'"):
+        find_model("nowhere:at_all")
+    with pytest.raises(BadInput, match="has no attribute 'nothing'"):
+        find_model("ckio.testing:nothing")
+
+
+LAYOUT = (Field("u", "<f8", (16,)),)
+X7 = Key(Kind.RESTART, 7)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("ram", {}),
+        ("directory", {"path": "PLACE"}),
+        ("hdf5", {"path": "PLACE/archive.h5"}),
+        ("directory", {"path": "PLACE", "codec": "zstd", "codec_level": 3}),
+    ],
+)
+def test_a_level_opens_keeps_and_removes(tmp_path: Path, backend: str, options: dict) -> None:
+    place = {k: str(v).replace("PLACE", str(tmp_path / "at")) for k, v in options.items()}
+    place |= {k: v for k, v in options.items() if not isinstance(v, str)}
+    level = open_level(Level(name="l", backend=backend, options=place), run="cafe")
+    original = put(level, X7, LAYOUT)
+    assert get(level, X7, LAYOUT) == original
+    if options:
+        assert any("cafe" in str(path) for path in tmp_path.rglob("*"))
+    close(level, remove=True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_option_that_a_backend_does_not_have_is_named() -> None:
+    with pytest.raises(BadInput, match="level 'l': .*'colour'"):
+        open_level(Level(name="l", backend="ram", options={"colour": "red"}))
+    with pytest.raises(BadInput, match="level 'l': .*'path'"):
+        open_level(Level(name="l", backend="directory"))

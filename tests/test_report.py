@@ -1,0 +1,62 @@
+"""Comparisons add up, and name the class of action that is to blame."""
+
+import numpy as np
+import pytest
+
+from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.columns import Actions
+from ckio.errors import BadInput
+from ckio.report import BETWEEN, compare
+from ckio.timeline import Timeline
+
+X0 = Key(Kind.RESTART, 0)
+ACTIONS = Actions.of(
+    [Write(X0, 1), Advance(0, 3), Record(3, 4), Reverse(3, 4), Read(X0, 1), Record(0, 1)]
+)
+
+
+def timeline(durations: list[float], *, gap: float = 0.0) -> Timeline:
+    stop = np.cumsum(np.array(durations) + gap)
+    nbytes = np.array([8, 0, 0, 0, 8, 0], np.int64)
+    return Timeline(ACTIONS, stop - durations, stop, nbytes)
+
+
+PREDICTED = timeline([0.5, 3.0, 1.25, 2.0, 0.25, 1.25])
+MEASURED = timeline([0.5, 3.5, 1.25, 2.0, 4.25, 1.25], gap=0.0625)
+
+
+def test_rows_add_up_to_the_makespans() -> None:
+    report = compare(PREDICTED, MEASURED)
+    assert sum(row.predicted for row in report.rows) == pytest.approx(report.predicted, rel=1e-12)
+    assert sum(row.measured for row in report.rows) == pytest.approx(report.measured, rel=1e-12)
+    assert report.measured == MEASURED.makespan
+
+
+def test_the_class_with_the_largest_difference_is_the_culprit() -> None:
+    report = compare(PREDICTED, MEASURED, names=["ram", "nvme"])
+    assert report.culprit.name == "read nvme"
+    assert report.culprit.difference == 4.0
+    assert report.share == pytest.approx(4.0 / (4.0 + 0.5 + 6 * 0.0625))
+    assert report.error == pytest.approx((8.25 - 13.125) / 13.125)
+
+
+def test_the_time_between_actions_has_a_row_of_its_own() -> None:
+    (row,) = [row for row in compare(PREDICTED, MEASURED).rows if row.name == BETWEEN]
+    assert row.predicted == pytest.approx(0.0)
+    assert row.measured == pytest.approx(6 * 0.0625)
+
+
+def test_rows_count_actions_steps_and_bytes() -> None:
+    rows = {row.name: row for row in compare(PREDICTED, MEASURED).rows}
+    assert (rows["advance"].actions, rows["advance"].steps) == (1, 3)
+    assert (rows["record"].actions, rows["record"].steps) == (2, 2)
+    assert (rows["write level 1"].actions, rows["write level 1"].nbytes) == (1, 8)
+
+
+def test_timelines_of_different_schedules_are_refused() -> None:
+    with pytest.raises(BadInput, match="5 events predicted, 6 measured"):
+        compare(PREDICTED[:5], MEASURED)
+    other = Actions.of([*list(ACTIONS)[:4], Read(X0, 0), Record(0, 1)])
+    moved = Timeline(other, MEASURED.start, MEASURED.stop, MEASURED.nbytes)
+    with pytest.raises(BadInput, match=r"event #4 is Read\(x_0, level 1\) in one"):
+        compare(PREDICTED, moved)

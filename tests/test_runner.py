@@ -1,0 +1,149 @@
+"""The runner performs exactly what was planned, and says what stood in the way."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.clock import VirtualClock
+from ckio.errors import BadInput, IllegalAction, LevelFull, MissingCheckpoint, RunFailed
+from ckio.platforms import Level, Platform
+from ckio.planners.binomial import revolve
+from ckio.runner import run
+from ckio.schedule import Schedule, makespan
+from ckio.sim.engine import simulate
+from ckio.testing import CountingModel, Throttled
+from strategies import legal_schedules
+
+CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
+PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)
+X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
+
+
+def roomy(platform: Platform) -> Platform:
+    """The same prices on levels that never fill and do not compress: what is legal stays legal."""
+    levels = tuple(replace(level, capacity=None, ratio=1.0) for level in platform.levels)
+    return replace(platform, levels=levels)
+
+
+def opened(schedule: Schedule, platform: Platform, clock: VirtualClock) -> list[Throttled]:
+    """The levels of a platform, as slow as they are priced, with what the schedule starts from."""
+    model, backends = CountingModel(schedule.chain), [Ram() for _ in platform.levels]
+    for backend, keys in zip(backends, schedule.stored, strict=False):
+        for key in keys:
+            backend.write(key, model.layout(key), [model._bytes(key).data])
+    return [Throttled(b, level, clock) for b, level in zip(backends, platform.levels, strict=True)]
+
+
+@given(legal_schedules())
+def test_run_equals_simulate_equals_makespan(case: tuple[Schedule, Platform]) -> None:
+    schedule, platform = case[0], roomy(case[1])
+    clock = VirtualClock()
+    backends = opened(schedule, platform, clock)
+    measured = run(schedule, platform, CountingModel(schedule.chain, clock), backends, clock=clock)
+    assert measured == simulate(schedule, platform)
+    assert measured.makespan == makespan(schedule, platform)
+
+
+def test_every_event_is_watched() -> None:
+    schedule, seen = revolve(CHAIN, PLATFORM), []
+    timeline = run(schedule, PLATFORM, CountingModel(CHAIN), [Ram()], watch=seen.append)
+    assert seen == list(timeline)
+
+
+def test_an_illegal_schedule_is_refused_before_anything_is_done() -> None:
+    model = CountingModel(CHAIN)
+    with pytest.raises(IllegalAction, match=r"#2 Read\(x_2, level 0\)"):
+        run(Schedule(CHAIN, [Write(X0, 0), Advance(0, 2), Read(X2, 0)]), PLATFORM, model, [Ram()])
+    assert model.state == 0
+
+
+def test_levels_and_backends_must_be_as_many() -> None:
+    with pytest.raises(BadInput, match="0 open levels for a platform of 1"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [])
+
+
+def test_the_model_must_have_the_sizes_that_were_planned() -> None:
+    other = Chain(
+        steps=9, advance=1, record=1, reverse=1, restart=99, tape=50, adjoint=70
+    )
+    with pytest.raises(BadInput, match="plans 100 bytes for a restart checkpoint; the model's has 99"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(other), [Ram()])
+
+
+def test_keys_that_the_schedule_starts_with_must_be_stored() -> None:
+    schedule = Schedule(CHAIN, [Read(X2, 0)], [[X2]])
+    with pytest.raises(BadInput, match="starts with x_2 on level 'ram'; it is not stored there"):
+        run(schedule, PLATFORM, CountingModel(CHAIN), [Ram()])
+
+
+def test_too_little_room_is_seen_before_the_start() -> None:
+    model = CountingModel(CHAIN)
+    with pytest.raises(BadInput, match="level 'ram' has no room for this plan"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, model, [Ram(capacity=200)])
+    assert model.state == 0
+
+
+class _Forgetful(Ram):
+    """A level that loses what it is given."""
+
+    def read(self, key, into, /):  # type: ignore[no-untyped-def]
+        raise MissingCheckpoint(f"{key} is gone")
+
+
+def test_a_storage_error_names_the_level_and_the_action() -> None:
+    with pytest.raises(MissingCheckpoint, match=r"^Read\(x_\d, level 0\) on 'ram': x_\d is gone$"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [_Forgetful()])
+
+
+class _Short(CountingModel):
+    def advance(self, begin: int, end: int, /) -> int:
+        return super().advance(begin, end) - 1
+
+
+def test_a_model_that_finishes_early_is_reported() -> None:
+    with pytest.raises(RunFailed, match="finished at step"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, _Short(CHAIN), [Ram()])
+
+
+def test_restart_and_tape_of_one_size_share_the_reservation() -> None:
+    chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=50, tape=50, adjoint=50)
+    t1 = Key(Kind.TAPE, 1)
+    schedule = Schedule(
+        chain,
+        [Write(X0, 0), Advance(0, 1), Record(1, 2), Write(t1, 0), Record(2, 3), Reverse(2, 3)]
+        + [Read(t1, 0), Reverse(1, 2), Read(X0, 0), Record(0, 1), Reverse(0, 1)],
+    )
+    platform = Platform((Level(name="ram", capacity=100),), working_memory=50)
+    run(schedule, platform, CountingModel(chain), [Ram(capacity=100)])
+
+
+def test_different_sizes_that_peak_at_different_times_fit() -> None:
+    # x_0 (100 bytes) lies there first, then three tapes of 40 take its place: never above 120.
+    chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=100, tape=40, adjoint=1)
+    tapes = [Key(Kind.TAPE, step) for step in range(3)]
+    forward = [action for t in tapes for action in (Record(t.step, t.step + 1), Write(t, 0))]
+    back = [
+        action
+        for t in reversed(tapes)
+        for action in (Read(t, 0), Discard(t, 0), Reverse(t.step, t.step + 1))
+    ]
+    schedule = Schedule(
+        chain,
+        [Write(X0, 0), Advance(0, 4), Read(X0, 0), Discard(X0, 0)]
+        + [*forward, Record(3, 4), Reverse(3, 4), *back],
+    )
+    platform = Platform((Level(name="ram", capacity=120),), working_memory=40)
+    run(schedule, platform, CountingModel(chain), [Ram(capacity=120)])
+
+
+def test_a_level_that_fills_in_mid_run_says_so() -> None:
+    class Shrinking(Ram):
+        def reserve(self, sizes, /):  # type: ignore[no-untyped-def]
+            del sizes
+
+    with pytest.raises(LevelFull, match=r"^Write\(x_\d, level 0\) on 'ram': "):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [Shrinking(capacity=150)])
