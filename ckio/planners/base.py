@@ -1,16 +1,119 @@
-"""What a planner is: a pure function from a chain and a platform to a schedule."""
+"""What a planner is, and what all of them ask: which level can hold what."""
 
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ckio.chain import Chain
-from ckio.platforms import Platform
+from ckio.errors import NoSchedule
+from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
+
+log = logging.getLogger("ckio")
 
 
 class Planner(Protocol):
     """Pure: the same inputs give the same schedule, on every rank.
 
-    Raises NoSchedule where n > 1 and no level can serve it.
+    Raises NoSchedule where n > 1 and no level can serve it, or the working memory cannot hold the
+    tape of one step.
     """
 
     def __call__(self, chain: Chain, platform: Platform, /) -> Schedule: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a level offers for restart checkpoints.
+
+    Attributes
+    ----------
+    number : int
+        Of the level, in the platform.
+    slots : int
+        Checkpoints that it holds at a time; never more than a chain has use for.
+    write : float
+        Seconds to write one, and to discard it later: each is written once and discarded once.
+    read : float
+        Seconds to read one.
+    """
+
+    number: int
+    slots: int
+    write: float
+    read: float
+
+
+def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
+    """What each level offers for restart checkpoints, nearest first.
+
+    A level that cannot hold one is left out, with a note in the log. Raises NoSchedule where none
+    is left.
+    """
+    nbytes = chain.restart
+    usable = [level for level in platform.levels if level.slots(nbytes, 1)]
+    if not usable:
+        raise no_schedule(platform.levels, f"{planner} needs {room_for_one(chain)}")
+    for level in platform.levels:
+        if level not in usable:
+            note_ignored(level, planner)
+    return [
+        Room(
+            number=platform.number(level.name),
+            slots=level.slots(nbytes, chain.length - 1),
+            write=level.write(nbytes) + level.discard(nbytes),
+            read=level.read(nbytes),
+        )
+        for level in usable
+    ]
+
+
+def room_for_one(chain: Chain, /) -> str:
+    """What every planner of restart checkpoints needs at least, for messages."""
+    return f"a level with room for one checkpoint of {chain.restart} bytes"
+
+
+def candidates(platform: Platform, on: str | None, /) -> tuple[Level, ...]:
+    """The levels that a one-level planner may take: the one called `on`, or else any."""
+    return platform.levels if on is None else (platform.levels[platform.number(on)],)
+
+
+def nearest(
+    levels: Sequence[Level], fits: Callable[[Level], bool], /, *, planner: str, needs: str
+) -> Level:
+    """The first level that `fits`; those before it are ignored, with a note in the log.
+
+    Raises NoSchedule, saying what the planner `needs`, where none fits.
+    """
+    for passed, level in enumerate(levels):
+        if fits(level):
+            for nearer in levels[:passed]:
+                note_ignored(nearer, planner)
+            return level
+    raise no_schedule(levels, f"{planner} needs {needs}")
+
+
+def note_ignored(level: Level, planner: str, /) -> None:
+    """Say once that a level is too small for what a planner wants of it."""
+    log.warning("%s ignores level %s: %s bytes are too few", planner, level.name, level.capacity)
+
+
+def no_schedule(levels: Sequence[Level], needed: str, /) -> NoSchedule:
+    """The error that says what is needed, what each level offers, and what to do."""
+    offers = ", ".join(f"{level.name} offers {level.capacity}" for level in levels)
+    return NoSchedule(
+        f"{needed}; {offers or 'the platform has no level'}: give a level more capacity, or use a"
+        " planner that stores less"
+    )
+
+
+def tapes(chain: Chain, platform: Platform, /) -> int:
+    """How many steps' tape the working memory holds; raises NoSchedule where not even one."""
+    held = platform.tapes(chain)
+    if held == 0:
+        raise NoSchedule(
+            f"no step can be reversed: its tape takes {chain.tape} bytes, the working memory has"
+            f" {platform.working_memory}; raise `working_memory`"
+        )
+    return held

@@ -1,0 +1,145 @@
+"""Every planner, and chains and platforms to hold them to, with costs that all differ."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from hypothesis import strategies as st
+
+from ckio.chain import Chain
+from ckio.planners.base import Planner
+from ckio.planners.binomial import revolve
+from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.trivial import periodic, recompute_all, store_all
+from ckio.platforms import Affine, Level, Platform
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+RESTART_ONLY: dict[str, Planner] = {
+    "recompute-all": recompute_all,
+    "revolve": revolve,
+    "hrevolve-2020": hrevolve_2020,
+    "hrevolve": hrevolve,
+}
+"""Planners that move with Advance and record one step before they reverse it."""
+
+WITH_TAPES: dict[str, Planner] = {"store-all": store_all, "periodic": periodic}
+
+PLANNERS = RESTART_ONLY | WITH_TAPES
+
+ONE_LEVEL = {"recompute-all": recompute_all, "revolve": revolve} | {
+    "store-all": store_all,
+    "periodic": periodic,
+    "periodic, period 3": partial(periodic, period=3),
+}
+
+RESTART, TAPE = 3, 2
+
+
+def chain(steps: int, *, advance: float = 1, record: float = 0, reverse: float = 0) -> Chain:
+    """A chain whose checkpoints are RESTART and TAPE bytes."""
+    return Chain(
+        steps=steps,
+        advance=advance,
+        record=record,
+        reverse=reverse,
+        restart=RESTART,
+        tape=TAPE,
+        adjoint=5,
+    )
+
+
+def level(
+    name: str,
+    slots: int | None,
+    write: float,
+    read: float,
+    *,
+    discard: float = 0,
+    spare: int = 0,
+) -> Level:
+    """A level with room for `slots` restart checkpoints and `spare` bytes, too few for another."""
+    return Level(
+        name=name,
+        capacity=None if slots is None else slots * RESTART + spare,
+        write=Affine(per_byte=write / 4, latency=write / 4),
+        read=Affine(per_byte=read / 4, latency=read / 4),
+        discard=Affine(per_byte=discard / 4, latency=discard / 4),
+    )
+
+
+def platform(*levels: tuple[int | None, float, float], tapes: int = 1) -> Platform:
+    """Levels of (slots, write seconds, read seconds), and a register for so many steps' tape."""
+    return Platform(
+        tuple(level(f"level{number}", *row) for number, row in enumerate(levels)),
+        working_memory=tapes * TAPE,
+    )
+
+
+def paper_platform(name: str) -> Platform:
+    return Platform.loads((GOLDEN / f"{name}.platform.txt").read_text(encoding="utf-8"))
+
+
+def paper_chain(length: int, *, u_f: float, u_b: float) -> Chain:
+    """Paper 004's chain of size l, which has l + 1 steps here."""
+    return Chain(steps=length + 1, advance=u_f, record=0, reverse=u_b, restart=1, tape=1, adjoint=1)
+
+
+def small_case(random: Random, *, levels: int, most_steps: int) -> tuple[Chain, Platform]:
+    """A case that the search can solve: whole costs, in any order from level to level."""
+    costs = random.choice([2, 4, 7, 12])
+    return (
+        chain(
+            random.randint(1, most_steps),
+            advance=random.randint(1, 3),
+            record=random.randint(0, 3),
+            reverse=random.randint(0, 5),
+        ),
+        Platform(
+            tuple(
+                level(
+                    f"level{number}",
+                    random.randint(number == 0, 3 - levels // 2),
+                    random.randint(0, costs),
+                    random.randint(0, costs),
+                    discard=random.choice([0, 0, 1]),
+                    spare=random.randint(0, RESTART - 1),
+                )
+                for number in range(levels)
+            ),
+            working_memory=TAPE,
+        ),
+    )
+
+
+_seconds = st.integers(0, 9).map(float)
+
+
+@st.composite
+def chains(draw: st.DrawFn, *, most_steps: int = 40) -> Chain:
+    return chain(
+        draw(st.integers(1, most_steps)),
+        advance=draw(_seconds),
+        record=draw(_seconds),
+        reverse=draw(_seconds),
+    )
+
+
+@st.composite
+def platforms(draw: st.DrawFn, *, most_slots: int = 20) -> Platform:
+    """Up to three levels in any order of cost; the last never fills, so that every planner can."""
+    slots = draw(st.lists(st.integers(0, most_slots), max_size=2))
+    return Platform(
+        tuple(
+            level(
+                f"level{number}",
+                held,
+                draw(_seconds),
+                draw(_seconds),
+                discard=draw(_seconds),
+                spare=draw(st.integers(0, RESTART - 1)),
+            )
+            for number, held in enumerate([*slots, None])
+        ),
+        working_memory=draw(st.integers(1, 12)) * TAPE,
+    )

@@ -1,0 +1,211 @@
+"""H-Revolve: its published values, and the optimum by exhaustive search."""
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.chain import Chain
+from ckio.planners.base import Room
+from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.schedule import counts, makespan
+
+from .cases import chain, chains, paper_chain, paper_platform, platform, platforms, small_case
+from .oracle import least_makespan
+
+PLANNERS = {"hrevolve": hrevolve, "hrevolve-2020": hrevolve_2020}
+both = pytest.mark.parametrize("name", PLANNERS)
+
+
+def planned(name: str, chain: Chain, platform: Platform) -> float:
+    """The makespan of the schedule, once it is seen to be legal and worth what its table says."""
+    schedule = PLANNERS[name](chain, platform)
+    machine = validate(schedule, platform)
+    assert machine.adjoint == 0
+    assert not any(machine.stored)
+    seconds = makespan(schedule, platform)
+    assert seconds == solve(chain, platform, planner=name, repaired=name == "hrevolve").seconds
+    return seconds
+
+
+@both
+def test_listing_2_of_the_paper_costs_89(name: str) -> None:
+    listing = paper_platform("listing_1")
+    assert planned(name, paper_chain(20, u_f=1, u_b=1), listing) == 89
+    assert planned(name, paper_chain(20, u_f=1, u_b=0), listing) == 68
+
+
+@both
+@pytest.mark.parametrize(
+    ("machine", "length", "seconds"),
+    [
+        ("arch_1", 10, 51),
+        ("arch_1", 100, 717),
+        ("arch_1", 1000, 8145),
+        ("arch_2", 10, 31),
+        ("arch_2", 100, 531.5),
+        ("arch_2", 1000, 6054.5),
+    ],
+)
+def test_the_machines_of_the_paper_give_its_values(
+    name: str, machine: str, length: int, seconds: float
+) -> None:
+    assert planned(name, paper_chain(length, u_f=1, u_b=0), paper_platform(machine)) == seconds
+
+
+def test_coming_back_to_a_far_level_from_the_end_can_pay() -> None:
+    machine = platform((1, 1, 0), (1, 1, 0))
+    assert planned("hrevolve-2020", chain(5), machine) == 9
+    assert planned("hrevolve", chain(5), machine) == least_makespan(chain(5), machine) == 8
+
+
+def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int) -> None:
+    random = Random(seed)
+    for _ in range(cases):
+        chain, platform = small_case(random, levels=levels, most_steps=most_steps)
+        assert planned("hrevolve", chain, platform) == least_makespan(chain, platform), platform
+
+
+@pytest.mark.parametrize(
+    ("levels", "most_steps", "cases"), [(1, 9, 150), (2, 7, 300), (3, 5, 150), (3, 6, 30)]
+)
+def test_no_schedule_beats_hrevolve(levels: int, most_steps: int, cases: int) -> None:
+    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize(
+    ("levels", "most_steps", "cases"), [(1, 10, 200), (2, 8, 400), (3, 6, 200), (3, 7, 30)]
+)
+def test_no_schedule_beats_hrevolve_in_a_long_campaign(
+    levels: int, most_steps: int, cases: int, seed: int
+) -> None:
+    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
+
+
+def theorem_2(length: int, u_f: float, levels: list[tuple[int, float, float]]) -> float:
+    """Theorem 2 as it is printed, with u_b = 0; levels are (slots, write, read), all with slots."""
+
+    @lru_cache(None)
+    def fresh(k: int, c: int, l: int) -> float:  # noqa: E741
+        if l == 0:
+            return 0
+        if k > 1 and c == 0:
+            return fresh(k - 1, levels[k - 2][0], l)
+        here = levels[k - 1][1] + stored(k, c, l)
+        return here if k == 1 else min(fresh(k - 1, levels[k - 2][0], l), here)
+
+    @lru_cache(None)
+    def stored(k: int, c: int, l: int) -> float:  # noqa: E741
+        if l == 0:
+            return 0
+        read = levels[k - 1][2]
+        first = l * read + l * (l + 1) / 2 * u_f if k == 1 else fresh(k - 1, levels[k - 2][0], l)
+        if (k, c) == (1, 1):
+            return first
+        splits = (
+            j * u_f + fresh(k, c - 1, l - j) + read + stored(k, c, j - 1) for j in range(1, l)
+        )
+        return min(first, *splits, float("inf"))
+
+    return fresh(len(levels), levels[-1][0], length)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_hrevolve_2020_is_the_printed_theorem(seed: int) -> None:
+    random = Random(seed)
+    count, costs = random.randint(1, 3), random.choice([2, 6, 20])
+    writes, reads = (sorted(random.randint(0, costs) for _ in range(count)) for _ in range(2))
+    slots = [random.randint(1, 4) for _ in range(count)]
+    levels = list(zip(slots, writes, reads, strict=True))
+    steps, u_f = random.randint(1, 25), random.randint(1, 3)
+    expected = theorem_2(steps - 1, u_f, levels)
+    assert planned("hrevolve-2020", chain(steps, advance=u_f), platform(*levels)) == expected
+
+
+@both
+@settings(max_examples=60, deadline=None)
+@given(chains(most_steps=80), platforms())
+def test_a_schedule_is_worth_what_its_table_says(
+    name: str, chain: Chain, platform: Platform
+) -> None:
+    planned(name, chain, platform)
+
+
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms(most_slots=5), st.data())
+def test_one_more_slot_is_never_slower(
+    chain: Chain, platform: Platform, data: st.DataObject
+) -> None:
+    number = data.draw(st.integers(0, len(platform.levels) - 1))
+    levels = list(platform.levels)
+    capacities = [slots * chain.restart for slots in range(1, 30)] + [None]
+    seconds = []
+    for capacity in capacities:
+        levels[number] = replace(levels[number], capacity=capacity)
+        seconds.append(planned("hrevolve", chain, Platform(tuple(levels), chain.tape)))
+    assert all(more <= less for less, more in pairwise(seconds))
+
+
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms(), st.randoms(use_true_random=False))
+def test_the_order_in_which_levels_are_listed_does_not_matter(
+    chain: Chain, platform: Platform, random: Random
+) -> None:
+    levels = list(platform.levels)
+    random.shuffle(levels)
+    shuffled = Platform(tuple(levels), platform.working_memory)
+    assert planned("hrevolve", chain, shuffled) == planned("hrevolve", chain, platform)
+
+
+def room(number: int, write: float, read: float) -> Room:
+    return Room(number=number, slots=1, write=write, read=read)
+
+
+def numbers(*given: Room) -> list[list[int]]:
+    return sorted([room.number for room in order] for order in orders(given))
+
+
+def test_a_level_comes_before_those_that_it_beats_in_both_costs() -> None:
+    assert numbers(room(0, 1, 1), room(1, 2, 2), room(2, 2, 5)) == [[0, 1, 2]]
+    assert numbers(room(0, 9, 9), room(1, 2, 2)) == [[1, 0]]
+    assert numbers(room(0, 4, 4), room(1, 4, 4)) == [[0, 1]]
+    assert numbers(room(0, 1, 5), room(1, 5, 1)) == [[0, 1], [1, 0]]
+    assert numbers(room(0, 3, 3), room(1, 1, 9), room(2, 4, 4)) == [[0, 1, 2], [0, 2, 1], [1, 0, 2]]
+
+
+def test_the_log_says_which_order_of_levels_was_used(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="ckio"):
+        schedule = hrevolve(chain(30, advance=7), platform((2, 9, 9), (5, 1, 1)))
+    assert caplog.messages == ["hrevolve: levels in the order level1, level0, of 1 tried"]
+    assert [level.peak for level in counts(schedule).levels] == [2, 5]
+
+
+def test_levels_whose_costs_cross_are_used_in_the_cheaper_order() -> None:
+    quick_to_write, quick_to_read = (1, 0, 4), (1, 2, 0)
+    one_way = planned("hrevolve", chain(8), platform(quick_to_write, quick_to_read))
+    other_way = planned("hrevolve", chain(8), platform(quick_to_read, quick_to_write))
+    searched = least_makespan(chain(8), platform(quick_to_write, quick_to_read))
+    assert one_way == other_way == searched
+
+
+def test_a_level_without_end_takes_no_more_slots_than_are_worth_their_cost() -> None:
+    endless = hrevolve(chain(200), platform((3, 0, 0), (None, 40, 20)))
+    needed = counts(endless).levels[1].peak
+    assert 1 < needed < 30
+    exactly = platform((3, 0, 0), (needed, 40, 20))
+    assert makespan(endless, exactly) == planned("hrevolve", chain(200), exactly)
+
+
+def test_a_cheap_level_with_room_for_every_state_holds_every_state() -> None:
+    schedule = hrevolve(chain(500, advance=4), platform((None, 1, 1)))
+    assert counts(schedule).forward == 2 * 500 - 1
+    assert counts(schedule).levels[0].peak == 499

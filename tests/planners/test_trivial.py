@@ -1,0 +1,124 @@
+"""store-all, recompute-all and periodic: exactly what they do."""
+
+import pytest
+from hypothesis import given, settings
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.trivial import periodic, recompute_all, store_all
+from ckio.platforms import Platform
+from ckio.schedule import counts, makespan
+
+from .cases import chain, chains, level, platform, platforms
+
+
+def x(step: int) -> Key:
+    return Key(Kind.RESTART, step)
+
+
+def t(step: int) -> Key:
+    return Key(Kind.TAPE, step)
+
+
+def last(step: int) -> list[Action]:
+    return [Record(step, step + 1), Reverse(step, step + 1)]
+
+
+def test_store_all_needs_no_level_where_the_working_memory_holds_every_tape() -> None:
+    expected = [Record(0, 7), Reverse(0, 7)]
+    assert list(store_all(chain(7), platform(tapes=7)).actions) == expected
+    assert list(store_all(chain(7), Platform(())).actions) == expected
+
+
+def test_store_all_writes_the_tapes_that_the_working_memory_does_not_hold() -> None:
+    assert list(store_all(chain(5), platform((2, 2, 3), tapes=3)).actions) == [
+        *(Record(0, 1), Write(t(0), 0)),
+        *(Record(1, 2), Write(t(1), 0)),
+        *(Record(2, 5), Reverse(2, 5)),
+        *(Read(t(1), 0), Discard(t(1), 0), Reverse(1, 2)),
+        *(Read(t(0), 0), Discard(t(0), 0), Reverse(0, 1)),
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(chains(), platforms())
+def test_store_all_takes_no_step_twice(chain: Chain, platform: Platform) -> None:
+    assert counts(store_all(chain, platform)).forward == chain.steps
+
+
+def test_store_all_says_how_much_it_needs() -> None:
+    with pytest.raises(NoSchedule, match=r"needs 14 bytes on one level .*; level0 offers 6"):
+        store_all(chain(10), platform((2, 2, 3), tapes=3))
+
+
+def test_recompute_all_replays_every_step_from_x_0() -> None:
+    assert list(recompute_all(chain(3), platform((9, 2, 3))).actions) == [
+        *(Write(x(0), 0), Advance(0, 2), *last(2)),
+        *(Read(x(0), 0), Advance(0, 1), *last(1)),
+        *(Read(x(0), 0), Discard(x(0), 0), *last(0)),
+    ]
+
+
+def test_periodic_records_the_last_block_in_the_first_sweep_and_the_others_going_back() -> None:
+    assert list(periodic(chain(8), platform((2, 2, 3), tapes=3), period=3).actions) == [
+        *(Write(x(0), 0), Advance(0, 3), Write(x(3), 0), Advance(3, 6)),
+        *(Record(6, 8), Reverse(6, 8)),
+        *(Read(x(3), 0), Discard(x(3), 0), Record(3, 6), Reverse(3, 6)),
+        *(Read(x(0), 0), Discard(x(0), 0), Record(0, 3), Reverse(0, 3)),
+    ]
+
+
+def test_periodic_writes_tapes_of_a_block_that_the_working_memory_does_not_hold() -> None:
+    assert list(periodic(chain(5), platform((9, 2, 3), tapes=1), period=3).actions) == [
+        *(Write(x(0), 0), Advance(0, 3)),
+        *(Record(3, 4), Write(t(3), 0), *last(4)),
+        *(Read(t(3), 0), Discard(t(3), 0), Reverse(3, 4)),
+        *(Read(x(0), 0), Discard(x(0), 0)),
+        *(Record(0, 1), Write(t(0), 0), Record(1, 2), Write(t(1), 0), *last(2)),
+        *(Read(t(1), 0), Discard(t(1), 0), Reverse(1, 2)),
+        *(Read(t(0), 0), Discard(t(0), 0), Reverse(0, 1)),
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(chains(), platforms())
+def test_periodic_chooses_the_cheapest_period(chain: Chain, platform: Platform) -> None:
+    roomy = platform.levels[-1].name
+    chosen = makespan(periodic(chain, platform, on=roomy), platform)
+    assert chosen == min(
+        makespan(periodic(chain, platform, period=period, on=roomy), platform)
+        for period in range(1, chain.length + 1)
+    )
+
+
+def fits(steps: int, capacity: int, period: int) -> bool:
+    machine = Platform((level("ram", 0, 2, 3, spare=capacity),), working_memory=4)
+    try:
+        periodic(chain(steps), machine, period=period)
+    except NoSchedule:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("steps", [2, 5, 11, 12])
+def test_a_period_fits_exactly_where_its_peak_does(steps: int) -> None:
+    for period in range(1, steps + 1):
+        endless = Platform((level("ram", None, 2, 3),), working_memory=4)
+        levels = counts(periodic(chain(steps), endless, period=period)).levels
+        peak = levels[0].peak_bytes if levels else 0
+        assert fits(steps, peak, period)
+        assert peak == 0 or not fits(steps, peak - 1, period)
+
+
+def test_periodic_says_how_much_a_period_needs() -> None:
+    with pytest.raises(NoSchedule, match=r"needs 27 bytes on one level .*; level0 offers 6"):
+        periodic(chain(10), platform((2, 2, 3)), period=1)
+
+
+@pytest.mark.parametrize("period", [0, -3, 8, 2.5, True])
+def test_a_period_is_a_number_of_steps_of_the_chain(period: int) -> None:
+    with pytest.raises(
+        BadInput, match=r"period = .*; it must be between 1 and the chain's 7 steps"
+    ):
+        periodic(chain(7), platform((9, 2, 3)), period=period)
