@@ -1,0 +1,310 @@
+"""The report is one whole page, safe whatever its words are, small however long the run is."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import Case, legal_schedules
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.columns import Actions
+from ckio.page import page
+from ckio.pictures import Axis, draw, resources, storage, sweeps
+from ckio.pictures.svg import COLUMNS, DISTINCT
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule, seconds_of
+from ckio.timeline import Timeline
+
+CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
+PLATFORM = Platform(
+    (
+        Level(name="ram", capacity=3000, write=Affine(0.01, 1e-5), read=Affine(0.02, 2e-5)),
+        Level(name="archive", write=Affine(0.3, 1e-4), read=Affine(0.2, 2e-4), discard=Affine(0.1)),
+    ),
+    working_memory=700,
+)
+FACTS = [("model", "vorticity"), ("planner", "hrevolve")]
+ROWS = [["", "predicted", "measured"], ["advance", "12.1 s", "12.4 s"]]
+NASTY = '<script>alert("&")</script>'
+
+
+def halving(steps: int, levels: int) -> list[Action]:
+    """x_begin lies on a level until the upper half is reversed, then the lower half follows."""
+    actions: list[Action] = []
+
+    def reverse(begin: int, end: int, depth: int) -> None:
+        if end == begin + 1:
+            actions.extend((Record(begin, end), Reverse(begin, end)))
+            return
+        middle, key, level = (begin + end) // 2, Key(Kind.RESTART, begin), depth % levels
+        actions.extend((Write(key, level), Advance(begin, middle)))
+        reverse(middle, end, depth + 1)
+        actions.extend((Read(key, level), Discard(key, level)))
+        reverse(begin, middle, depth + 1)
+
+    reverse(0, steps, 0)
+    return actions
+
+
+def in_sequence(schedule: Schedule, platform: Platform, *, slower: float = 1.0) -> Timeline:
+    """One action after the other."""
+    stop = np.cumsum(slower * seconds_of(schedule, platform))
+    start = np.concatenate(([0.0], stop))[: len(stop)]
+    return Timeline(schedule.actions, start, stop, schedule.chain.nbytes_of(schedule.actions))
+
+
+SCHEDULE = Schedule(CHAIN, halving(12, levels=2))
+PREDICTED = in_sequence(SCHEDULE, PLATFORM)
+MEASURED = in_sequence(SCHEDULE, PLATFORM, slower=1.1)
+
+
+def report(
+    *,
+    predicted: Timeline = PREDICTED,
+    measured: Timeline | None = MEASURED,
+    chain: Chain = CHAIN,
+    platform: Platform = PLATFORM,
+    word: str = "vorticity",
+) -> str:
+    return page(
+        title=word,
+        facts=[*FACTS, (word, word)],
+        rows=[*ROWS, [word, word, word]],
+        platform=platform,
+        chain=chain,
+        predicted=predicted,
+        measured=measured,
+    )
+
+
+def million() -> tuple[Timeline, Chain]:
+    """A quarter of a million times: write, advance, read, discard."""
+    step = np.arange(250_000, dtype=np.int64)
+    actions = Actions(
+        op=np.tile(np.array([3, 0, 4, 5], np.uint8), len(step)),
+        begin=np.repeat(step, 4),
+        end=np.stack((0 * step, step + 1, 0 * step, 0 * step), axis=1).ravel(),
+        level=np.tile(np.array([1, 0, 1, 1], np.int16), len(step)),
+    )
+    chain = CHAIN.with_steps(len(step))
+    return in_sequence(Schedule(chain, actions), PLATFORM), chain
+
+
+def groups(picture: str, css: str) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(picture)
+    return [
+        g
+        for g in root.iter("{http://www.w3.org/2000/svg}g")
+        if (g.get("class") or "").startswith(css)
+    ]
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and whether each is closed in its turn."""
+
+    VOID = frozenset({"meta", "link", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_tag_is_closed_and_every_id_is_one_of_a_kind() -> None:
+    tags = Tags(report())
+    assert tags.open == []
+    ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_the_page_asks_the_network_for_nothing() -> None:
+    text = report()
+    for _, attributes in Tags(text).seen:
+        assert "src" not in attributes
+        assert attributes.get("href", "data:,") == "data:,"
+    assert "url(" not in text
+    assert "@import" not in text
+    assert re.findall(r"https?://[^\"]*", text.replace("http://www.w3.org/2000/svg", "")) == []
+
+
+def test_whatever_comes_from_outside_is_escaped() -> None:
+    level = Level(name="disk", options={"place": NASTY})
+    text = report(word=NASTY, platform=Platform((*PLATFORM.levels, level)))
+    assert NASTY not in text
+    assert text.count("<script>") == 1
+    assert "&lt;script&gt;" in text
+
+
+def test_the_platform_can_be_copied_from_the_page() -> None:
+    class Pre(HTMLParser):
+        inside, text = False, ""
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            self.inside = tag == "pre"
+
+        def handle_data(self, data: str) -> None:
+            self.text += data if self.inside else ""
+
+        def handle_endtag(self, tag: str) -> None:
+            self.inside = False
+
+    reader = Pre()
+    reader.feed(report())
+    assert Platform.loads(reader.text) == PLATFORM
+
+
+def test_the_levels_are_told_in_numbers() -> None:
+    text = report()
+    # 11 checkpoints in all; halving puts those of even depth on the first level.
+    writes = [
+        sum(a == Write(a.key, k) for a in SCHEDULE.actions if isinstance(a, Write)) for k in (0, 1)
+    ]
+    assert sum(writes) == 11
+    for name, count in zip(("ram", "archive"), writes, strict=True):
+        assert f"<tr><td>{name}</td><td>{count}</td><td>{count}</td>" in text
+
+
+def test_predicted_and_measured_share_one_axis_and_can_be_switched() -> None:
+    text = report()
+    assert text.count('<div class="predicted">') == text.count('<div class="measured">') == 3
+    assert text.count('type="radio"') == 3
+
+
+def test_a_prediction_alone_needs_no_switch() -> None:
+    text = report(measured=None)
+    assert text.count('<div class="predicted">') == 3
+    assert '<div class="measured">' not in text
+    assert 'type="radio"' not in text
+
+
+def test_few_events_have_a_shape_and_a_tooltip_each() -> None:
+    axis = Axis(PREDICTED.makespan)
+    picture = resources(PREDICTED, PLATFORM, axis).element()
+    bars = [r for g in groups(picture, "bar") for r in g.findall("{*}rect")]
+    assert len(bars) == len(SCHEDULE)
+    titles = [bar.findtext("{*}title") or "" for bar in bars]
+    assert any(title.startswith("advance steps 0 to 5\n") for title in titles)
+    assert any(title.startswith("write x_0, 1000 B\n") for title in titles)
+
+
+def test_a_bar_is_where_its_seconds_are() -> None:
+    axis = Axis(2 * PREDICTED.makespan)
+    picture = resources(PREDICTED, PLATFORM, axis).element()
+    (reverse,) = groups(picture, "bar reverse")
+    last = reverse.findall("{*}rect")[-1]
+    end = float(last.get("x", "")) + float(last.get("width", ""))
+    assert end == pytest.approx(axis.x(np.array([PREDICTED.makespan]))[0], abs=0.2)
+
+
+def test_merged_bars_are_as_high_as_their_share_of_the_time() -> None:
+    # Half of the time is spent writing, in 1000 writes: columns filled to one half.
+    count = 1000
+    keys = [Key(Kind.RESTART, 0)]
+    actions = Actions.of(
+        [a for _ in range(count) for a in (Write(keys[0], 0), Discard(keys[0], 0))]
+    )
+    start = np.arange(2 * count, dtype=np.float64)
+    timeline = Timeline(actions, start, start + 1.0, np.zeros(2 * count, np.int64))
+    picture = resources(timeline, PLATFORM, Axis(timeline.makespan)).element()
+    (write,) = groups(picture, "bar write")[:1]
+    titles = [p.findtext("{*}title") or "" for p in write.findall("{*}path")]
+    assert sum(int(title.split(" ")[0]) for title in titles) == count
+    assert {title.split(", ")[1].split(" ")[0] for title in titles} <= {"49%", "50%", "51%"}
+
+
+def test_a_million_events_make_a_small_page_quickly() -> None:
+    timeline, chain = million()
+    assert len(timeline) == 1_000_000
+    text = report(predicted=timeline, measured=timeline, chain=chain)
+    assert len(text) < 3_000_000
+    axis = Axis(timeline.makespan)
+    for picture in (
+        resources(timeline, PLATFORM, axis),
+        storage(timeline, chain, PLATFORM, axis),
+        sweeps(timeline, chain, axis, ["ram", "archive"]),
+    ):
+        assert len(list(ElementTree.fromstring(picture.element()).iter())) < 2000
+
+
+def test_as_many_shapes_as_are_ever_drawn_one_by_one_make_a_small_page() -> None:
+    platform = Platform(tuple(Level(name=f"level{k}") for k in range(4)))
+    schedule = Schedule(CHAIN.with_steps(DISTINCT), halving(DISTINCT, levels=4))
+    timeline = in_sequence(schedule, platform)
+    text = report(predicted=timeline, measured=timeline, chain=schedule.chain, platform=platform)
+    assert len(text) < 3_000_000
+
+
+@settings(max_examples=40)
+@given(legal_schedules())
+def test_every_legal_schedule_has_its_pictures(case: Case) -> None:
+    schedule, platform = case
+    timeline = in_sequence(schedule, platform)
+    root = ElementTree.fromstring(draw(timeline, schedule.chain, platform))
+    for shape in root.iter("{http://www.w3.org/2000/svg}rect"):
+        assert float(shape.get("width", "")) >= 0
+        assert float(shape.get("height", "")) >= 0
+    Tags(report(predicted=timeline, chain=schedule.chain, platform=platform, measured=None))
+
+
+def test_lines_merge_into_the_columns_that_they_cross() -> None:
+    steps = 4 * DISTINCT
+    schedule = Schedule(CHAIN.with_steps(steps), [Advance(k, k + 1) for k in range(steps)])
+    timeline = in_sequence(schedule, PLATFORM)
+    picture = sweeps(timeline, schedule.chain, Axis(timeline.makespan), []).element()
+    (line,) = (p for g in groups(picture, "line move advance") for p in g.findall("{*}path"))
+    strokes = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", line.get("d", ""))
+    # One unbroken climb: a stroke in every column, each beginning where the one before it ended.
+    assert len(strokes) == COLUMNS
+    for before, after in pairwise(strokes):
+        assert abs(float(before[2]) - float(after[1])) <= 1
+
+
+@pytest.fixture
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium is not installed")
+    return found
+
+
+@pytest.fixture
+def opened(browser: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """What the browser made of the page, and what it wrote on its console."""
+    (tmp_path / "report.html").write_text(report(), encoding="utf-8")
+    options = [
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--enable-logging=stderr", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"),
+    ]
+    return subprocess.run(
+        [browser, *options, (tmp_path / "report.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def test_a_browser_opens_the_page_without_complaint(
+    opened: subprocess.CompletedProcess[str],
+) -> None:
+    assert opened.stdout.count("<svg") == 6
+    assert "CONSOLE" not in opened.stderr
