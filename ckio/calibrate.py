@@ -1,25 +1,26 @@
 """What the levels and the models cost on this machine, measured through the code that runs them.
 
-Every figure is the median of events in the timeline of a probe schedule, performed by `run`: the same
-dump, copy, checksum and commit as in a real run, on slots that a first pass has warmed.
+Every figure is the median of events in the timeline of a probe schedule, performed by `run`: the
+same dump, copy, checksum and commit as in a real run, on slots that a first pass has warmed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Buffers, Discard, Key, Kind, Layout, Read, Write
-from ckio.actions import Field as ArrayField
+from ckio.actions import Action, Advance, Buffers, Discard, Field, Key, Kind, Layout, Read, Write
 from ckio.backends.base import Backend
 from ckio.chain import Chain
+from ckio.clock import Clock
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
-from ckio.errors import BadInput, UnsupportedKind
+from ckio.errors import BadInput
 from ckio.layout import nbytes_of
-from ckio.model import Model, as_bytes
+from ckio.model import Model, as_bytes, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
@@ -77,6 +78,7 @@ def calibrate(
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
     progress: Progress = lambda _: None,
+    clock: Clock | None = None,
 ) -> Platform:
     """Measure open, empty levels, and models, and return the platform that they make.
 
@@ -94,16 +96,24 @@ def calibrate(
         Makers of fresh models by identity; their costs and sizes become `Platform.models`.
     progress
         Told what is being measured.
+    clock
+        What measures; the wall clock by default.
     """
     capacities, models = capacities or {}, models or {}
     samples = measure(
-        backends, sizes, repeats=repeats, capacities=capacities, models=models, progress=progress
+        backends,
+        sizes,
+        repeats=repeats,
+        capacities=capacities,
+        models=models,
+        progress=progress,
+        clock=clock,
     )
     levels = tuple(_level(name, capacities.get(name), samples) for name in backends)
     chains = {}
     for name, make in models.items():
         progress(name)
-        chains[name] = measure_model(make, repeats=repeats)
+        chains[name] = measure_model(make, repeats=repeats, clock=clock)
     return Platform(levels, min((c.tape for c in chains.values()), default=None), chains)
 
 
@@ -116,25 +126,25 @@ def measure(
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
     progress: Progress = lambda _: None,
+    clock: Clock | None = None,
 ) -> tuple[Sample, ...]:
     """Every access to every level at every size; arguments as in `calibrate`."""
-    capacities, models = capacities or {}, models or {}
+    capacities = capacities or {}
+    makers: list[MakeModel] = list((models or {}).values())
+    own = [_restart_nbytes(make) for make in makers]
+    noise: list[MakeModel] = [
+        partial(_Noise, nbytes) for nbytes in sorted(set(sizes) or _sizes(own))
+    ]
     samples: list[Sample] = []
-    own = {name: nbytes_of(make().layout(_x(0))) for name, make in models.items()}
     for level, backend in backends.items():
         capacity = capacities.get(level)
-        makers: list[tuple[MakeModel, bool]] = [
-            (lambda nbytes=nbytes: _Probe(nbytes), False)  # type: ignore[misc]
-            for nbytes in sorted(set(sizes) or set(_sizes(own.values())))
-        ]
-        makers += [(make, True) for make in models.values()]
-        for make, is_model in makers:
-            nbytes = nbytes_of(make().layout(_x(0)))
+        for make in (*noise, *makers):
+            nbytes = _restart_nbytes(make)
             if capacity is not None and nbytes > capacity:
                 continue
             progress(f"{level}, {nbytes} bytes")
-            slots = _slots(nbytes, capacity)
-            samples += _measure_level(level, backend, make, slots, repeats, model=is_model)
+            probe = _Probe(level, backend, make, nbytes, _slots(nbytes, capacity), repeats, clock)
+            samples += probe.samples(model=make in makers)
         if not any(sample.level == level for sample in samples):
             raise BadInput(
                 f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
@@ -142,83 +152,90 @@ def measure(
     return tuple(samples)
 
 
-def _sizes(own: Iterator[int] | Sequence[int] | object) -> list[int]:
+def _sizes(own: Sequence[int]) -> set[int]:
     """Sizes around those of the models."""
-    around = [nbytes * scale // 4 for nbytes in own for scale in (1, 2, 8)]  # type: ignore[attr-defined]
-    return [SIZES[0], *around] if around else list(SIZES)
+    around = {nbytes * scale // 4 for nbytes in own for scale in (1, 2, 8)}
+    return {SIZES[0], *around} if around else set(SIZES)
 
 
 def _slots(nbytes: int, capacity: int | None) -> int:
     """Enough checkpoints a pass to leave the caches, as a real run does, but not more."""
-    slots = min(32, max(4, _PASS_BYTES // max(1, nbytes)))
+    slots = min(_MODEL_STEPS - 1, max(4, _PASS_BYTES // max(1, nbytes)))
     return slots if capacity is None else max(1, min(slots, capacity // max(1, nbytes)))
 
 
-def _measure_level(
-    level: str, backend: Backend, make: MakeModel, slots: int, repeats: int, *, model: bool
-) -> list[Sample]:
-    there = make()
-    nbytes = nbytes_of(there.layout(_x(0)))
-    platform = Platform((Level(name=level),))
-    chain = Chain(
-        steps=slots + 1, advance=0, record=0, reverse=0, restart=nbytes, tape=0, adjoint=0
-    )
-    timeline = run(_probe(chain, slots, repeats + 1), platform, there, [backend])
-    warm = timeline[len(timeline) // (repeats + 1) :]
-    samples = [
-        _sample(level, access, warm, op, nbytes, model=model)
-        for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD))
-    ]
-    evict = getattr(backend, "evict", None)
-    if evict is not None:
-        cold = _measure_cold(chain, platform, make, backend, evict, slots)
-        samples.append(_sample(level, "read_cold", cold, READ, nbytes, model=model))
-    return samples
+@dataclass(frozen=True)
+class _Probe:
+    """One level probed with the checkpoints of one model, which it fills its slots with."""
 
+    level: str
+    backend: Backend
+    make: MakeModel
+    nbytes: int
+    slots: int
+    repeats: int
+    clock: Clock | None
 
-def _probe(chain: Chain, slots: int, passes: int) -> Schedule:
-    """Passes that fill the slots going forward and read and empty them going back."""
-    there: list[Action] = []
-    back: list[Action] = []
-    for step in range(slots):
-        there += [Write(_x(step), 0), Advance(step, step + 1)]
-        back = [Read(_x(step), 0), Discard(_x(step), 0), *back]
-    return Schedule(chain, (there + back) * passes)
+    def samples(self, *, model: bool) -> Iterator[Sample]:
+        """What every access takes, after a first pass that warms the slots."""
+        passes = self.repeats + 1
+        timeline = self._run(self._there() + self._back(), times=passes)
+        warm = timeline[len(timeline) // passes :]
+        for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):
+            yield self._sample(access, warm, op, model=model)
+        evict = getattr(self.backend, "evict", None)
+        if evict is not None:
+            self._run(self._there())
+            evict()
+            cold = self._run(self._back(), stored=[map(_x, range(self.slots))])
+            yield self._sample("read_cold", cold, READ, model=model)
 
+    def _there(self) -> list[Action]:
+        """Fill the slots, going forward."""
+        return [
+            action
+            for step in range(self.slots)
+            for action in (Write(_x(step), 0), Advance(step, step + 1))
+        ]
 
-def _measure_cold(
-    chain: Chain,
-    platform: Platform,
-    make: MakeModel,
-    backend: Backend,
-    evict: Callable[[], None],
-    slots: int,
-) -> Timeline:
-    """Reads of what was written, synced, and dropped from the page cache."""
-    actions = _probe(chain, slots, 1).actions
-    there, back = actions[: 2 * slots], actions[2 * slots :]
-    run(Schedule(chain, there), platform, make(), [backend])
-    evict()
-    stored = [frozenset(_x(step) for step in range(slots))]
-    return run(Schedule(chain, back, stored), platform, make(), [backend])
+    def _back(self) -> list[Action]:
+        """Read them and go on from each, as a run does, going back; and empty them."""
+        return [
+            action
+            for step in reversed(range(self.slots))
+            for action in (Read(_x(step), 0), Discard(_x(step), 0))
+        ]
 
+    def _run(
+        self, actions: list[Action], *, times: int = 1, stored: Sequence[Iterable[Key]] = ()
+    ) -> Timeline:
+        chain = Chain(
+            steps=self.slots + 1,
+            advance=0,
+            record=0,
+            reverse=0,
+            restart=self.nbytes,
+            tape=0,
+            adjoint=0,
+        )
+        schedule = Schedule(chain, actions * times, stored)
+        platform = Platform((Level(name=self.level),))
+        return run(schedule, platform, self.make(), [self.backend], clock=self.clock)
 
-def _sample(
-    level: str, access: str, timeline: Timeline, op: int, nbytes: int, *, model: bool
-) -> Sample:
-    chosen = timeline.actions.op == op
-    seconds = (timeline.stop - timeline.start)[chosen]
-    low, middle, high = np.percentile(seconds, (25, 50, 75))
-    moved = timeline.nbytes[chosen].max()
-    return Sample(
-        level,
-        access,
-        nbytes,
-        float(middle),
-        float((high - low) / middle) if middle else 0.0,
-        float(moved / nbytes) if nbytes else 1.0,
-        model,
-    )
+    def _sample(self, access: str, timeline: Timeline, op: int, *, model: bool) -> Sample:
+        chosen = timeline.actions.op == op
+        seconds = (timeline.stop - timeline.start)[chosen]
+        low, middle, high = np.percentile(seconds, (25, 50, 75))
+        moved = int(timeline.nbytes[chosen].max())
+        return Sample(
+            level=self.level,
+            access=access,
+            nbytes=self.nbytes,
+            seconds=float(middle),
+            spread=float((high - low) / middle) if middle else 0.0,
+            ratio=moved / self.nbytes if self.nbytes else 1.0,
+            model=model,
+        )
 
 
 def _level(name: str, capacity: int | None, samples: Sequence[Sample]) -> Level:
@@ -260,58 +277,38 @@ def fit(samples: Sequence[Sample], /) -> Affine:
     return Affine(float(latency), float(slope / unit))
 
 
-def measure_model(make: MakeModel, /, *, repeats: int = 5) -> Chain:
+def measure_model(make: MakeModel, /, *, repeats: int = 5, clock: Clock | None = None) -> Chain:
     """A model's seconds per step and bytes per checkpoint, as a chain without a length.
 
     A short adjoint computation with few checkpoints in memory, `repeats` times from fresh models.
     """
     from ckio.backends.ram import Ram
 
-    sizes = {kind: _nbytes(make(), kind) for kind in Kind}
-    chain = Chain(
-        steps=_MODEL_STEPS,
-        advance=1.0,
-        record=1.0,
-        reverse=1.0,
-        restart=sizes[Kind.RESTART],
-        tape=sizes[Kind.TAPE],
-        adjoint=sizes[Kind.ADJOINT],
-    )
+    chain = Chain(steps=_MODEL_STEPS, advance=1, record=1, reverse=1, **sizes_of(make()))
     capacity = _MODEL_SLOTS * chain.restart
     platform = Platform((Level(name="ram", capacity=capacity),), chain.tape)
     schedule = revolve(chain, platform)
     seconds: dict[int, list[NDArray[np.float64]]] = {ADVANCE: [], RECORD: [], REVERSE: []}
     for _ in range(repeats):
-        timeline = run(schedule, platform, make(), [Ram(capacity=capacity)])
+        timeline = run(schedule, platform, make(), [Ram(capacity=capacity)], clock=clock)
         actions = timeline.actions
         for op, found in seconds.items():
             there = actions.op == op
             steps = (actions.end - actions.begin)[there]
             found.append((timeline.stop - timeline.start)[there] / steps)
     advance, record, reverse = (float(np.median(np.concatenate(s))) for s in seconds.values())
-    return Chain(
-        steps=None,
-        advance=advance,
-        record=record,
-        reverse=reverse,
-        restart=chain.restart,
-        tape=chain.tape,
-        adjoint=chain.adjoint,
-    )
+    return replace(chain, steps=None, advance=advance, record=record, reverse=reverse)
 
 
-def _nbytes(model: Model, kind: Kind) -> int:
-    try:
-        return nbytes_of(model.layout(Key(kind, 0)))
-    except UnsupportedKind:
-        return 0
+def _restart_nbytes(make: MakeModel) -> int:
+    return nbytes_of(make().layout(_x(0)))
 
 
 def _x(step: int) -> Key:
     return Key(Kind.RESTART, step)
 
 
-class _Probe:
+class _Noise:
     """A model that is nothing but a checkpoint of a given size: four arrays of noise."""
 
     def __init__(self, nbytes: int) -> None:
@@ -325,7 +322,7 @@ class _Probe:
     def layout(self, key: Key, /) -> Layout:
         del key
         return tuple(
-            ArrayField(f"part{n}", "uint8", array.shape) for n, array in enumerate(self._arrays)
+            Field(f"part{n}", "uint8", array.shape) for n, array in enumerate(self._arrays)
         )
 
     def advance(self, begin: int, end: int, /) -> int:

@@ -19,8 +19,8 @@ from ckio.registry import close, open_level
 
 @click.command(short_help="Measure this machine's storage levels and a model's steps.")
 @click.option(
-    "--level", "levels", multiple=True, required=True, metavar="NAME=BACKEND[:PLACE][,option=value]...",
-    help="a storage level, nearest first, e.g. ram=ram,capacity=2GiB",
+    "--level", "levels", multiple=True, required=True, metavar="LEVEL",
+    help="nearest first: NAME=BACKEND[:PLACE][,option=value]...",
 )  # fmt: skip
 @click.option("--working-memory", type=SIZE, help="bytes for the tape; default: one step's tape")
 @click.option("--model", "model", metavar="MODEL", help="a model to measure as well")
@@ -30,6 +30,7 @@ from ckio.registry import close, open_level
 @click.option("-o", "--output", type=FILE, default=Path("platform.toml"), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def command(
+    *,
     levels: tuple[str, ...],
     working_memory: int | None,
     model: str | None,
@@ -44,14 +45,18 @@ def command(
     The result is a platform file for `plan`, `simulate` and `run`, made to be read and edited.
     """
     asked = [parse_level(text, here=Path.cwd()) for text in levels]
-    models = {} if model is None else {identity(model, dict(settings)): maker(model, dict(settings))}
+    models = (
+        {} if model is None else {identity(model, dict(settings)): maker(model, dict(settings))}
+    )
     with console.status("calibrating", quiet=as_json) as say:
         platform = measured(asked, models=models, sizes=sizes, repeats=repeats, say=say)
     if working_memory is not None:
         platform = replace(platform, working_memory=working_memory)
     write_text(output, platform.dumps())
     if as_json:
-        console.print_json({"platform": str(output), "levels": [_figures(x) for x in platform.levels]})
+        console.print_json(
+            {"platform": str(output), "levels": [_figures(x) for x in platform.levels]}
+        )
     else:
         show(platform)
         click.echo(f"written to {output}")
@@ -125,8 +130,8 @@ def show(platform: Platform, /) -> None:
         room = "never fills" if level.capacity is None else console.nbytes(level.capacity)
         row = [f"{level.name} ({level.backend})", room]
         for nbytes in sizes:
-            for cost in (level.write, level.read, level.read_cold):
-                row.append("" if cost is None else console.seconds(cost(nbytes)))
+            prices = (level.write, level.read, level.read_cold)
+            row += ["" if cost is None else console.seconds(cost(nbytes)) for cost in prices]
         rows.append(row)
     console.print_table("storage levels", header, rows)
     if platform.models:

@@ -17,7 +17,7 @@ from ckio.timeline import Timeline
 @click.argument("predicted", type=FILE)
 @click.argument("measured", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def command(predicted: Path, measured: Path, as_json: bool) -> None:
+def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
     """Compare two timelines of one schedule, by class of action and in total.
 
     `ckio run` leaves both in its directory: DIR/predicted.txt and DIR/measured.txt.
@@ -62,7 +62,15 @@ def figures(report: Report, /) -> dict[str, Any]:
     }
 
 
-HEADER = ["class of action", "actions", "steps", "predicted s", "measured s", "difference s", "bytes"]
+HEADER = [
+    "class of action",
+    "actions",
+    "steps",
+    "predicted s",
+    "measured s",
+    "difference s",
+    "bytes",
+]
 
 
 def table(report: Report, /) -> list[list[str]]:

@@ -29,7 +29,7 @@ SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
 @click.option("--planner", default="hrevolve", show_default=True)
 @click.option("--into", type=FILE, help="a new directory  [default: ckio-demo]")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def command(steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
+def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
     """Calibrate this machine, plan, simulate, run and compare: the adjoint of an ocean model.
 
     The model is the barotropic vorticity equation; its checkpoints go to memory, to files and to an
@@ -66,7 +66,9 @@ def command(steps: int, grid: int, planner: str, into: Path | None, as_json: boo
     else:
         show(outcome)
         click.echo(f"store-all        {_sameness(same)}")
-        click.echo(f"\n{report}: the pictures;  {into / 'platform.toml'}: this machine, for your plans")
+        click.echo(
+            f"\n{report}: the pictures;  {into / 'platform.toml'}: this machine, for your plans"
+        )
     if not verified:
         click.echo("ckio: the gradient is NOT verified", err=True)
         sys.exit(1)
@@ -111,7 +113,9 @@ def _sameness(same: bool) -> str:
 
 def _free(path: Path) -> Path:
     """The path, or the first of path-2, path-3, ... that does not exist."""
-    names = itertools.chain((path,), (path.with_name(f"{path.name}-{n}") for n in itertools.count(2)))
+    names = itertools.chain(
+        (path,), (path.with_name(f"{path.name}-{n}") for n in itertools.count(2))
+    )
     return next(name for name in names if not name.exists())
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: how platforms, costs, models and schedules are given on the command line."""
+"""What the commands share: how platforms, costs, models and levels are given in words."""
 
 import functools
 import inspect
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,8 +16,15 @@ from ckio.platforms import Level, Option, Platform, is_paper_text, size
 from ckio.registry import find, find_model, make
 from ckio.schedule import Schedule
 
-TEXT_COSTS = dict(advance=1.0, record=0.0, reverse=0.0, restart=1, tape=1, adjoint=1)
-"""What paper 004's text platforms take for granted: a checkpoint is one byte, so capacity is slots."""
+TEXT_COSTS: Final[Mapping[str, float | int]] = {
+    "advance": 1.0,
+    "record": 0.0,
+    "reverse": 0.0,
+    "restart": 1,
+    "tape": 1,
+    "adjoint": 1,
+}
+"""What paper 004's text form takes for granted: a checkpoint is one byte, so capacity is slots."""
 
 Settings = Mapping[str, Option]
 
@@ -25,9 +32,7 @@ Settings = Mapping[str, Option]
 class _Size(click.ParamType[int]):
     name = "size"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return value if isinstance(value, int) else size(value)
         except BadInput as error:
@@ -135,13 +140,17 @@ def cost_options(command: Callable[..., Any], /) -> Callable[..., Any]:
     for option in reversed(
         (
             click.option("--advance", type=float, help="seconds of a forward step"),
-            click.option("--record", type=float, help="seconds of a forward step that keeps its tape"),
+            click.option(
+                "--record", type=float, help="seconds of a forward step that keeps its tape"
+            ),
             click.option("--reverse", type=float, help="seconds of an adjoint step"),
             click.option("--restart", type=SIZE, help="bytes of a restart checkpoint"),
             click.option("--tape", type=SIZE, help="bytes of one step's tape"),
             click.option("--adjoint", type=SIZE, help="bytes of an adjoint checkpoint"),
             click.option("--model", metavar="MODEL", help="take costs and sizes from a model"),
-            click.option("--set", "settings", type=SETTING, multiple=True, help="option of the model"),
+            click.option(
+                "--set", "settings", type=SETTING, multiple=True, help="option of the model"
+            ),
         )
     ):
         command = option(command)
@@ -167,7 +176,7 @@ def plan_of(
     text = read_text(platform)
     machine = Platform.loads(text, source=str(platform))
     if is_paper_text(text):
-        known: Mapping[str, float | int] = TEXT_COSTS
+        known = TEXT_COSTS
     else:
         known = _model_costs(machine, platform, model, dict(settings))
     given = {name: value for name, value in costs.items() if value is not None}
@@ -222,8 +231,8 @@ def _measured(model: str, settings: Settings) -> Chain:
 def parse_level(text: str, /, *, here: Path) -> Level:
     """A level from `NAME=BACKEND[:PLACE][,option=value]...`; a relative PLACE is made absolute.
 
-    `capacity` is a size; everything else is an option of the backend, or of its codec (`codec=zstd`,
-    `codec_level=3`).
+    `capacity` is a size; everything else is an option of the backend, or of its codec
+    (`codec=zstd`, `codec_level=3`).
     """
     match = re.fullmatch(r"([^=,]+)=([^:,]+)(?::([^,]*))?((?:,.*)?)", text)
     if not match:

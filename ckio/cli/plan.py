@@ -21,11 +21,11 @@ from ckio.schedule import Schedule, counts, makespan
     help="of the file: ckio's own, or paper 004's notation",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def command(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
+def command(*, output: Path | None, form: str, as_json: bool, **options: Any) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
-    Costs are seconds per step and bytes per checkpoint; a file from `ckio calibrate --model` has them.
-    On a platform in paper 004's text form they are 1, 0, 0 seconds and one byte, so capacity is slots.
+    Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
+    the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
     """
     plan = plan_of(**options)
     with console.status(f"planning {plan.chain.length} steps with {plan.planner}", quiet=as_json):

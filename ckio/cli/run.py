@@ -27,7 +27,7 @@ from ckio.cli.options import (
     read_platform,
 )
 from ckio.cli.plan import timed
-from ckio.columns import RECORD, REVERSE, WRITE
+from ckio.columns import REVERSE, WRITE
 from ckio.errors import BadInput
 from ckio.gradient import GradientCheck, check_gradient
 from ckio.model import Differentiable
@@ -52,6 +52,7 @@ from ckio.timeline import Timeline
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def command(
+    *,
     model: str,
     planner: str,
     steps: int | None,
@@ -67,7 +68,7 @@ def command(
     """Run the adjoint of MODEL over --steps steps on the levels of --platform.
 
     MODEL is a registered name or MODULE:ATTRIBUTE. DIR gets the manifest, the result and both
-    timelines; checkpoints lie where the platform's levels say, and are removed when the run ends well.
+    timelines. Checkpoints lie where the platform's levels say; they go when the run ends well.
     """
     if steps is None:
         raise BadInput("--steps is missing: the number of steps to run")

@@ -7,5 +7,76 @@ import click
 
 from ckio.cli.options import FILE, read_platform, read_text, write_text
 from ckio.errors import BadInput
+from ckio.platforms import Platform
 from ckio.render import render
+from ckio.report import compare
 from ckio.texts import Document, loads
+from ckio.timeline import Timeline
+
+
+@click.command(short_help="Draw a schedule or a timeline.")
+@click.argument("file", type=FILE)
+@click.option("--platform", type=FILE, metavar="FILE", help="where FILE does not say it")
+@click.option("--svg", type=FILE, metavar="OUT", help="write the pictures as SVG")
+@click.option("--html", type=FILE, metavar="OUT", help="write a page of pictures")
+@click.option("--perfetto", type=FILE, metavar="OUT", help="write a trace that Perfetto opens")
+@click.option("--width", type=click.IntRange(40), help="columns of the text picture")
+def command(
+    *,
+    file: Path,
+    platform: Path | None,
+    svg: Path | None,
+    html: Path | None,
+    perfetto: Path | None,
+    width: int | None,
+) -> None:
+    """Draw FILE, a schedule from `ckio plan -o` or a timeline: as text, or as the files asked for.
+
+    Pictures and traces have time in them: of a schedule they show its simulated timeline, and of
+    a measured timeline the page shows both.
+    """
+    found = loads(read_text(file), source=str(file))
+    if svg is None and html is None and perfetto is None:
+        columns = width or shutil.get_terminal_size((100, 24)).columns
+        click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
+        return
+    machine = read_platform(platform) if platform else found.platform
+    if machine is None:
+        raise BadInput(f"{file}: it does not say for which platform it is; give --platform")
+    from ckio.sim.engine import simulate
+
+    predicted, chain = simulate(found.schedule, machine), found.schedule.chain
+    timeline = found.timeline or predicted
+    if svg is not None:
+        from ckio.pictures import draw
+
+        write_text(svg, draw(timeline, chain, machine))
+    if html is not None:
+        write_text(html, _page(file, found, predicted, machine))
+    if perfetto is not None:
+        from ckio.trace import trace
+
+        write_text(perfetto, trace(timeline, chain, machine))
+    for written in filter(None, (svg, html, perfetto)):
+        click.echo(f"written to {written}")
+
+
+def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:
+    from ckio.cli import compare as comparison
+    from ckio.page import page
+
+    measured = None if found.timeline == predicted else found.timeline
+    rows = []
+    if measured is not None:
+        report = compare(predicted, measured, names=[level.name for level in platform.levels])
+        rows = [comparison.HEADER, *comparison.table(report)]
+    steps, actions = found.schedule.chain.length, len(predicted)
+    return page(
+        title=file.name,
+        facts=[("steps", f"{steps}"), ("actions", f"{actions}")],
+        rows=rows,
+        platform=platform,
+        chain=found.schedule.chain,
+        predicted=predicted,
+        measured=measured,
+    )

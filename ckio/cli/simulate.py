@@ -31,7 +31,7 @@ from ckio.timeline import Timeline
 @cost_options
 @click.option("-o", "--output", type=FILE, help="write the timeline to this file")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def command(file: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(*, file: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
     """Simulate the schedule in FILE, or the one that the planning options ask for.
 
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.

@@ -24,7 +24,10 @@ capacity = "1 MiB"
 write = { latency = 0.5 }
 read = { latency = 0.25 }
 """
-COSTS = "--advance 1 --record 1.5 --reverse 2.5 --restart 8KiB --tape 4KiB --adjoint 8KiB".split()
+COSTS = (
+    *("--advance", 1, "--record", 1.5, "--reverse", 2.5),
+    *("--restart", "8KiB", "--tape", "4KiB", "--adjoint", "8KiB"),
+)
 
 
 def ckio(*words: object, at: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
