@@ -39,7 +39,8 @@ _MODEL_SLOTS = 4
 _OWN_WEIGHT = 100.0
 
 MakeModel = Callable[[], Model]
-Progress = Callable[[str], None]
+Progress = Callable[[str, int], None]
+"""Told what is measured next, and how many measurements there are in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def calibrate(
     repeats: int = 5,
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda _what, _total: None,
     clock: Clock | None = None,
 ) -> Platform:
     """Measure open, empty levels, and models, and return the platform that they make.
@@ -95,61 +96,54 @@ def calibrate(
     models
         Makers of fresh models by identity; their costs and sizes become `Platform.models`.
     progress
-        Told what is being measured.
+        Told before each measurement what it is, and how many there are in all.
     clock
         What measures; the wall clock by default.
     """
     capacities, models = capacities or {}, models or {}
-    samples = measure(
-        backends,
-        sizes,
-        repeats=repeats,
-        capacities=capacities,
-        models=models,
-        progress=progress,
-        clock=clock,
+    probes = _probes(
+        backends, sizes, repeats=repeats, capacities=capacities, models=models, clock=clock
     )
+    total = len(probes) + len(models)
+    samples: list[Sample] = []
+    for probe in probes:
+        progress(f"{probe.level}, {probe.nbytes} bytes", total)
+        samples += probe.samples()
     levels = tuple(_level(name, capacities.get(name), samples) for name in backends)
     chains = {}
     for name, make in models.items():
-        progress(name)
+        progress(name, total)
         chains[name] = measure_model(make, repeats=repeats, clock=clock)
     return Platform(levels, min((c.tape for c in chains.values()), default=None), chains)
 
 
-def measure(
+def _probes(
     backends: Mapping[str, Backend],
-    sizes: Sequence[int] = (),
-    /,
+    sizes: Sequence[int],
     *,
-    repeats: int = 5,
-    capacities: Mapping[str, int | None] | None = None,
-    models: Mapping[str, MakeModel] | None = None,
-    progress: Progress = lambda _: None,
-    clock: Clock | None = None,
-) -> tuple[Sample, ...]:
-    """Every access to every level at every size; arguments as in `calibrate`."""
-    capacities = capacities or {}
-    makers: list[MakeModel] = list((models or {}).values())
-    own = [_restart_nbytes(make) for make in makers]
-    noise: list[MakeModel] = [
-        partial(_Noise, nbytes) for nbytes in sorted(set(sizes) or _sizes(own))
-    ]
-    samples: list[Sample] = []
+    repeats: int,
+    capacities: Mapping[str, int | None],
+    models: Mapping[str, MakeModel],
+    clock: Clock | None,
+) -> list["_Probe"]:
+    """One for each level and each size that it can hold; BadInput for a level that holds none."""
+    own = [_restart_nbytes(make) for make in models.values()]
+    noise: list[MakeModel] = [partial(_Noise, n) for n in sorted(set(sizes) or _sizes(own))]
+    probes: list[_Probe] = []
     for level, backend in backends.items():
         capacity = capacities.get(level)
-        for make in (*noise, *makers):
-            nbytes = _restart_nbytes(make)
-            if capacity is not None and nbytes > capacity:
-                continue
-            progress(f"{level}, {nbytes} bytes")
-            probe = _Probe(level, backend, make, nbytes, _slots(nbytes, capacity), repeats, clock)
-            samples += probe.samples(model=make in makers)
-        if not any(sample.level == level for sample in samples):
+        here = [
+            _Probe(level, backend, make, nbytes, _slots(nbytes, capacity), repeats, clock, real)
+            for makers, real in ((noise, False), (models.values(), True))
+            for make in makers
+            if (nbytes := _restart_nbytes(make)) <= (nbytes if capacity is None else capacity)
+        ]
+        if not here:
             raise BadInput(
                 f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
             )
-    return tuple(samples)
+        probes += here
+    return probes
 
 
 def _sizes(own: Sequence[int]) -> set[int]:
@@ -175,20 +169,21 @@ class _Probe:
     slots: int
     repeats: int
     clock: Clock | None
+    model: bool
 
-    def samples(self, *, model: bool) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Sample]:
         """What every access takes, after a first pass that warms the slots."""
         passes = self.repeats + 1
         timeline = self._run(self._there() + self._back(), times=passes)
         warm = timeline[len(timeline) // passes :]
         for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):
-            yield self._sample(access, warm, op, model=model)
+            yield self._sample(access, warm, op)
         evict = getattr(self.backend, "evict", None)
         if evict is not None:
             self._run(self._there())
             evict()
             cold = self._run(self._back(), stored=[map(_x, range(self.slots))])
-            yield self._sample("read_cold", cold, READ, model=model)
+            yield self._sample("read_cold", cold, READ)
 
     def _there(self) -> list[Action]:
         """Fill the slots, going forward."""
@@ -222,7 +217,7 @@ class _Probe:
         platform = Platform((Level(name=self.level),))
         return run(schedule, platform, self.make(), [self.backend], clock=self.clock)
 
-    def _sample(self, access: str, timeline: Timeline, op: int, *, model: bool) -> Sample:
+    def _sample(self, access: str, timeline: Timeline, op: int) -> Sample:
         chosen = timeline.actions.op == op
         seconds = (timeline.stop - timeline.start)[chosen]
         low, middle, high = np.percentile(seconds, (25, 50, 75))
@@ -234,7 +229,7 @@ class _Probe:
             seconds=float(middle),
             spread=float((high - low) / middle) if middle else 0.0,
             ratio=moved / self.nbytes if self.nbytes else 1.0,
-            model=model,
+            model=self.model,
         )
 
 

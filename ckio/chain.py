@@ -38,14 +38,17 @@ class Chain:
             raise BadInput(
                 f"Chain: steps = {self.steps!r}; it must be a whole number of at least 1"
             )
+        object.__setattr__(self, "steps", None if self.steps is None else int(self.steps))
         for name in ("advance", "record", "reverse"):
-            check_cost(f"Chain: {name}", getattr(self, name))
+            seconds = check_cost(f"Chain: {name}", getattr(self, name))
+            object.__setattr__(self, name, seconds)
         for name in ("restart", "tape", "adjoint"):
             nbytes = getattr(self, name)
             if not is_whole(nbytes) or nbytes < 0:
                 raise BadInput(
                     f"Chain: {name} = {nbytes!r}; it must be a whole number of bytes >= 0"
                 )
+            object.__setattr__(self, name, int(nbytes))
 
     @property
     def length(self) -> int:
@@ -98,12 +101,13 @@ class Chain:
         return seconds
 
 
-def check_cost(what: str, seconds: object, /) -> None:
-    """Raise BadInput unless `seconds` is a finite number >= 0."""
+def check_cost(what: str, seconds: object, /) -> float:
+    """`seconds` as a float; raises BadInput unless it is a finite number >= 0."""
     if not isinstance(seconds, int | float | np.floating | np.integer) or isinstance(seconds, bool):
         raise BadInput(f"{what} = {seconds!r}; it must be a number of seconds")
     if not math.isfinite(seconds) or seconds < 0:
         raise BadInput(f"{what} = {seconds}; it must be finite and >= 0")
+    return float(seconds)
 
 
 def is_whole(value: object, /) -> bool:

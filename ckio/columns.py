@@ -4,8 +4,7 @@
 is asked for, and what has to be fast (makespan, validation, counts) reads the columns.
 """
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never, overload
 
 import numpy as np
@@ -25,6 +24,17 @@ KIND_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
 _CHUNK = 4096
 
 Row = tuple[int, int, int, int, int, int]
+_ROW: Final = np.dtype(
+    [
+        ("op", np.uint8),
+        ("kind", np.uint8),
+        ("level", np.int16),
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("name", np.int32),
+    ]
+)
+_UNNAMED: Final[Mapping[str, int]] = {"": 0}
 
 
 class Actions(Sequence[Action]):
@@ -61,43 +71,56 @@ class Actions(Sequence[Action]):
         self.op = np.ascontiguousarray(op, np.uint8)
         self.begin = np.ascontiguousarray(begin, np.int64)
         self.end = np.ascontiguousarray(end, np.int64)
-        self.kind = np.ascontiguousarray(np.zeros(size) if kind is None else kind, np.uint8)
-        self.level = np.ascontiguousarray(np.zeros(size) if level is None else level, np.int16)
-        self.name = np.ascontiguousarray(np.zeros(size) if name is None else name, np.int32)
+        zeros = np.zeros(size, np.uint8)
+        self.kind = np.ascontiguousarray(zeros if kind is None else kind, np.uint8)
+        self.level = np.ascontiguousarray(zeros if level is None else level, np.int16)
+        self.name = np.ascontiguousarray(zeros if name is None else name, np.int32)
         self.names = names
         for column in self._columns():
             if len(column) != size:
                 raise BadInput(f"Actions: a column has {len(column)} rows where `op` has {size}")
             column.flags.writeable = False
+        self._check()
 
     def _columns(self) -> tuple[NDArray[np.generic], ...]:
         return self.op, self.kind, self.level, self.begin, self.end, self.name
+
+    def _check(self) -> None:
+        """Raise BadInput for a row that no action object could be made of."""
+        access = self.op >= WRITE
+        meant = (self.op <= DISCARD) & (self.begin >= 0)
+        meant &= np.where(access, self.end == 0, self.end > self.begin)
+        meant &= (self.level >= 0) & (self.kind < len(KINDS))
+        meant &= (self.name >= 0) & (self.name < len(self.names))
+        meant &= access | ((self.level == 0) & (self.kind == 0) & (self.name == 0))
+        if not meant.all():
+            number = int(np.argmin(meant))
+            row = tuple(int(column[number]) for column in self._columns())
+            raise BadInput(
+                f"Actions: row {number}, (op, kind, level, begin, end, name) = {row}, is no action"
+            )
 
     @classmethod
     def of(cls, actions: Iterable[Action], /) -> "Actions":
         """Put any iterable of actions into columns."""
         if isinstance(actions, Actions):
             return actions
-        op, kind, level = array("B"), array("B"), array("h")
-        begin, end, name = array("q"), array("q"), array("i")
         names = {"": 0}
-        for action in actions:
-            row = _row(action, names)
-            op.append(row[0])
-            kind.append(row[1])
-            level.append(row[2])
-            begin.append(row[3])
-            end.append(row[4])
-            name.append(row[5])
-        return cls(
-            op=np.array(op, np.uint8),
-            kind=np.array(kind, np.uint8),
-            level=np.array(level, np.int16),
-            begin=np.array(begin, np.int64),
-            end=np.array(end, np.int64),
-            name=np.array(name, np.int32),
-            names=tuple(names),
-        )
+        return cls.of_rows((_row(action, names) for action in actions), names)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row], names: Mapping[str, int] = _UNNAMED, /) -> "Actions":
+        """Put rows, as `rows()` gives them, into columns.
+
+        `names` numbers the variables, "" first; `rows` may still add to it while it is read.
+        """
+        try:
+            table = np.fromiter(rows, _ROW)
+        except OverflowError:
+            raise BadInput(
+                "Actions: a number does not fit; steps are below 2**63 and levels below 2**15"
+            ) from None
+        return cls(**{column: table[column] for column in _ROW.names or ()}, names=tuple(names))
 
     def __len__(self) -> int:
         return len(self.op)

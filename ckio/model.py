@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Array, Arrays, as_bytes
+from ckio.errors import UnsupportedKind
+from ckio.layout import nbytes_of
 
-from ckio.actions import Buffers, Key, Layout
-from ckio.errors import BadInput
-
-Array = NDArray[np.generic]
-Arrays = dict[str, NDArray[np.float64]]
+__all__ = ["Array", "ArrayModel", "Arrays", "Differentiable", "Model", "as_bytes", "sizes_of"]
 
 
 class Model(Protocol):
@@ -61,13 +60,16 @@ class Differentiable(Model, Protocol):
     def control(self) -> Mapping[str, Array]: ...
 
 
-def as_bytes(array: Array, /) -> memoryview:
-    """The memory of an array as bytes, in memory order and without a copy.
+def sizes_of(model: Model, /) -> dict[str, int]:
+    """Bytes of a model's checkpoints, as `Chain` takes them: restart, tape and adjoint.
 
-    Raises BadInput for an array that is not contiguous: a copy of it would be read into and lost.
+    0 for a kind that the model does not support.
     """
-    if not array.flags.forc:
-        raise BadInput(
-            "an array must be contiguous (C or Fortran order) to be checkpointed in place"
-        )
-    return array.reshape(-1, order="A").view(np.uint8).data
+    return {kind.name.lower(): _nbytes(model, kind) for kind in Kind}
+
+
+def _nbytes(model: Model, kind: Kind) -> int:
+    try:
+        return nbytes_of(model.layout(Key(kind, 0)))
+    except UnsupportedKind:
+        return 0

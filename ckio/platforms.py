@@ -28,8 +28,10 @@ class Affine:
     per_byte: float = 0.0
 
     def __post_init__(self) -> None:
-        check_cost("Affine: latency (seconds)", self.latency)
-        check_cost("Affine: per_byte (seconds per byte)", self.per_byte)
+        latency = check_cost("Affine: latency (seconds)", self.latency)
+        per_byte = check_cost("Affine: per_byte (seconds per byte)", self.per_byte)
+        object.__setattr__(self, "latency", latency)
+        object.__setattr__(self, "per_byte", per_byte)
 
     def __call__(self, nbytes: int, /) -> float:
         return self.latency + self.per_byte * nbytes
@@ -81,6 +83,9 @@ class Level:
             )
         if not (math.isfinite(self.ratio) and self.ratio > 0):
             raise BadInput(f"level {self.name!r}: ratio = {self.ratio}; it must be finite and > 0")
+        object.__setattr__(self, "ratio", float(self.ratio))
+        if self.capacity is not None:
+            object.__setattr__(self, "capacity", int(self.capacity))
         if not self.channel:
             object.__setattr__(self, "channel", self.name)
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
@@ -128,6 +133,7 @@ class Platform:
             raise BadInput(
                 f"platform: working_memory = {room!r}; it must be a whole number of bytes >= 0"
             )
+        object.__setattr__(self, "working_memory", None if room is None else int(room))
 
     def number(self, name: str, /) -> int:
         """The number of the level called `name`."""
@@ -163,7 +169,7 @@ class Platform:
 
         `source` is named in errors, usually the file.
         """
-        if _is_paper_text(text):
+        if is_paper_text(text):
             return Platform.from_hrevolve(text, source=source)
         try:
             data = tomllib.loads(text)
@@ -229,7 +235,8 @@ def _table(level: Level) -> dict[str, Any]:
     return table
 
 
-def _is_paper_text(text: str) -> bool:
+def is_paper_text(text: str, /) -> bool:
+    """Whether a platform file is in paper 004's form: its first data line is a bare integer."""
     for line in text.splitlines():
         data = line.split("#", 1)[0].strip()
         if data:

@@ -94,7 +94,7 @@ def _compressed(
     from ckio.backends.compressed import Compressed
 
     made = make(f"level {level.name!r}, codec {codec}", find("codecs", codec), options)
-    return Compressed(backend, made)
+    return Compressed(backend, made, ratio=level.ratio)
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:

@@ -13,7 +13,6 @@ from ckio.actions import Key, Kind, Write
 from ckio.columns import (
     DISCARD,
     KIND_CODE,
-    KINDS,
     READ,
     RECORD,
     REVERSE,
@@ -37,127 +36,143 @@ def validate(schedule: Schedule, platform: Platform, /) -> Machine:
     machine = Machine(schedule.chain, platform, schedule.stored)
     if not schedule.actions:
         return machine
-    columns = _Columns.of(schedule)
-    broken = columns.first_broken(schedule, platform)
+    replay = _Replay(schedule, platform)
+    broken = replay.first_broken()
     if broken is None:
-        return columns.finish(schedule, platform)
+        return replay.finish()
     for action in schedule.actions[: broken + 1]:
         machine.apply(action)
     raise AssertionError(f"replay and Machine disagree about {schedule.actions[broken]}, #{broken}")
 
 
-@dataclass(frozen=True)
-class _Register:
-    """A register of the machine: its value before each action, and after the last."""
+class _Replay:
+    """One pass over a schedule, a register at a time: its columns live only while they are used."""
 
-    before: _Ints
-    last: int
-
-    @staticmethod
-    def of(start: int, given: _Mask, values: _Ints) -> "_Register":
-        """The register that starts at `start` and takes `values` where `given`."""
-        row = np.maximum.accumulate(np.where(given, np.arange(len(given)), -1))
-        after = np.where(row >= 0, values[row], start)
-        return _Register(np.concatenate(([start], after[:-1])), int(after[-1]))
-
-
-@dataclass(frozen=True)
-class _Columns:
-    state: _Register
-    tape_begin: _Register
-    tape_end: _Register
-    adjoint: _Register
-    turned: _Register
-    reversed: _Register
-    shelf: "_Shelf"
-
-    @staticmethod
-    def of(schedule: Schedule) -> "_Columns":
-        actions, steps = schedule.actions, schedule.chain.length
-        op, begin, end = actions.op, actions.begin, actions.end
-        forward = op <= RECORD
-        reads = [(op == READ) & (actions.kind == code) for code in range(len(KINDS))]
-        reached = (forward & (end == steps)) | (reads[_ADJOINT] & (begin == steps))
-        holds = (op == RECORD) | reads[_TAPE]
-        return _Columns(
-            state=_Register.of(0, forward | reads[_RESTART], np.where(forward, end, begin)),
-            tape_begin=_Register.of(0, holds, begin),
-            tape_end=_Register.of(
-                0,
-                holds | (op == REVERSE),
-                np.select([op == RECORD, op == REVERSE], [end, begin], begin + 1),
-            ),
-            adjoint=_Register.of(steps, (op == REVERSE) | reads[_ADJOINT], begin),
-            turned=_Register.of(0, reached, np.ones(len(op), np.int64)),
-            reversed=_Register.of(0, op == REVERSE, np.ones(len(op), np.int64)),
-            shelf=_Shelf.of(schedule),
-        )
-
-    def first_broken(self, schedule: Schedule, platform: Platform) -> int | None:
-        """The number of the first action that breaks a rule, or None."""
+    def __init__(self, schedule: Schedule, platform: Platform) -> None:
+        self.schedule = schedule
+        self.platform = platform
         actions = schedule.actions
-        broken = self._broken_spans(schedule, platform)
-        broken |= self._broken_accesses(actions, platform, schedule.chain.tape)
-        broken |= self._over_capacity(schedule, platform)
+        self.op, self.kind = actions.op, actions.kind
+        self.begin, self.end = actions.begin, actions.end
+        self.length = schedule.chain.length
+        self.forward = self.op <= RECORD
+        self.back = self.op == REVERSE
+        self.last: dict[str, int] = {}
+        self.shelf = _Shelf.of(schedule)
+
+    def first_broken(self) -> int | None:
+        """The number of the first action that breaks a rule, or None."""
+        broken = self._shelf()
+        broken |= self._capacity()
+        broken |= self._working_memory()
+        broken |= self._state()
+        broken |= self._tape()
+        broken |= self._adjoint()
+        broken |= self._turn()
         first = int(np.argmax(broken))
         return first if broken[first] else None
 
-    def _broken_spans(self, schedule: Schedule, platform: Platform) -> _Mask:
-        actions, chain = schedule.actions, schedule.chain
-        op, begin, end = actions.op, actions.begin, actions.end
-        forward, back = op <= RECORD, op == REVERSE
-        broken: _Mask = forward & ((self.state.before != begin) | (end > chain.length))
-        if platform.working_memory is not None:
-            broken |= (op == RECORD) & ((end - begin) * chain.tape > platform.working_memory)
-        broken |= back & (self.adjoint.before != end)
-        broken |= back & ((self.tape_end.before != end) | (self.tape_begin.before > begin))
-        broken |= back & (end == chain.length) & (self.turned.before == 0)
-        return broken
-
-    def _broken_accesses(self, actions: Actions, platform: Platform, tape: int) -> _Mask:
-        op, kind, step = actions.op, actions.kind, actions.begin
-        held = np.select(
-            [kind == _RESTART, kind == _TAPE],
-            [
-                self.state.before == step,
-                (self.tape_begin.before == step) & (self.tape_end.before == step + 1),
-            ],
-            self.adjoint.before == step,
+    def finish(self) -> Machine:
+        """The machine after the last action of a legal schedule."""
+        machine = Machine(
+            self.schedule.chain, self.platform, self.shelf.left(len(self.platform.levels))
         )
-        broken: _Mask = (op >= WRITE) & (actions.level >= len(platform.levels))
-        broken |= (op == WRITE) & (~held | self.shelf.present)
-        broken |= ((op == READ) | (op == DISCARD)) & ~self.shelf.present
-        broken |= (op == READ) & (kind == _ADJOINT) & (self.reversed.before == 1)
-        if platform.working_memory is not None and tape > platform.working_memory:
-            broken |= (op == READ) & (kind == _TAPE)
+        machine.state, machine.adjoint = self.last["state"], self.last["adjoint"]
+        held = self.last["tape begin"], self.last["tape end"]
+        machine.tape = held if held[0] < held[1] else None
+        machine.turned = bool(self._reached().any())
+        machine.reversed = bool(self.back.any())
+        machine.count = len(self.schedule)
+        return machine
+
+    def _state(self) -> _Mask:
+        given = np.where(self.forward, self.end, self.begin)
+        state = self._register("state", 0, self.forward | self._is(READ, _RESTART), given)
+        broken: _Mask = (self.forward | self._is(WRITE, _RESTART)) & (state != self.begin)
+        broken |= self.forward & (self.end > self.length)
         return broken
 
-    def _over_capacity(self, schedule: Schedule, platform: Platform) -> _Mask:
-        actions, chain = schedule.actions, schedule.chain
-        nbytes = chain.nbytes_of(actions)
-        change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
-        broken = np.zeros(len(actions), np.bool_)
-        for number, level in enumerate(platform.levels):
+    def _tape(self) -> _Mask:
+        """The tape [begin, end) is empty where the two are equal: at the start, and when spent."""
+        record, read, write = self.op == RECORD, self._is(READ, _TAPE), self._is(WRITE, _TAPE)
+        begin = self._register("tape begin", 0, record | read, self.begin)
+        broken: _Mask = self.back & (begin > self.begin)
+        broken |= write & (begin != self.begin)
+        given = np.where(record, self.end, self.begin + read)
+        end = self._register("tape end", 0, record | read | self.back, given)
+        broken |= self.back & (end != self.end)
+        broken |= write & (end != self.begin + 1)
+        return broken
+
+    def _adjoint(self) -> _Mask:
+        read = self._is(READ, _ADJOINT)
+        adjoint = self._register("adjoint", self.length, self.back | read, self.begin)
+        broken: _Mask = self.back & (adjoint != self.end)
+        broken |= self._is(WRITE, _ADJOINT) & (adjoint != self.begin)
+        broken |= read & _after_first(self.back)
+        return broken
+
+    def _turn(self) -> _Mask:
+        first: _Mask = self.back & (self.end == self.length)
+        first &= ~_after_first(self._reached())
+        return first
+
+    def _reached(self) -> _Mask:
+        """Where the adjoint may start at n from here on."""
+        reached: _Mask = self.forward & (self.end == self.length)
+        reached |= self._is(READ, _ADJOINT) & (self.begin == self.length)
+        return reached
+
+    def _working_memory(self) -> _Mask:
+        room, each = self.platform.working_memory, self.schedule.chain.tape
+        broken = np.zeros(len(self.op), np.bool_)
+        if room is not None:
+            broken |= (self.op == RECORD) & ((self.end - self.begin) * each > room)
+            broken |= self._is(READ, _TAPE) & (each > room)
+        return broken
+
+    def _shelf(self) -> _Mask:
+        access = self.op >= WRITE
+        broken: _Mask = access & (self.schedule.actions.level >= len(self.platform.levels))
+        broken |= access & (self.shelf.present == (self.op == WRITE))
+        return broken
+
+    def _capacity(self) -> _Mask:
+        schedule, chain = self.schedule, self.schedule.chain
+        nbytes = chain.nbytes_of(schedule.actions)
+        write = self.op == WRITE
+        sign = write.astype(np.int8) - (self.op == DISCARD)
+        broken = np.zeros(len(self.op), np.bool_)
+        for number, level in enumerate(self.platform.levels):
             if level.capacity is None:
                 continue
             start = schedule.stored[number] if number < len(schedule.stored) else ()
             taken = nbytes if level.ratio == 1.0 else np.ceil(nbytes * level.ratio).astype(np.int64)
-            here = actions.level == number
-            used = np.cumsum(np.where(here, change * taken, 0))
+            here = schedule.actions.level == number
+            used = np.cumsum(np.where(here, sign * taken, 0))
             used += sum(level.stored(chain.nbytes(key)) for key in start)
-            broken |= here & (actions.op == WRITE) & (used > level.capacity)
+            broken |= here & write & (used > level.capacity)
         return broken
 
-    def finish(self, schedule: Schedule, platform: Platform) -> Machine:
-        """The machine after the last action of a legal schedule."""
-        machine = Machine(schedule.chain, platform, self.shelf.left(len(platform.levels)))
-        machine.state = self.state.last
-        machine.adjoint = self.adjoint.last
-        held = self.tape_begin.last, self.tape_end.last
-        machine.tape = held if held[0] < held[1] else None
-        machine.turned, machine.reversed = bool(self.turned.last), bool(self.reversed.last)
-        machine.count = len(schedule.actions)
-        return machine
+    def _is(self, op: int, kind: int) -> _Mask:
+        mask: _Mask = (self.op == op) & (self.kind == kind)
+        return mask
+
+    def _register(self, name: str, start: int, given: _Mask, values: _Ints) -> _Ints:
+        """A register before each action: `values` of the last row `given`, else `start`."""
+        before = np.empty(len(given), np.int64)
+        before[0] = -1
+        rows = np.flatnonzero(given)
+        self.last[name] = int(values[rows[-1]]) if len(rows) else start
+        before[1:] = np.where(given, np.arange(len(given)), -1)[:-1]
+        np.maximum.accumulate(before, out=before)
+        return np.where(before >= 0, values[before], start)
+
+
+def _after_first(mask: _Mask) -> _Mask:
+    """Whether `mask` held at an earlier row."""
+    first = int(np.argmax(mask)) if mask.any() else len(mask)
+    return np.arange(len(mask)) > first
 
 
 @dataclass(frozen=True)
@@ -165,11 +180,14 @@ class _Shelf:
     """What lies on the levels: whether an action finds its key there, and which keys remain."""
 
     present: _Mask
-    remaining: tuple[tuple[int, Key], ...]
+    remaining: Actions
 
     @staticmethod
     def of(schedule: Schedule) -> "_Shelf":
-        """Group the accesses by (level, key); within a group the last Write or Discard decides."""
+        """Group the accesses by (level, key); within a group the last Write or Discard decides.
+
+        A group that a Write does not open is broken there; what follows in it decides nothing.
+        """
         actions = schedule.actions
         starts = Actions.of(
             Write(key, number) for number, keys in enumerate(schedule.stored) for key in keys
@@ -178,28 +196,28 @@ class _Shelf:
         rows = starts + actions.take(access)
         present = np.zeros(len(actions), np.bool_)
         if not len(rows):
-            return _Shelf(present, ())
+            return _Shelf(present, rows)
 
-        group = rows.level.astype(np.int64)
-        for column in (rows.kind, rows.name, rows.begin):
-            group = group * (int(column.max()) + 1) + column
-        order = np.argsort(group, kind="stable")
-        group, op, place = group[order], rows.op[order], np.arange(len(rows))
-        opens = np.concatenate(([True], group[1:] != group[:-1]))
-        first = np.maximum.accumulate(np.where(opens, place, 0))
-        changed = np.maximum.accumulate(np.where(op != READ, place, -1))
-        after = (changed >= first) & (op[changed] == WRITE)
+        names = (rows.begin, rows.name, rows.kind, rows.level)
+        order = np.lexsort(names)
+        opens = np.ones(len(rows), np.bool_)
+        opens[1:] = False
+        for column in names:
+            there = column[order]
+            opens[1:] |= there[1:] != there[:-1]
+        op = rows.op[order]
+        changed = np.maximum.accumulate(np.where(op != READ, np.arange(len(rows)), 0))
+        after = op[changed] == WRITE
 
         before = np.empty(len(rows), np.bool_)
         before[order] = np.concatenate(([False], after[:-1])) & ~opens
         present[access] = before[len(starts) :]
         closes = np.concatenate((opens[1:], [True]))
-        left = rows.take(order[closes & after])
-        return _Shelf(present, tuple((row[2], left.key(row)) for row in left.rows()))
+        return _Shelf(present, rows.take(order[closes & after]))
 
     def left(self, number_of_levels: int) -> list[set[Key]]:
         """The keys that remain, by level."""
         keys: list[set[Key]] = [set() for _ in range(number_of_levels)]
-        for number, key in self.remaining:
-            keys[number].add(key)
+        for row in self.remaining.rows():
+            keys[row[2]].add(self.remaining.key(row))
         return keys

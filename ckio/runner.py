@@ -6,9 +6,10 @@ from typing import assert_never
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
 from ckio.clock import Clock, WallClock
-from ckio.columns import KINDS, WRITE
+from ckio.columns import KINDS, RECORD, WRITE
 from ckio.errors import BadInput, LevelFull, RunFailed, StorageError
 from ckio.layout import nbytes_of
+from ckio.memory import available
 from ckio.model import Model
 from ckio.platforms import Platform
 from ckio.replay import validate
@@ -58,6 +59,7 @@ def run(
     """
     validate(schedule, platform)
     _check_fit(schedule, platform, model, backends)
+    _check_tape(schedule)
     _reserve(schedule, platform, backends)
     clock = clock or WallClock()
     recorder = Recorder()
@@ -136,6 +138,18 @@ def _check_fit(
                 f"the schedule starts with {min(map(str, missing))} on level"
                 f" {platform.levels[number].name!r}; it is not stored there"
             )
+
+
+def _check_tape(schedule: Schedule) -> None:
+    """The longest tape that is held at one time must fit in memory."""
+    actions = schedule.actions
+    steps = int((actions.end - actions.begin)[actions.op == RECORD].max(initial=0))
+    needed, there = steps * schedule.chain.tape, available()
+    if there is not None and needed > there:
+        raise BadInput(
+            f"the plan holds the tape of {steps} steps in memory, {needed} bytes; {there} are"
+            " available: lower the platform's working_memory and plan again"
+        )
 
 
 def _reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:

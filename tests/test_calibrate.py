@@ -7,7 +7,7 @@ import pytest
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.calibrate import MARGIN, Sample, calibrate, fit, measure
+from ckio.calibrate import MARGIN, Sample, calibrate, fit
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.compression import Zstd
@@ -41,10 +41,17 @@ def test_it_finds_the_prices_of_levels_and_models() -> None:
 
 
 def test_a_level_is_tried_only_with_what_it_can_hold() -> None:
-    samples = measure({"ram": Ram()}, [100, 1000], repeats=1, capacities={"ram": 500})
-    assert {sample.nbytes for sample in samples} == {100}
+    tried: list[str] = []
+    calibrate(
+        {"ram": Ram()},
+        [100, 1000],
+        repeats=1,
+        capacities={"ram": 500},
+        progress=lambda what, total: tried.append(f"{what} of {total}"),
+    )
+    assert tried == ["ram, 100 bytes of 1"]
     with pytest.raises(BadInput, match="level 'ram': its capacity of 50 bytes holds none"):
-        measure({"ram": Ram()}, [100, 1000], repeats=1, capacities={"ram": 50})
+        calibrate({"ram": Ram()}, [100, 1000], repeats=1, capacities={"ram": 50})
 
 
 def test_nothing_is_left_on_a_level(tmp_path: Path) -> None:

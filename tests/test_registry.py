@@ -26,7 +26,7 @@ def test_the_papers_planners_are_there() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(BadInput, match="no planner is named 'hrevolv'; did you mean hrevolve"):
         find("planners", "hrevolv")
-    with pytest.raises(BadInput, match="no backend is named 'tape-robot'; .*ram"):
+    with pytest.raises(BadInput, match=r"no backend is named 'tape-robot'; .*ram"):
         find("backends", "tape-robot")
 
 
@@ -64,7 +64,7 @@ def test_a_level_opens_keeps_and_removes(tmp_path: Path, backend: str, options: 
 
 
 def test_an_option_that_a_backend_does_not_have_is_named() -> None:
-    with pytest.raises(BadInput, match="level 'l': .*'colour'"):
+    with pytest.raises(BadInput, match=r"level 'l': .*'colour'"):
         open_level(Level(name="l", backend="ram", options={"colour": "red"}))
-    with pytest.raises(BadInput, match="level 'l': .*'path'"):
+    with pytest.raises(BadInput, match=r"level 'l': .*'path'"):
         open_level(Level(name="l", backend="directory"))

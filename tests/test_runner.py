@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from strategies import legal_schedules
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.errors import BadInput, IllegalAction, LevelFull, MissingCheckpoint, RunFailed
-from ckio.platforms import Level, Platform
 from ckio.planners.binomial import revolve
+from ckio.platforms import Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
-from strategies import legal_schedules
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)
@@ -67,10 +67,10 @@ def test_levels_and_backends_must_be_as_many() -> None:
 
 
 def test_the_model_must_have_the_sizes_that_were_planned() -> None:
-    other = Chain(
-        steps=9, advance=1, record=1, reverse=1, restart=99, tape=50, adjoint=70
-    )
-    with pytest.raises(BadInput, match="plans 100 bytes for a restart checkpoint; the model's has 99"):
+    other = Chain(steps=9, advance=1, record=1, reverse=1, restart=99, tape=50, adjoint=70)
+    with pytest.raises(
+        BadInput, match="plans 100 bytes for a restart checkpoint; the model's has 99"
+    ):
         run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(other), [Ram()])
 
 
@@ -85,6 +85,13 @@ def test_too_little_room_is_seen_before_the_start() -> None:
     with pytest.raises(BadInput, match="level 'ram' has no room for this plan"):
         run(revolve(CHAIN, PLATFORM), PLATFORM, model, [Ram(capacity=200)])
     assert model.state == 0
+
+
+def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start() -> None:
+    chain = replace(CHAIN, tape=1 << 50)
+    with pytest.raises(BadInput, match="holds the tape of 9 steps in memory"):
+        schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
+        run(schedule, Platform(()), CountingModel(chain), [])
 
 
 class _Forgetful(Ram):
@@ -114,8 +121,11 @@ def test_restart_and_tape_of_one_size_share_the_reservation() -> None:
     t1 = Key(Kind.TAPE, 1)
     schedule = Schedule(
         chain,
-        [Write(X0, 0), Advance(0, 1), Record(1, 2), Write(t1, 0), Record(2, 3), Reverse(2, 3)]
-        + [Read(t1, 0), Reverse(1, 2), Read(X0, 0), Record(0, 1), Reverse(0, 1)],
+        [
+            *(Write(X0, 0), Advance(0, 1), Record(1, 2), Write(t1, 0)),
+            *(Record(2, 3), Reverse(2, 3), Read(t1, 0), Reverse(1, 2)),
+            *(Read(X0, 0), Record(0, 1), Reverse(0, 1)),
+        ],
     )
     platform = Platform((Level(name="ram", capacity=100),), working_memory=50)
     run(schedule, platform, CountingModel(chain), [Ram(capacity=100)])
@@ -133,8 +143,10 @@ def test_different_sizes_that_peak_at_different_times_fit() -> None:
     ]
     schedule = Schedule(
         chain,
-        [Write(X0, 0), Advance(0, 4), Read(X0, 0), Discard(X0, 0)]
-        + [*forward, Record(3, 4), Reverse(3, 4), *back],
+        [
+            *(Write(X0, 0), Advance(0, 4), Read(X0, 0), Discard(X0, 0)),
+            *(*forward, Record(3, 4), Reverse(3, 4), *back),
+        ],
     )
     platform = Platform((Level(name="ram", capacity=120),), working_memory=40)
     run(schedule, platform, CountingModel(chain), [Ram(capacity=120)])

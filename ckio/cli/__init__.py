@@ -3,6 +3,7 @@
 import importlib
 import logging
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -58,6 +59,7 @@ def cli(context: click.Context) -> None:
 def main(arguments: list[str] | None = None, /) -> None:
     """Run the command line and leave the process with its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.path.insert(0, str(Path.cwd()))  # where people keep the MODULE of their model
     debug = "--debug" in given
     logging.basicConfig(format="ckio: %(message)s", level=logging.WARNING)
     try:

@@ -48,8 +48,7 @@ def command(
     models = (
         {} if model is None else {identity(model, dict(settings)): maker(model, dict(settings))}
     )
-    with console.status("calibrating", quiet=as_json) as say:
-        platform = measured(asked, models=models, sizes=sizes, repeats=repeats, say=say)
+    platform = measured(asked, models=models, sizes=sizes, repeats=repeats, quiet=as_json)
     if working_memory is not None:
         platform = replace(platform, working_memory=working_memory)
     write_text(output, platform.dumps())
@@ -69,19 +68,20 @@ def measured(
     models: Mapping[str, Callable[[], Any]],
     sizes: Sequence[int] = (),
     repeats: int = 5,
-    say: Callable[[str], None] = lambda _: None,
+    quiet: bool = False,
 ) -> Platform:
     """The platform of the levels asked for, measured; nothing is left behind in their places."""
     from ckio.calibrate import calibrate
 
-    with open_for_probes(asked) as backends:
+    bar = console.progress("calibrating", unit="probes", quiet=quiet)
+    with open_for_probes(asked) as backends, bar as tick:
         found = calibrate(
             backends,
             sizes,
             repeats=repeats,
             capacities={level.name: level.capacity for level in asked},
             models=models,
-            progress=say,
+            progress=lambda what, total: tick(say=what, total=total),
         )
     levels = tuple(
         replace(cost, backend=level.backend, options=level.options, channel=level.channel)

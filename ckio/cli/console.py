@@ -10,9 +10,9 @@ import click
 
 
 class Ticker(Protocol):
-    """Tells the progress bar that `steps` more are done."""
+    """Tells a progress bar that `steps` more are done, what comes next, and how many there are."""
 
-    def __call__(self, steps: int = 1, /) -> None: ...
+    def __call__(self, steps: int = 1, /, *, say: str = "", total: int | None = None) -> None: ...
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
@@ -42,53 +42,49 @@ def print_table(
 
 
 @contextmanager
-def progress(what: str, total: int, /, *, quiet: bool = False) -> Iterator[Ticker]:
-    """A bar with rate and remaining time, on a terminal; elsewhere nothing."""
+def progress(
+    what: str, /, total: int | None = None, *, unit: str = "steps", quiet: bool = False
+) -> Iterator[Ticker]:
+    """A bar with rate and remaining time, on a terminal; elsewhere nothing.
+
+    Without a total, one that says that the work goes on.
+    """
     if quiet or not sys.stderr.isatty():
-        yield lambda _steps=1, /: None
+        yield lambda *_, **__: None
         return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         ProgressColumn,
         Task,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
     from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f} steps/s" if task.speed else "")
+            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed and task.total else "")
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            known = task.total is not None
+            return Text(f"{task.completed:,.0f} of {task.total:,.0f} {unit}" if known else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), Count(), Rate())
+    times = (TimeRemainingColumn(),) if total is not None else (TimeElapsedColumn(),)
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
 
-        def tick(steps: int = 1, /) -> None:
-            bar.update(task, advance=steps)
+        def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
+            text = f"{what}: {say}" if say else what
+            bar.update(task, advance=steps, description=text)
+            if total is not None:
+                bar.update(task, total=total)
 
         yield tick
-
-
-@contextmanager
-def status(what: str, /, *, quiet: bool = False) -> Iterator[Any]:
-    """A line that says what is being done, on a terminal; returns what changes its text."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _text, /: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what) as line:
-        yield lambda text, /: line.update(f"{what}: {text}")
 
 
 def seconds(value: float, /) -> str:

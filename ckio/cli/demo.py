@@ -11,7 +11,7 @@ import click
 from ckio.actions import Key, Kind
 from ckio.cli import calibrate, compare, console
 from ckio.cli.options import FILE, Plan, identity, maker, planner_call, write_text
-from ckio.cli.run import Outcome, digest, facts, perform, show
+from ckio.cli.run import Outcome, digest, facts, perform, show, watched
 from ckio.errors import BadInput
 from ckio.layout import nbytes_of
 from ckio.model import Array, Differentiable
@@ -42,8 +42,8 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     asked = demo_levels(nbytes_of(make().layout(Key(Kind.RESTART, 0))), into / "levels")
     _new_folder(into)
 
-    with console.status("calibrating", quiet=as_json) as say:
-        platform = calibrate.measured(asked, models={identity(MODEL, settings): make}, say=say)
+    models = {identity(MODEL, settings): make}
+    platform = calibrate.measured(asked, models=models, quiet=as_json)
     write_text(into / "platform.toml", platform.dumps())
     if not as_json:
         click.echo(f"ckio demo: {MODEL} on {grid} x {grid} points, {steps} steps")
@@ -52,8 +52,9 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     (costs,) = platform.models.values()
     plan = Plan(planner, costs.with_steps(steps), platform, call)
     outcome = perform(MODEL, settings, make, plan, into / "run", check=True, quiet=as_json)
-    with console.status("checking against store-all", quiet=as_json):
-        same = digest(store_all_gradient(make, steps)) == outcome.figures["gradient_digest"]
+    with console.progress("store-all", 2 * steps, quiet=as_json) as tick:
+        reference = store_all_gradient(watched(make, tick), steps)
+    same = digest(reference) == outcome.figures["gradient_digest"]
     verified = bool(outcome.figures["verified"]) and same
     report = into / "report.html"
     write_text(report, _page(outcome, grid, same=same))

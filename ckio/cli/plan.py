@@ -28,7 +28,7 @@ def command(*, output: Path | None, form: str, as_json: bool, **options: Any) ->
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
     """
     plan = plan_of(**options)
-    with console.status(f"planning {plan.chain.length} steps with {plan.planner}", quiet=as_json):
+    with console.progress(f"planning {plan.chain.length} steps with {plan.planner}", quiet=as_json):
         schedule, seconds = timed(plan)
     if output is not None:
         write_text(output, _text(schedule, plan.platform, form))

@@ -42,6 +42,8 @@ from ckio.sim.engine import simulate
 from ckio.texts import dumps
 from ckio.timeline import Timeline
 
+HALVINGS = 5
+
 
 @click.command(short_help="Run a model's adjoint by a schedule, on real storage.")
 @click.argument("model")
@@ -155,7 +157,7 @@ def perform(
         for backend in backends:
             close(backend, remove=not keep)
     report = compare(predicted, measured, names=[level.name for level in platform.levels])
-    verified = check_gradient(make, chain.length, model.gradient) if check else None
+    verified = _checked(make, chain.length, model.gradient, quiet=quiet) if check else None
     figures = {
         "planner": plan.planner,
         "steps": chain.length,
@@ -196,9 +198,29 @@ def _run(
     actions = schedule.actions
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
     with console.progress("running", total, quiet=quiet) as tick:
+        return run(schedule, platform, watched(lambda: model, tick)(), backends)
+
+
+def watched(
+    make: Callable[[], Differentiable], tick: console.Ticker, /
+) -> Callable[[], Differentiable]:
+    """A maker of the same models, which move a progress bar if they have a callback for it."""
+
+    def made() -> Differentiable:
+        model = make()
         if hasattr(model, "on_step"):
             model.on_step = lambda _step: tick()
-        return run(schedule, platform, model, backends)
+        return model
+
+    return made
+
+
+def _checked(
+    make: Callable[[], Differentiable], steps: int, gradient: Mapping[str, Any], *, quiet: bool
+) -> GradientCheck:
+    runs = HALVINGS + 4
+    with console.progress("checking the gradient", runs * steps, quiet=quiet) as tick:
+        return check_gradient(watched(make, tick), steps, gradient, halvings=HALVINGS)
 
 
 def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:

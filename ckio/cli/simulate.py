@@ -37,7 +37,7 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
     """
     schedule, platform = _schedule(file, options)
-    with console.status(f"simulating {len(schedule)} actions", quiet=as_json):
+    with console.progress(f"simulating {len(schedule)} actions", quiet=as_json):
         timeline = simulate(schedule, platform)
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline))

@@ -1,0 +1,72 @@
+"""Moving the bytes of buffers: copied, cut into tiles, digested; never through a new object."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import xxhash
+
+from ckio.actions import Buffers
+
+TILE = 1 << 20
+"""Bytes handled at once, so that a tile is still in the cache when it is used a second time."""
+
+_LARGE = 1 << 16
+"""From here numpy copies: it costs 0.2 µs more, and lets other threads run meanwhile."""
+
+_MOST = os.sysconf("SC_IOV_MAX")
+"""Buffers that one system call takes."""
+
+
+def gather(into: memoryview, data: Buffers, /) -> None:
+    """Copy all buffers into the beginning of `into`, one behind the other."""
+    begin = 0
+    for view in data:
+        end = begin + view.nbytes
+        _copy(into[begin:end], view)
+        begin = end
+
+
+def scatter(data: memoryview, into: Buffers, /) -> None:
+    """Fill all buffers from the beginning of `data`."""
+    begin = 0
+    for view in into:
+        end = begin + view.nbytes
+        _copy(view, data[begin:end])
+        begin = end
+
+
+def _copy(into: memoryview, data: memoryview) -> None:
+    if data.nbytes < _LARGE:
+        into[:] = data
+    else:
+        np.frombuffer(into, np.uint8)[:] = data
+
+
+def tiles(data: Buffers, /) -> Iterator[Buffers]:
+    """The same bytes in the same order, cut and grouped into tiles."""
+    if len(data) <= _MOST and sum(map(len, data)) <= TILE:
+        yield data
+        return
+    tile: list[memoryview] = []
+    room = TILE
+    for view in data:
+        begin = 0
+        while begin < view.nbytes:
+            piece = view[begin : begin + room]
+            tile.append(piece)
+            begin += piece.nbytes
+            room -= piece.nbytes
+            if room == 0 or len(tile) == _MOST:
+                yield tile
+                tile, room = [], TILE
+    if tile:
+        yield tile
+
+
+def digest(data: Buffers, /) -> bytes:
+    """The 16 bytes xxh3_128 of all buffers together."""
+    state = xxhash.xxh3_128()
+    for view in data:
+        state.update(view)
+    return state.digest()

@@ -1,0 +1,120 @@
+"""Every system call that a durable level makes on its files.
+
+One small object, so that a test can record, cut short or refuse any of them. What is asked for is
+done in full, or OSError is raised.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckio.actions import Buffers
+from ckio.backends.buffers import TILE
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The errors that mean: no room."""
+
+_ZEROS = memoryview(bytes(TILE))
+
+
+class Files:
+    """The operating system's files."""
+
+    def open(self, path: Path, /) -> int:
+        """Open a regular file for reading and writing; it is made if it is not there."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(path, flags, 0o666)
+
+    def close(self, fd: int, /) -> None:
+        os.close(fd)
+
+    def unlink(self, path: Path, /) -> None:
+        path.unlink(missing_ok=True)
+
+    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
+        """Write some of `data`; returns how many bytes."""
+        return os.pwritev(fd, data, offset)
+
+    def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
+        """Fill some of `into`; returns how many bytes, 0 where the file ends."""
+        return os.preadv(fd, into, offset)
+
+    def write(self, fd: int, data: Buffers, offset: int, /) -> None:
+        """Write all of `data`, at most a tile, at `offset`."""
+        left = sum(map(len, data))
+        while left:
+            done = self.pwritev(fd, data, offset)
+            if done == left:
+                return
+            if done == 0:
+                raise OSError(errno.EIO, "a write wrote nothing")
+            data, offset, left = _after(data, done), offset + done, left - done
+
+    def read(self, fd: int, into: Buffers, offset: int, /) -> None:
+        """Fill `into`, at most a tile, from `offset`; raises EOFError where the file ends."""
+        left = sum(map(len, into))
+        while left:
+            done = self.preadv(fd, into, offset)
+            if done == left:
+                return
+            if done == 0:
+                raise EOFError
+            into, offset, left = _after(into, done), offset + done, left - done
+
+    def sync(self, fd: int, /) -> None:
+        """Wait until what was written is on the device."""
+        os.fdatasync(fd)
+
+    def sync_directory(self, fd: int, /) -> None:
+        """Wait until names that were made or removed are on the device."""
+        os.fsync(fd)
+
+    def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
+        """Add room at `begin`, the end of the file; what does not fit leaves the file as it was.
+
+        The first write into room that was only promised is many times slower than the next:
+        `prewrite` makes it here.
+        """
+        try:
+            os.posix_fallocate(fd, begin, nbytes)
+            if prewrite:
+                for offset in range(begin, begin + nbytes, TILE):
+                    self.write(fd, [_ZEROS[: begin + nbytes - offset]], offset)
+        except OSError:
+            os.ftruncate(fd, begin)
+            raise
+
+    def occupied(self, fd: int, stride: int, /) -> Iterator[int]:
+        """The numbers of the slots into which something was written, without visiting holes."""
+        size = os.fstat(fd).st_size
+        number = 0
+        while (number + 1) * stride <= size:
+            try:
+                number = os.lseek(fd, number * stride, os.SEEK_DATA) // stride
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but holes from here
+                    return
+                raise
+            if (number + 1) * stride <= size:
+                yield number
+            number += 1
+
+    def evict(self, fd: int, /) -> None:
+        """Make the next read of a file come from the device, as far as the system will."""
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def free(self, path: Path, /) -> int:
+        """Bytes that are free under `path`."""
+        system = os.statvfs(path)
+        return system.f_bavail * system.f_frsize
+
+
+def _after(data: Buffers, done: int) -> Buffers:
+    """What is left of `data` after its first `done` bytes."""
+    for number, view in enumerate(data):
+        if done < view.nbytes:
+            return [view[done:], *data[number + 1 :]]
+        done -= view.nbytes
+    return []

@@ -1,0 +1,71 @@
+"""A layout and what follows from it: the sizes of its buffers, and its text."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ckio.actions import Buffers, Field, Layout
+from ckio.errors import CorruptCheckpoint
+from ckio.layout import field_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A layout and what follows from it.
+
+    Attributes
+    ----------
+    layout : Layout
+    sizes : list of int
+        Bytes of each buffer.
+    nbytes : int
+        Bytes of all.
+    text : str
+        The layout as JSON: [[name, dtype, [shape], unit], ...].
+    """
+
+    layout: Layout
+    sizes: list[int]
+    nbytes: int
+    text: str
+
+    def mismatch(self, data: Buffers, /) -> str:
+        """Why these buffers are not of this form; "" if they are."""
+        sizes = list(map(len, data))
+        if sizes == self.sizes:
+            return ""
+        return (
+            f"its layout has {len(self.sizes)} fields of {_brief(self.sizes)} bytes,"
+            f" these are {len(sizes)} views of {_brief(sizes)}"
+        )
+
+
+@lru_cache(256)
+def form_of(layout: Layout, /) -> Form:
+    """The form of a layout."""
+    sizes = [field_nbytes(field) for field in layout]
+    rows = [(field.name, field.dtype, list(map(int, field.shape)), field.unit) for field in layout]
+    return Form(layout, sizes, sum(sizes), json.dumps(rows, separators=(",", ":")))
+
+
+@lru_cache(256)
+def form_from(text: str, /) -> Form:
+    """The form whose text this is; raises CorruptCheckpoint where it is none."""
+    try:
+        return form_of(tuple(_field(*row) for row in json.loads(text)))
+    except (ValueError, TypeError, OverflowError, SyntaxError, RecursionError):
+        raise CorruptCheckpoint("what is stored has no sensible layout") from None
+
+
+def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
+    if not all(isinstance(value, str) for value in (name, dtype, unit)):
+        raise TypeError
+    if np.dtype(dtype).hasobject or not all(type(n) is int and n >= 0 for n in shape):
+        raise TypeError
+    return Field(name, dtype, tuple(shape), unit)
+
+
+def _brief(sizes: list[int]) -> str:
+    return ", ".join(map(str, sizes[:4])) + (", ..." if len(sizes) > 4 else "") or "no"

@@ -1,0 +1,127 @@
+"""What lies on a level: its keys, their layouts, and their bytes held against the capacity.
+
+Pure bookkeeping with the rules that all levels share; where the bytes are is their own affair.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ckio.actions import Buffers, Key, Layout
+from ckio.backends.forms import Form, form_of
+from ckio.errors import LevelFull, MissingCheckpoint, StorageError
+
+Place = TypeVar("Place")
+
+_REMEMBERED = 64
+"""How many layouts are recognised by identity; a run has one or two for each kind."""
+
+
+@dataclass(slots=True)
+class Entry(Generic[Place]):
+    """One stored checkpoint: its form, where it is, and the digest of its bytes (b"" if none)."""
+
+    form: Form
+    place: Place
+    digest: bytes
+
+
+class Ledger(Generic[Place]):
+    """The checkpoints on a level.
+
+    Attributes
+    ----------
+    name : str
+        What errors call the level.
+    capacity : int or None
+        Payload bytes that it may hold; None never fills.
+    used : int
+        Payload bytes that it holds.
+    """
+
+    def __init__(self, name: str, capacity: int | None) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.used = 0
+        self._closed = False
+        self._entries: dict[Key, Entry[Place]] = {}
+        self._forms: dict[int, Form] = {}
+
+    def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
+        """The form of a checkpoint that may be written now; raises StorageError or LevelFull."""
+        self._check_open()
+        if key in self._entries:
+            raise StorageError(
+                f"{self.name} holds {key} already; discard it before writing it again"
+            )
+        # The buffers of a run come with the same few layout objects: recognise them by identity.
+        form = self._forms.get(id(layout)) or self._remember(layout)
+        if list(map(len, data)) != form.sizes:
+            raise StorageError(f"{self.name} cannot take {key}: {form.mismatch(data)}")
+        if self.capacity is not None and self.used + form.nbytes > self.capacity:
+            raise LevelFull(
+                f"{self.name} has no room for {key}: it needs {form.nbytes} bytes where"
+                f" {self.capacity - self.used} of {self.capacity} are free;"
+                " discard a checkpoint first"
+            )
+        return form
+
+    def enter(self, key: Key, entry: Entry[Place], /) -> None:
+        """Note a complete checkpoint."""
+        self._entries[key] = entry
+        self.used += entry.form.nbytes
+
+    def find(self, key: Key, /) -> Entry[Place]:
+        """What is noted of a checkpoint; raises MissingCheckpoint."""
+        entry = self._entries.get(key)
+        if entry is None:
+            raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
+        return entry
+
+    def find_for(self, key: Key, into: Buffers, /) -> Entry[Place]:
+        """Like `find`, and raises StorageError unless it fills `into` exactly."""
+        entry = self.find(key)
+        if list(map(len, into)) != entry.form.sizes:
+            raise StorageError(f"{self.name} cannot give {key}: {entry.form.mismatch(into)}")
+        return entry
+
+    def strike(self, key: Key, /) -> None:
+        """Forget a checkpoint that `find` found."""
+        self.used -= self._entries.pop(key).form.nbytes
+
+    def check_reservation(self, sizes: Mapping[int, int], /) -> None:
+        """Raise LevelFull if `{bytes: how many}` is more than the capacity."""
+        self._check_open()
+        needed = sum(nbytes * count for nbytes, count in sizes.items())
+        if self.capacity is not None and needed > self.capacity:
+            raise LevelFull(
+                f"{self.name} cannot reserve {needed} bytes; its capacity is {self.capacity}"
+            )
+
+    def keys(self) -> list[Key]:
+        """The keys that are stored."""
+        return list(self._entries)
+
+    def close(self) -> None:
+        """Forget everything; nothing may be written from now on."""
+        self._closed = True
+        self._entries.clear()
+        self._forms.clear()
+        self.used = 0
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self.name} is closed; open it again")
+
+    def _remember(self, layout: Layout) -> Form:
+        if len(self._forms) >= _REMEMBERED:
+            self._forms.clear()
+        # The form keeps a layout of its own, perhaps an equal one: remember only what stays alive.
+        form = form_of(layout)
+        if form.layout is layout:
+            self._forms[id(layout)] = form
+        return form
+
+    def _listed(self) -> str:
+        keys = [str(key) for key in self._entries]
+        return ", ".join(sorted(keys)[:6]) + (", ..." if len(keys) > 6 else "") or "nothing"

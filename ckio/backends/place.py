@@ -1,0 +1,79 @@
+"""The directory of a level: made where it is missing, and held by one process at a time."""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ckio.errors import BadInput, LevelInUse
+
+
+class Place:
+    """A directory that this process holds until `release`; the system lets go when it dies.
+
+    Attributes
+    ----------
+    path : Path
+    fd : int
+        The open directory, which carries the lock.
+
+    Raises
+    ------
+    BadInput
+        The directory cannot be made, written to, or locked.
+    LevelInUse
+        Another process holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made = _make(path)
+        self.fd = _lock(path)
+
+    def release(self) -> None:
+        """Let go; may be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def remove(self, *, ours: bool) -> None:
+        """Let go, and remove the directories that were made here, or this one if it is `ours`.
+
+        What somebody else's files are in stays.
+        """
+        self.release()
+        with suppress(OSError):
+            for path in self._made or ([self.path] if ours else []):
+                path.rmdir()
+
+
+def _make(path: Path) -> list[Path]:
+    """Make the directory and those above it; returns what was missing, the innermost first."""
+    missing = []
+    try:
+        for parent in (path, *path.parents):
+            if parent.exists():
+                break
+            missing.append(parent)
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise BadInput(f"directory {path} is not writable; choose another or change its mode")
+    return missing
+
+
+def _lock(path: Path) -> int:
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise LevelInUse(
+                f"directory {path} is in use by another process; wait for it, or use another one"
+            ) from None
+        raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
+    return fd

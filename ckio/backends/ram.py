@@ -1,0 +1,111 @@
+"""Memory as a storage level: slots that are mapped and touched before the run needs them."""
+
+import mmap
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ckio.actions import Buffers, Key, Layout
+from ckio.backends.buffers import digest, gather, scatter
+from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.shelves import Shelves
+from ckio.errors import CorruptCheckpoint, LevelFull
+from ckio.memory import available
+
+_UNIT = 64
+"""Slots begin at multiples of this: a cache line."""
+
+_SLAB = 1 << 16
+"""Bytes mapped at once where slots are small."""
+
+
+class _Slot(NamedTuple):
+    size: int
+    memory: memoryview
+
+
+class Ram:
+    """Checkpoints in memory; they do not outlive the process.
+
+    Parameters
+    ----------
+    capacity
+        Payload bytes that it may hold; None never fills.
+    checksum
+        Whether reads are verified with xxh3_128.
+    """
+
+    durable = False
+
+    def __init__(self, *, capacity: int | None = None, checksum: bool = False) -> None:
+        self._checksum = checksum
+        self._ledger: Ledger[_Slot] = Ledger("memory", capacity)
+        self._shelves: Shelves[_Slot] = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._ledger.check_reservation(sizes)
+        lacking = self._shelves.lacking(sizes)
+        _check_memory(sum(size * count for size, count in lacking.items()))
+        self._shelves.reserve(sizes)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        form = self._ledger.admit(key, layout, data)
+        slot = self._shelves.take(form.nbytes)
+        gather(slot.memory, data)
+        self._ledger.enter(key, Entry(form, slot, digest(data) if self._checksum else b""))
+        return form.nbytes
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._ledger.find(key).form.layout
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        entry = self._ledger.find_for(key, into)
+        scatter(entry.place.memory, into)
+        if self._checksum and digest(into) != entry.digest:
+            raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
+        return entry.form.nbytes
+
+    def discard(self, key: Key, /) -> None:
+        slot = self._ledger.find(key).place
+        self._ledger.strike(key)
+        self._shelves.give(slot)
+
+    def keys(self) -> list[Key]:
+        return self._ledger.keys()
+
+    def close(self) -> None:
+        self._ledger.close()
+        self._shelves = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
+
+    def remove(self) -> None:
+        """The same as `close`: nothing outlives it."""
+        self.close()
+
+
+def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
+    """New slots, at least `count`; ahead of a run, in memory that is really there."""
+    count = max(count, _SLAB // size)
+    nbytes = size * count
+    _check_memory(nbytes)
+    try:
+        memory = mmap.mmap(-1, nbytes)
+    except (OSError, MemoryError, OverflowError) as error:
+        raise LevelFull(f"memory: {nbytes} bytes cannot be mapped: {error}") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    if ahead:
+        # The first touch of a page costs four times the copy: it must not happen during the run.
+        np.frombuffer(memory, np.uint8).fill(0)
+    view = memoryview(memory)
+    return [_Slot(size, view[begin : begin + size]) for begin in range(0, nbytes, size)]
+
+
+def _check_memory(nbytes: int) -> None:
+    """Raise LevelFull if this machine has not that much memory to spare."""
+    room = available()
+    if room is not None and nbytes > room:
+        raise LevelFull(
+            f"memory: {nbytes} bytes are needed, {room} are available on this machine;"
+            " lower the capacity of this level and plan again"
+        )

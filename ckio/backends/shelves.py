@@ -1,0 +1,153 @@
+"""Slots that are free, by size: used again before new ones are made.
+
+A reservation makes slots of exactly its sizes. What was not reserved goes into a free slot of up to
+twice its size, or else into a new one whose size is rounded up to eight steps an octave: then even
+checkpoints that all differ in size (compressed ones) share a bounded number of sizes.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+
+class Slot(Protocol):
+    """Room for one checkpoint of up to `size` bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+S = TypeVar("S", bound=Slot)
+S_co = TypeVar("S_co", bound=Slot, covariant=True)
+
+
+class Make(Protocol[S_co]):
+    """Makes at least `count` new slots, or raises and leaves nothing behind.
+
+    `ahead` says that there is time: what the first use of a slot costs can be spent now.
+    """
+
+    def __call__(self, size: int, count: int, /, *, ahead: bool) -> Iterable[S_co]: ...
+
+
+class Shelf(Generic[S]):
+    """The slots of one size: how many there are, how many must stay, and those that are free."""
+
+    __slots__ = ("count", "free", "reserved")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.reserved = 0
+        self.free: list[S] = []
+
+
+class Shelves(Generic[S]):
+    """The slots of a level.
+
+    Parameters
+    ----------
+    unit
+        All sizes are multiples of it, in bytes.
+    make
+        Makes new slots.
+    drop
+        `drop(size)` releases all slots of this size; they are free.
+    """
+
+    def __init__(
+        self,
+        *,
+        unit: int,
+        make: Make[S],
+        drop: Callable[[int], None],
+    ) -> None:
+        self._unit, self._make, self._drop = unit, make, drop
+        self._shelves: dict[int, Shelf[S]] = {}
+        self._sizes: list[int] = []
+
+    def take(self, nbytes: int, /) -> S:
+        """A slot for `nbytes`: the smallest that is free, or a new one."""
+        shelf = self._shelves.get(_multiple(nbytes, self._unit))
+        if shelf is not None and shelf.free:
+            return shelf.free.pop()
+        for size in self._fitting(nbytes):
+            shelf = self._shelves[size]
+            if shelf.free:
+                return shelf.free.pop()
+        self._drop_idle()
+        shelf = self._more(_rounded(nbytes, self._unit), 1, ahead=False)
+        return shelf.free.pop()
+
+    def give(self, slot: S, /) -> None:
+        """Take back a slot."""
+        self._shelves[slot.size].free.append(slot)
+
+    def put(self, size: int, *, count: int, free: Iterable[S]) -> None:
+        """Add slots that exist already, `count` of them."""
+        shelf = self._shelf(size)
+        shelf.count += count
+        shelf.free.extend(free)
+
+    def lacking(self, sizes: Mapping[int, int], /) -> dict[int, int]:
+        """Of a reservation `{bytes: how many}`, the slots that are still to be made."""
+        return {
+            size: count - self._shelves[size].count if size in self._shelves else count
+            for size, count in self._wanted(sizes).items()
+            if size not in self._shelves or self._shelves[size].count < count
+        }
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        """Make the slots of a reservation; it replaces the one before."""
+        try:
+            for size, count in self.lacking(sizes).items():
+                self._more(size, count, ahead=True)
+        except BaseException:
+            self._drop_idle()
+            raise
+        wanted = self._wanted(sizes)
+        for size, shelf in self._shelves.items():
+            shelf.reserved = wanted.get(size, 0)
+
+    def _wanted(self, sizes: Mapping[int, int]) -> dict[int, int]:
+        wanted: dict[int, int] = {}
+        for nbytes, count in sizes.items():
+            if count > 0:
+                size = _multiple(nbytes, self._unit)
+                wanted[size] = wanted.get(size, 0) + count
+        return wanted
+
+    def _fitting(self, nbytes: int) -> Iterator[int]:
+        for place in range(bisect_left(self._sizes, nbytes), len(self._sizes)):
+            size = self._sizes[place]
+            if size > 2 * max(nbytes, self._unit):
+                return
+            yield size
+
+    def _shelf(self, size: int) -> Shelf[S]:
+        if size not in self._shelves:
+            self._shelves[size] = Shelf()
+            self._sizes.insert(bisect_left(self._sizes, size), size)
+        return self._shelves[size]
+
+    def _more(self, size: int, count: int, *, ahead: bool) -> Shelf[S]:
+        made = list(self._make(size, count, ahead=ahead))
+        self.put(size, count=len(made), free=made)
+        return self._shelves[size]
+
+    def _drop_idle(self) -> None:
+        """Let go of sizes that nothing needs: sizes that drift must not pile up."""
+        for size, shelf in list(self._shelves.items()):
+            if not shelf.reserved and len(shelf.free) == shelf.count:
+                del self._shelves[size]
+                self._sizes.remove(size)
+                self._drop(size)
+
+
+def _multiple(nbytes: int, unit: int) -> int:
+    return max(unit, -(-nbytes // unit) * unit)
+
+
+def _rounded(nbytes: int, unit: int) -> int:
+    """`nbytes` rounded up to one of eight steps an octave, and to a multiple of `unit`."""
+    step = 1 << max(0, (nbytes - 1).bit_length() - 4)
+    return _multiple(-(-nbytes // step) * step, unit)

@@ -1,0 +1,180 @@
+"""Is this the gradient? The Taylor test, for any model, from forward runs alone."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.errors import BadInput, RunFailed
+from ckio.model import Differentiable
+
+Controls = Mapping[str, NDArray[Any]]
+
+SECOND_ORDER = 1.9
+"""The least rate that counts as second order."""
+
+ABOVE_ROUNDING = 256
+"""How many times rounding a remainder must be for its rate to count; a quarter of it is 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCheck:
+    """What a Taylor test found, with steps h that halve each time.
+
+    Attributes
+    ----------
+    verified : bool
+        Whether the remainder falls like h² until it is lost in rounding, or never rises above it.
+    slope : float
+        <gradient, direction>.
+    steps : tuple of float
+        h.
+    remainders : tuple of float
+        R(h) = |J(c + h d) - J(c) - h slope|.
+    rates : tuple of float
+        log2 R(h) / R(h/2) for each halving: 2 for a right gradient, 1 for a wrong one.
+    slope_errors : tuple of float
+        R(h) / (h |slope|): a right gradient's error, relatively, could not be larger.
+    rounding : float
+        What rounding adds to a remainder, as measured.
+    """
+
+    verified: bool
+    slope: float
+    steps: tuple[float, ...]
+    remainders: tuple[float, ...]
+    rates: tuple[float, ...]
+    slope_errors: tuple[float, ...]
+    rounding: float
+
+    def summary(self) -> str:
+        """The verdict and its reasons in one line."""
+        rates = ", ".join(f"{rate:.2f}" for rate in self.rates)
+        verdict = "verified" if self.verified else "NOT verified"
+        error = self.slope_errors[-1]
+        return f"{verdict}: remainder rates {rates} (2 is right), slope within {error:.1e}"
+
+
+def check_gradient(
+    make: Callable[[], Differentiable],
+    steps: int,
+    gradient: Controls,
+    /,
+    *,
+    seed: int = 0,
+    halvings: int = 5,
+) -> GradientCheck:
+    """Compare a gradient with the functional itself, along a random direction in all the controls.
+
+    A right gradient leaves R(h) = O(h²), a wrong one O(h). The verdict is the last rate whose R(h)
+    is well above rounding; how large rounding is, two h too small for anything else tell: a chaotic
+    model amplifies it. Where no R(h) is above rounding (the functional is linear), the gradient is
+    right if the change that it predicts is, or if it predicts none and there is none at all.
+
+    Takes halvings + 4 forward runs on fresh models.
+
+    Parameters
+    ----------
+    make : callable
+        Makes fresh models, all alike.
+    steps : int
+        n, the steps of a run.
+    gradient : mapping of str to array
+        What claims to be the gradient of J after these steps, for every control.
+    seed : int
+        Which direction.
+    halvings : int
+        How often to halve h, at least once; the more chaotic the model, the more it takes until
+        the remainder is of second order.
+
+    Raises
+    ------
+    BadInput
+        Where the gradient does not fit the controls, or there are no controls, or no halvings.
+    RunFailed
+        Where the model finishes before `steps`.
+    """
+    if halvings < 1:
+        raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
+    control: Controls = make().control
+    direction = _direction(control, gradient, np.random.default_rng(seed))
+    with np.errstate(invalid="ignore"):  # a gradient that is not finite is not verified, no more
+        slope = sum(float(np.sum(gradient[name] * d)) for name, d in direction.items())
+    epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
+
+    start = _functional(make, steps, direction, 0.0)
+
+    def remainder(h: float) -> float:
+        return abs(_functional(make, steps, direction, h) - start - h * slope)
+
+    tiny = 64 * epsilon
+    rounding = max(remainder(tiny), remainder(-tiny), epsilon * abs(start))
+    h = tuple(epsilon**0.2 / 2**halving for halving in range(halvings + 1))
+    remainders = tuple(remainder(size) for size in h)
+    rates = tuple(_rate(whole, half) for whole, half in pairwise(remainders))
+    return GradientCheck(
+        verified=_verdict(remainders, rates, rounding=rounding, change=h[0] * slope),
+        slope=slope,
+        steps=h,
+        remainders=remainders,
+        rates=rates,
+        slope_errors=tuple(
+            r / abs(size * slope) if slope else math.inf
+            for r, size in zip(remainders, h, strict=True)
+        ),
+        rounding=rounding,
+    )
+
+
+def _functional(
+    make: Callable[[], Differentiable], steps: int, direction: Controls, h: float
+) -> float:
+    """J(c + h d)."""
+    model = make()
+    control: Controls = model.control
+    for name, d in direction.items():
+        control[name][...] += h * d
+    reached = model.advance(0, steps)
+    if reached != steps:
+        raise RunFailed(f"check_gradient: the model finished at step {reached} of {steps}")
+    return model.functional
+
+
+def _direction(
+    control: Controls, gradient: Controls, random: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """At random, and in each control as large as its root mean square (1 where that is 0)."""
+    if not control:
+        raise BadInput("check_gradient: the model has no controls; there is nothing to check")
+    direction = {}
+    for name, array in control.items():
+        if not np.issubdtype(array.dtype, np.floating):
+            raise BadInput(f"check_gradient: control {name!r} is {array.dtype}, not real numbers")
+        if name not in gradient or gradient[name].shape != array.shape:
+            raise BadInput(f"check_gradient: the gradient has no {name!r} of shape {array.shape}")
+        size = math.sqrt(float(np.mean(np.square(array, dtype=np.float64)))) or 1.0
+        direction[name] = size * random.standard_normal(array.shape)
+    return direction
+
+
+def _rate(whole: float, half: float) -> float:
+    if not whole or not half:
+        return -math.inf if half else math.inf
+    return math.log2(whole / half)
+
+
+def _verdict(
+    remainders: tuple[float, ...], rates: tuple[float, ...], *, rounding: float, change: float
+) -> bool:
+    """As in check_gradient; `change` is what the gradient predicts for the largest h."""
+    if not all(math.isfinite(r) for r in remainders):
+        return False
+    least = ABOVE_ROUNDING * rounding
+    counted = [rate for r, rate in zip(remainders, rates, strict=False) if r > least]
+    if counted:
+        return counted[-1] >= SECOND_ORDER
+    return abs(change) > least or change == max(remainders) == 0.0

@@ -1,0 +1,259 @@
+"""Barotropic vorticity in a closed ocean basin on a beta plane, its adjoint written by hand.
+
+    ∂ζ/∂t = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ,     ∇²ψ = ζ,     ψ = ζ = 0 on the walls
+
+is the time-dependent Stommel-Munk problem [Maddison 2023, section 2]: a wind of curl Q drives
+gyres, which bottom drag r and viscosity ν balance; with ζ = 0 water slips freely along the walls.
+Each part of a step has its transpose beside it, made of the transposes that `basin.py` states.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Arrays
+from ckio.chain import is_whole
+from ckio.errors import BadInput, RunFailed
+from ckio.models.basin import INSIDE, Basin, Field
+
+ADAMS_BASHFORTH = (1.0, 0.0, 0.0), (3 / 2, -1 / 2, 0.0), (23 / 12, -16 / 12, 5 / 12)
+"""Weights of the tendencies now, one and two steps ago, in step 0, in step 1, and from then on."""
+
+DAMPING_LIMIT = 6 / 11
+"""AB3 is stable where dt x rate of damping is below this,"""
+WAVE_LIMIT = 0.72
+"""and where dt x frequency of a wave is below this."""
+
+DENSITY = 1000.0
+"""Of water, in kg m-3."""
+
+EDDIES = 8
+"""The random eddies are sines of up to this many half waves along each side."""
+
+UNITS = {
+    "zeta": "s-1",
+    "psi": "m2 s-1",
+    "F_1": "s-2",
+    "F_2": "s-2",
+    "Q": "s-2",
+    "J": "m2 s-2",
+}
+
+
+class Vorticity(ArrayModel):
+    """Eddies and a double gyre, to be brought to a target by their start and by the wind.
+
+    The functional is J = mean over the steps of E(ψ) + E(ψ_n - ψ*), in m2 s-2: kinetic energy along
+    the way, and that of the distance to a target flow ψ* in the end. The controls are `zeta`, the
+    vorticity in x_0, and `Q`, the curl of the wind; what they are on the walls does not matter.
+
+    Parameters
+    ----------
+    grid : int
+        Cells along each side of the basin, at least 4; sine transforms like powers of two.
+    dt : float, optional
+        Seconds of a step; by default what a flow of `speed` needs for a tenth of a cell, or half of
+        what is stable for damping and Rossby waves where that is less.
+    length, depth : float
+        Size of the basin, in m.
+    beta : float
+        Gradient of the planetary vorticity, in m-1 s-1.
+    drag, viscosity : float
+        r in s-1, ν in m2 s-1.
+    wind : float
+        Amplitude of the wind stress, in N m-2.
+    speed : float
+        Of the eddies in x_0 and of those in the target, root mean square, in m s-1.
+    seed : int
+        Which random eddies.
+    on_step : callable, optional
+        As in ArrayModel.
+
+    Raises
+    ------
+    BadInput
+        Where an option is out of range, or `dt` is not stable.
+    RunFailed
+        From a forward step, where the flow has become unstable nevertheless.
+    """
+
+    def __init__(
+        self,
+        *,
+        grid: int = 128,
+        dt: float | None = None,
+        length: float = 1e6,
+        depth: float = 1e3,
+        beta: float = 2e-11,
+        drag: float = 1e-7,
+        viscosity: float = 100.0,
+        wind: float = 0.1,
+        speed: float = 0.3,
+        seed: int = 0,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        _check_whole("grid", grid, least=4)
+        _check_whole("seed", seed, least=0)
+        _check_real(above=0.0, length=length, depth=depth, speed=speed)
+        _check_real(least=0.0, beta=beta, drag=drag, viscosity=viscosity, wind=wind)
+        spacing = length / grid
+        self._basin = Basin(cells=grid, spacing=spacing)
+        self._beta, self._drag, self._viscosity = beta, drag, viscosity
+        self._dt = _stable_step(
+            dt,
+            damping=drag + 8 * viscosity / spacing**2,
+            frequency=beta * length / (math.pi * math.sqrt(8)),
+            default=0.1 * spacing / speed,
+        )
+        self._too_fast = 0.5 * (spacing / self._dt) ** 2
+
+        random = np.random.default_rng(seed)
+        zeta = _eddies(self._basin, random, speed=speed)
+        self._target = _eddies(self._basin, random, speed=speed)
+        self._target_psi = np.pad(self._basin.inverse(self._target), 1)
+        y = np.linspace(0, 2 * np.pi, grid + 1)
+        curl = -2 * np.pi * wind / (DENSITY * depth * length) * np.sin(y)
+        # Work fields, whose walls stay zero.
+        self._tendency, self._cotangent, *self._distance = np.zeros((4, grid + 1, grid + 1))
+        rest = np.zeros_like(zeta)
+        super().__init__(
+            {"zeta": zeta, "psi": rest, "F_1": rest, "F_2": rest, "J": 0.0},
+            control={"zeta": zeta, "Q": np.repeat(curl[:, None], grid + 1, axis=1)},
+            tape=("zeta", "psi"),
+            units=UNITS,
+            on_step=on_step,
+        )
+
+    @property
+    def dt(self) -> float:
+        """Seconds of a step."""
+        return self._dt
+
+    def start(self, state: Arrays, /) -> None:
+        """ζ_0 is the control, inside; ψ_0 belongs to it."""
+        state["zeta"][INSIDE] = self.control["zeta"][INSIDE]
+        state["psi"][INSIDE] = self._basin.inverse(state["zeta"])
+
+    def adjoint_start(self, adjoint: Arrays, /) -> None:
+        gradient = self.gradient["zeta"][INSIDE]
+        gradient += self._basin.inverse(adjoint["psi"])
+        gradient += adjoint["zeta"][INSIDE]
+
+    def step(self, state: Arrays, i: int, /) -> None:
+        """J += E(ψ_i); ζ_{i+1} from ζ_i and its tendencies; ψ_{i+1} from ζ_{i+1}."""
+        energy = self._basin.energy(state["psi"], state["zeta"])
+        if not energy < self._too_fast:
+            raise RunFailed(
+                f"vorticity: at step {i} the flow crosses a cell in one step of {self._dt:g} s;"
+                " give a smaller dt"
+            )
+        state["J"] += energy
+        self._compute_tendency(state["psi"], state["zeta"])
+        self._march(state, i)
+        state["psi"][INSIDE] = self._basin.inverse(state["zeta"])
+
+    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        """The transposes of what `step` does, last first."""
+        of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
+        of_zeta += self._basin.inverse(adjoint["psi"])
+        of_psi[...] = 0
+        self._adjoint_march(adjoint, i)
+        self._adjoint_tendency(tape["psi"], tape["zeta"], adjoint)
+        self._adjoint_energy(tape["psi"], tape["zeta"], float(adjoint["J"]), adjoint)
+
+    def _compute_tendency(self, psi: Field, zeta: Field) -> None:
+        """F = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ."""
+        basin, tendency = self._basin, self._tendency[INSIDE]
+        tendency[...] = self.control["Q"][INSIDE]
+        tendency -= basin.jacobian(psi, zeta)
+        tendency -= basin.slope(psi, self._beta)
+        tendency -= basin.scaled(zeta, self._drag)
+        tendency += basin.curvature(zeta, self._viscosity)
+
+    def _adjoint_tendency(self, psi: Field, zeta: Field, adjoint: Arrays) -> None:
+        basin, cotangent = self._basin, self._cotangent
+        of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
+        of_wind = self.gradient["Q"][INSIDE]
+        of_wind += cotangent[INSIDE]
+        of_psi -= basin.jacobian(zeta, cotangent)
+        of_zeta -= basin.jacobian(cotangent, psi)
+        of_psi += basin.slope(cotangent, self._beta)
+        of_zeta -= basin.scaled(cotangent, self._drag)
+        of_zeta += basin.curvature(cotangent, self._viscosity)
+
+    def _march(self, state: Arrays, i: int) -> None:
+        """ζ += dt (w_0 F + w_1 F_1 + w_2 F_2); then F_2 = F_1 and F_1 = F."""
+        zeta = state["zeta"][INSIDE]
+        tendencies = self._tendency, state["F_1"], state["F_2"]
+        for tendency, weight in zip(tendencies, ADAMS_BASHFORTH[min(i, 2)], strict=True):
+            zeta += self._basin.scaled(tendency, self._dt * weight)
+        state["F_2"][INSIDE] = state["F_1"][INSIDE]
+        state["F_1"][INSIDE] = self._tendency[INSIDE]
+
+    def _adjoint_march(self, adjoint: Arrays, i: int) -> None:
+        now, one_ago, two_ago = (self._dt * weight for weight in ADAMS_BASHFORTH[min(i, 2)])
+        scaled, zeta = self._basin.scaled, adjoint["zeta"]
+        of_f_1, of_f_2 = adjoint["F_1"][INSIDE], adjoint["F_2"][INSIDE]
+        np.add(of_f_1, scaled(zeta, now), out=self._cotangent[INSIDE])
+        np.add(of_f_2, scaled(zeta, one_ago), out=of_f_1)
+        of_f_2[...] = scaled(zeta, two_ago)
+
+    def _adjoint_energy(self, psi: Field, zeta: Field, of_energy: float, adjoint: Arrays) -> None:
+        of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
+        factor = self._basin.energy_factor * of_energy
+        of_psi += self._basin.scaled(zeta, factor)
+        of_zeta += self._basin.scaled(psi, factor)
+
+    def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
+        """J = (sum of the E(ψ_i)) / n + E(ψ_n - ψ*), and its derivative."""
+        psi, zeta = self._distance
+        np.subtract(state["psi"], self._target_psi, out=psi)
+        np.subtract(state["zeta"], self._target, out=zeta)
+        self._adjoint_energy(psi, zeta, 1.0, adjoint)
+        mean = 1 / max(n, 1)
+        adjoint["J"][...] = mean
+        return float(state["J"]) * mean + self._basin.energy(psi, zeta)
+
+
+def _eddies(basin: Basin, random: np.random.Generator, *, speed: float) -> Field:
+    """The vorticity of random eddies, the same on every grid that resolves them."""
+    waves = np.arange(1, EDDIES + 1)
+    wave = np.hypot(waves[:, None], waves)
+    amplitudes = wave**2 * np.exp(-((wave / 5) ** 2)) * random.standard_normal(wave.shape)
+    zeta = basin.sines(amplitudes)
+    psi = np.pad(basin.inverse(zeta), 1)
+    zeta *= speed / math.sqrt(2 * basin.energy(psi, zeta))
+    return zeta
+
+
+def _stable_step(dt: float | None, *, damping: float, frequency: float, default: float) -> float:
+    """`dt` or the default in seconds, kept within what Adams-Bashforth bears."""
+    limit = min(
+        DAMPING_LIMIT / damping if damping else math.inf,
+        WAVE_LIMIT / frequency if frequency else math.inf,
+    )
+    if dt is None:
+        return min(default, limit / 2)
+    _check_real(above=0.0, dt=dt)
+    if dt > limit:
+        raise BadInput(
+            f"vorticity: dt = {dt:g} s; damping and Rossby waves on this grid need at most"
+            f" {limit:.4g} s"
+        )
+    return dt
+
+
+def _check_whole(name: str, value: int, *, least: int) -> None:
+    if not is_whole(value) or value < least:
+        raise BadInput(f"vorticity: {name} = {value!r}; it must be a whole number >= {least}")
+
+
+def _check_real(*, above: float = -math.inf, least: float = -math.inf, **options: object) -> None:
+    rule = f"> {above:g}" if least == -math.inf else f">= {least:g}"
+    for name, value in options.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInput(f"vorticity: {name} = {value!r}; it must be a number")
+        if not math.isfinite(value) or value < least or value <= above:
+            raise BadInput(f"vorticity: {name} = {value:g}; it must be finite and {rule}")

@@ -1,0 +1,337 @@
+"""What every backend does: the tests that ours pass, and other people's too."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from ckio.actions import Field, Key, Kind, Layout
+from ckio.backends.base import Backend
+from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
+from ckio.model import as_bytes
+from ckio.testing.checkpoints import A9, FLOW, T3, X0, X3, X7, buffers, contents, get, put, raw
+from ckio.testing.stateful import BackendMachine
+
+
+class BackendTests:
+    """What every backend does. Subclass it, and say how to make one.
+
+    Nothing vouches for itself: the bytes that come out are compared with those that went in.
+
+    Attributes
+    ----------
+    durable : bool
+        Whether checkpoints outlive `close`; then `reopen` and `files` are needed too.
+    """
+
+    durable: ClassVar[bool] = False
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Backend:
+        """An empty level, under `tmp_path` if it needs a place; limits: capacity=bytes, if any."""
+        raise NotImplementedError
+
+    def reopen(self, tmp_path: Path, /, **limits: Any) -> Backend:
+        """The level that was made under `tmp_path` and closed."""
+        raise NotImplementedError
+
+    def files(self, tmp_path: Path, /) -> Iterable[Path]:
+        """The files in which its payload lies."""
+        return (path for path in tmp_path.rglob("*") if path.is_file())
+
+    @pytest.fixture
+    def level(self, tmp_path: Path) -> Iterator[Backend]:
+        backend = self.make(tmp_path)
+        yield backend
+        backend.close()
+
+    # What went in comes out
+
+    def test_it_is_a_backend(self, level: Backend) -> None:
+        assert isinstance(level, Backend)
+        assert level.durable is self.durable
+        assert list(level.keys()) == []
+
+    def test_what_went_in_comes_out(self, level: Backend) -> None:
+        original = put(level, X3, FLOW)
+        assert get(level, X3, FLOW) == original
+        assert get(level, X3, FLOW) == original
+
+    @pytest.mark.parametrize(
+        "layout", [(), raw(0), raw(1), raw(4096), raw(70_001), (Field("x", "<f8", ()),)]
+    )
+    def test_checkpoints_of_any_size_come_out(self, level: Backend, layout: Layout) -> None:
+        original = put(level, X0, layout)
+        assert get(level, X0, layout) == original
+        assert level.layout(X0) == layout
+
+    def test_keys_do_not_share_bytes(self, level: Backend) -> None:
+        keys = [X0, X3, T3, A9, Key(Kind.RESTART, 3, "zeta"), Key(Kind.RESTART, 3, "psi/∂t 1")]
+        originals = {key: put(level, key, FLOW, seed=seed) for seed, key in enumerate(keys)}
+        assert {key: get(level, key, FLOW) for key in keys} == originals
+
+    def test_checkpoints_of_different_sizes_live_together(self, level: Backend) -> None:
+        originals = {}
+        for step in range(24):
+            layout = raw(37 * step**2)
+            originals[step] = put(level, Key(Kind.TAPE, step), layout, seed=step)
+            if step % 3 == 2:
+                level.discard(Key(Kind.TAPE, step - 1))
+                del originals[step - 1]
+        for step, original in originals.items():
+            assert get(level, Key(Kind.TAPE, step), raw(37 * step**2)) == original
+
+    def test_sizes_are_reported(self, level: Backend) -> None:
+        layout = raw(5000)
+        written = level.write(X0, layout, buffers(contents(layout)))
+        into = [memoryview(bytearray(5000))]
+        assert written == level.read(X0, into) == 5000
+
+    def test_the_order_of_an_array_does_not_matter(self, level: Backend) -> None:
+        array = np.asfortranarray(np.arange(35.0).reshape(5, 7))
+        layout = (Field("zeta", "<f8", (5, 7)),)
+        level.write(X0, layout, [as_bytes(array)])
+        back = np.zeros((5, 7), order="F")
+        level.read(X0, [as_bytes(back)])
+        assert np.array_equal(back, array)
+
+    def test_a_source_may_be_read_only(self, level: Backend) -> None:
+        level.write(X0, raw(9), [memoryview(b"read only")])
+        assert get(level, X0, raw(9)) == b"read only"
+
+    def test_a_source_may_change_after_the_write(self, level: Backend) -> None:
+        source = np.arange(100.0)
+        layout = (Field("x", "<f8", (100,)),)
+        level.write(X0, layout, [as_bytes(source)])
+        source[:] = -1.0
+        assert get(level, X0, layout) == np.arange(100.0).tobytes()
+
+    def test_the_layout_is_kept(self, level: Backend) -> None:
+        put(level, X3, FLOW)
+        put(level, T3, raw(3))
+        assert level.layout(X3) == FLOW
+        assert level.layout(T3) == raw(3)
+
+    # Keys
+
+    def test_keys_lists_what_is_stored(self, level: Backend) -> None:
+        put(level, X0, FLOW)
+        put(level, T3, raw(100))
+        assert sorted(map(str, level.keys())) == ["t_3", "x_0"]
+        level.discard(X0)
+        assert list(level.keys()) == [T3]
+
+    @pytest.mark.parametrize("error", [MissingCheckpoint, KeyError])
+    def test_an_absent_key_is_missing(self, level: Backend, error: type[Exception]) -> None:
+        put(level, X0, FLOW)
+        put(level, X7, FLOW)
+        level.discard(X7)
+        for key in (X3, X7, Key(Kind.TAPE, 0), Key(Kind.RESTART, 0, "zeta")):
+            with pytest.raises(error):
+                level.read(key, buffers([np.zeros(3)]))
+            with pytest.raises(error):
+                level.layout(key)
+            with pytest.raises(error):
+                level.discard(key)
+        assert list(level.keys()) == [X0]
+
+    def test_a_key_is_written_once(self, level: Backend) -> None:
+        original = put(level, X0, FLOW, seed=1)
+        for layout in (FLOW, raw(10)):
+            with pytest.raises(StorageError, match="x_0"):
+                put(level, X0, layout, seed=2)
+        assert get(level, X0, FLOW) == original
+        level.discard(X0)
+        other = put(level, X0, raw(10), seed=3)
+        assert get(level, X0, raw(10)) == other
+
+    # Errors leave everything as it was
+
+    @pytest.mark.parametrize(
+        "sizes", [(), (100,), (60, 39), (60, 41), (40, 60), (60, 40, 0), (60, 40, 1), (59, 41)]
+    )
+    def test_buffers_of_the_wrong_sizes_are_refused(
+        self, level: Backend, sizes: Sequence[int]
+    ) -> None:
+        layout = (Field("a", "|u1", (60,)), Field("b", "|u1", (40,)))
+        original = put(level, X0, layout)
+        with pytest.raises(StorageError):
+            level.read(X0, [memoryview(bytearray(size)) for size in sizes])
+        assert get(level, X0, layout) == original
+
+    @pytest.mark.parametrize("sizes", [(), (100,), (60, 39), (40, 60), (60, 40, 0)])
+    def test_data_that_does_not_match_its_layout_is_refused(
+        self, level: Backend, sizes: Sequence[int]
+    ) -> None:
+        layout = (Field("a", "|u1", (60,)), Field("b", "|u1", (40,)))
+        with pytest.raises(StorageError):
+            level.write(X0, layout, [memoryview(bytes(size)) for size in sizes])
+        assert list(level.keys()) == []
+
+    def test_a_full_level_refuses_a_write_and_keeps_what_it_had(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=2500)
+        originals = {key: put(level, key, raw(1000), seed=key.step) for key in (X0, X3)}
+        for size in (501, 1000, 10_000):
+            with pytest.raises(LevelFull, match="x_7"):
+                put(level, X7, raw(size))
+        assert set(level.keys()) == {X0, X3}
+        assert {key: get(level, key, raw(1000)) for key in (X0, X3)} == originals
+        level.discard(X0)
+        original = put(level, X7, raw(1500), seed=7)
+        assert get(level, X7, raw(1500)) == original
+        assert get(level, X3, raw(1000)) == originals[X3]
+        level.close()
+
+    def test_capacity_is_exact(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=3000)
+        for step, size in enumerate((1000, 1700, 300, 0)):
+            put(level, Key(Kind.RESTART, step), raw(size))
+        with pytest.raises(LevelFull):
+            put(level, X7, raw(1))
+        level.close()
+
+    def test_a_discard_makes_room_again_and_again(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=1000)
+        for step in range(50):
+            key, size = Key(Kind.RESTART, step), 1000 - 7 * step
+            original = put(level, key, raw(size), seed=step)
+            assert get(level, key, raw(size)) == original
+            level.discard(key)
+        level.close()
+
+    # Reservations
+
+    def test_what_is_reserved_can_be_written(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=3 * 256 + 1024)
+        level.reserve({256: 3, 1024: 1})
+        for turn in range(3):
+            originals = {Key(Kind.TAPE, 9): put(level, Key(Kind.TAPE, 9), raw(1024), seed=turn)}
+            for step in range(3):
+                key = Key(Kind.RESTART, step)
+                originals[key] = put(level, key, raw(256), seed=10 * turn + step)
+            for key, original in originals.items():
+                assert get(level, key, raw(len(original))) == original
+                level.discard(key)
+        level.close()
+
+    def test_more_than_the_capacity_cannot_be_reserved(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=1000)
+        with pytest.raises(LevelFull):
+            level.reserve({600: 2})
+        original = put(level, X0, raw(1000))
+        assert get(level, X0, raw(1000)) == original
+        level.close()
+
+    def test_other_sizes_than_the_reserved_ones_work(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=20_000)
+        level.reserve({4000: 2})
+        originals = {}
+        for step, size in enumerate((1, 3999, 4001, 0, 9000)):
+            key = Key(Kind.RESTART, step)
+            originals[key] = put(level, key, raw(size), seed=step)
+        for key, original in originals.items():
+            assert get(level, key, raw(len(original))) == original
+        level.close()
+
+    def test_nothing_need_be_reserved(self, level: Backend) -> None:
+        level.reserve({})
+        level.reserve({0: 5, 100: 0})
+        assert put(level, X0, raw(100)) == get(level, X0, raw(100))
+
+    # Ends
+
+    def test_it_can_be_closed_twice(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path)
+        put(level, X0, FLOW)
+        level.close()
+        level.close()
+
+    def test_what_was_committed_is_there_when_reopened(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        level.reserve({1000: 2})
+        originals = {
+            key: put(level, key, layout, seed=key.step)
+            for key, layout in ((X0, FLOW), (X3, raw(1000)), (T3, raw(0)), (A9, raw(123_456)))
+        }
+        layouts = {key: level.layout(key) for key in originals}
+        put(level, X7, raw(1000))
+        level.discard(X7)
+        for _ in range(2):
+            level.close()
+            level = self.reopen(tmp_path)
+            assert set(level.keys()) == set(originals)
+            for key, original in originals.items():
+                assert level.layout(key) == layouts[key]
+                assert get(level, key, layouts[key]) == original
+        again = put(level, X7, raw(999), seed=70)
+        assert get(level, X7, raw(999)) == again
+        level.close()
+
+    def test_a_reopened_level_still_counts_its_bytes(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path, capacity=1000)
+        put(level, X0, raw(700))
+        level.close()
+        level = self.reopen(tmp_path, capacity=1000)
+        with pytest.raises(LevelFull):
+            put(level, X3, raw(301))
+        put(level, X7, raw(300))
+        level.close()
+
+    def test_what_was_discarded_stays_gone(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        put(level, X0, raw(500), seed=1)
+        level.discard(X0)
+        level.close()
+        level = self.reopen(tmp_path)
+        assert list(level.keys()) == []
+        with pytest.raises(MissingCheckpoint):
+            get(level, X0, raw(500))
+        level.close()
+
+    def test_a_flipped_byte_is_never_read(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        damaged = put(level, X0, raw(20_000), seed=1)
+        original = put(level, X3, raw(20_000), seed=2)
+        level.close()
+        path, offset = self._find(tmp_path, damaged)
+        with path.open("r+b") as file:
+            file.seek(offset + 12_345)
+            file.write(bytes([damaged[12_345] ^ 0x10]))
+        level = self.reopen(tmp_path)
+        with pytest.raises(CorruptCheckpoint, match="x_0"):
+            get(level, X0, raw(20_000))
+        assert get(level, X3, raw(20_000)) == original
+        level.discard(X0)
+        level.close()
+
+    def test_it_agrees_with_a_dict(self, tmp_path: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=tmp_path) as place:
+            run_state_machine_as_test(
+                lambda: BackendMachine(self, Path(place)),  # type: ignore[arg-type]
+                settings=settings(
+                    max_examples=15,
+                    stateful_step_count=30,
+                    deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+
+    def _needs_durable(self) -> None:
+        if not self.durable:
+            pytest.skip("checkpoints on this level do not outlive the process")
+
+    def _find(self, tmp_path: Path, payload: bytes) -> tuple[Path, int]:
+        """Where a payload lies in the files of a level."""
+        for path in self.files(tmp_path):
+            offset = path.read_bytes().find(payload)
+            if offset >= 0:
+                return path, offset
+        raise AssertionError("none of files() holds the payload in one piece")

@@ -1,0 +1,149 @@
+"""Honest fakes: a level that takes the time it is priced at, a model that knows where it stands."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+
+import numpy as np
+
+from ckio.actions import Action, Advance, Buffers, Field, Key, Kind, Layout, Record, Reverse
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.clock import Clock
+from ckio.layout import nbytes_of
+from ckio.model import Array, as_bytes
+from ckio.platforms import Level
+
+
+class Throttled:
+    """A backend that takes, on a clock, the seconds that its level is priced at."""
+
+    def __init__(self, backend: Backend, level: Level, clock: Clock) -> None:
+        self.durable = backend.durable
+        self._backend, self._level, self._clock = backend, level, clock
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._backend.reserve(sizes)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        stored = self._backend.write(key, layout, data)
+        self._clock.sleep(self._level.write(nbytes_of(layout)))
+        return stored
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._backend.layout(key)
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        stored = self._backend.read(key, into)
+        self._clock.sleep(self._level.read(sum(buffer.nbytes for buffer in into)))
+        return stored
+
+    def discard(self, key: Key, /) -> None:
+        nbytes = nbytes_of(self._backend.layout(key))
+        self._backend.discard(key)
+        self._clock.sleep(self._level.discard(nbytes))
+
+    def keys(self) -> Iterable[Key]:
+        return self._backend.keys()
+
+    def close(self) -> None:
+        self._backend.close()
+
+
+class CountingModel:
+    """The model of a chain whose state is its own step number.
+
+    Any wrong order or wrong restore raises AssertionError at once: a move checks where it stands,
+    and the bytes of a checkpoint are a function of its key, so another key's bytes are noticed (as
+    far as the sizes of the chain allow: a checkpoint of no bytes cannot be told from another).
+
+    Attributes
+    ----------
+    state : int
+        The model stands at x_state.
+    tape : (int, int) or None
+        The span of steps whose tape is held.
+    adjoint : int
+        Steps from here to the end are reversed.
+    forward_steps : int
+        Steps advanced or recorded so far.
+    """
+
+    def __init__(self, chain: Chain, clock: Clock | None = None) -> None:
+        self.chain, self.clock = chain, clock
+        self.state = 0
+        self.tape: tuple[int, int] | None = None
+        self.adjoint = chain.length
+        self.forward_steps = 0
+        self._turned = False
+
+    def layout(self, key: Key, /) -> Layout:
+        return (Field("bytes", "|u1", (self.chain.nbytes(key),)),)
+
+    def advance(self, begin: int, end: int, /) -> int:
+        self._forward(begin, end)
+        return self._done(Advance(begin, end))
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._forward(begin, end)
+        self.tape = begin, end
+        return self._done(Record(begin, end))
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        _demand(self.adjoint == end, f"reverse from {end}: the adjoint is at {self.adjoint}")
+        tape = self.tape
+        _demand(
+            tape is not None and tape[0] <= begin and tape[1] == end,
+            f"reverse [{begin}, {end}): the tape held is {tape}",
+        )
+        _demand(end < self.chain.length or self._turned, "reverse: the end was never reached")
+        self.adjoint = begin
+        self.tape = (tape[0], begin) if tape is not None and tape[0] < begin else None
+        self._done(Reverse(begin, end))
+
+    def dump(self, key: Key, /) -> Buffers:
+        held = {
+            Kind.RESTART: self.state == key.step,
+            Kind.TAPE: self.tape == (key.step, key.step + 1),
+            Kind.ADJOINT: self.adjoint == key.step,
+        }
+        _demand(held[key.kind], f"dump {key}: the model does not hold it")
+        return [as_bytes(self._bytes(key))]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+        _demand(layout == self.layout(key), f"load {key}: its layout is {layout}")
+        into = np.zeros(self.chain.nbytes(key), np.uint8)
+        yield [as_bytes(into)]
+        _demand(np.array_equal(into, self._bytes(key)), f"load {key}: these are not its bytes")
+        match key.kind:
+            case Kind.RESTART:
+                self.state = key.step
+            case Kind.TAPE:
+                self.tape = key.step, key.step + 1
+            case Kind.ADJOINT:
+                self.adjoint = key.step
+                self._turned = self._turned or key.step == self.chain.length
+
+    def _forward(self, begin: int, end: int) -> None:
+        _demand(self.state == begin, f"forward from {begin}: the state is x_{self.state}")
+        _demand(begin < end <= self.chain.length, f"forward [{begin}, {end}): past the end")
+        self.state = end
+        self.forward_steps += end - begin
+        self._turned = self._turned or end == self.chain.length
+
+    def _done(self, action: Action) -> int:
+        if self.clock is not None:
+            self.clock.sleep(self.chain.seconds(action))
+        return self.state
+
+    def _bytes(self, key: Key) -> Array:
+        """The bytes of a checkpoint: a digest of its key, over and over."""
+        digest = np.frombuffer(blake2b(str(key).encode()).digest(), np.uint8)
+        return np.resize(digest, self.chain.nbytes(key))
+
+
+def _demand(condition: bool, message: str) -> None:
+    # Not an assert statement: it must hold under `python -O` too.
+    if not condition:
+        raise AssertionError(message)

@@ -1,0 +1,178 @@
+"""A compressed level: like any from outside, smaller underneath."""
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio.actions import Field, Key, Kind, Layout
+from ckio.backends.base import Backend
+from ckio.backends.compressed import Compressed
+from ckio.backends.directory import Directory
+from ckio.backends.ram import Ram
+from ckio.compression import Zstd
+from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
+from ckio.testing import BackendTests, buffers, get, put, raw
+
+X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
+WAVES: Layout = (Field("zeta", "<f8", (100, 50), "1/s"), Field("time", "<f8", ()))
+
+
+class TestCompressedRam(BackendTests):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Ram(**limits), Zstd(1, shuffle=8))
+
+
+class TestCompressedDirectory(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Directory(tmp_path / "level", **limits), Zstd(1, shuffle=8))
+
+    reopen = make
+
+
+class TestTwiceCompressed(BackendTests):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Compressed(Ram(**limits), Zstd()), Zstd())
+
+
+def waves(step: int = 0) -> list[memoryview]:
+    """A checkpoint that shrinks."""
+    place = np.linspace(0.0, 1.0, 5000)
+    pulse = np.exp(-((place - 0.01 * step) ** 2) / 1e-3)
+    return buffers([np.where(pulse > 1e-3, pulse, 0.0), np.array(0.25 * step)])
+
+
+def back(level: Backend, key: Key) -> bytes:
+    into = [bytearray(b"\xa5" * view.nbytes) for view in waves()]
+    level.read(key, [memoryview(buffer) for buffer in into])
+    return b"".join(into)
+
+
+def test_a_checkpoint_that_shrinks_takes_less_of_the_capacity() -> None:
+    level = Compressed(Ram(capacity=3 * 40_008), Zstd(3, shuffle=8))
+    for step in range(6):
+        key = Key(Kind.RESTART, step)
+        written = level.write(key, WAVES, waves(step))
+        assert 0 < written < 20_000
+        assert level.layout(key) == WAVES
+    for step in range(6):
+        assert back(level, Key(Kind.RESTART, step)) == b"".join(waves(step))
+    level.close()
+
+
+def test_what_does_not_shrink_is_stored_as_it_is() -> None:
+    inner = Ram()
+    level = Compressed(inner, Zstd())
+    original = put(level, X0, raw(1000))
+    assert get(inner, X0, raw(1000)) == original
+    assert inner.layout(X0) == raw(1000)
+
+
+def test_a_reservation_counts_on_the_ratio() -> None:
+    level = Compressed(Ram(capacity=100_000), Zstd(), ratio=0.25)
+    level.reserve({100_000: 4})
+    with pytest.raises(LevelFull):
+        level.reserve({100_000: 5})
+    with pytest.raises(LevelFull, match="x_0"):
+        put(level, X0, raw(100_001))
+    level.close()
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_ratio_must_be_positive(ratio: float) -> None:
+    with pytest.raises(BadInput, match="ratio"):
+        Compressed(Ram(), Zstd(), ratio=ratio)
+
+
+def test_a_reopened_level_decodes_what_another_process_encoded(tmp_path: Path) -> None:
+    level = Compressed(Directory(tmp_path), Zstd(9, shuffle=8))
+    level.write(X0, WAVES, waves(3))
+    level.close()
+    level = Compressed(Directory(tmp_path), Zstd(1, shuffle=8))
+    assert level.layout(X0) == WAVES
+    assert back(level, X0) == b"".join(waves(3))
+    level.remove()
+    assert not tmp_path.exists()
+
+
+def test_it_leaves_the_page_cache_where_the_level_underneath_has_one(tmp_path: Path) -> None:
+    assert not hasattr(Compressed(Ram(), Zstd()), "evict")
+    level = Compressed(Directory(tmp_path), Zstd())
+    level.write(X0, WAVES, waves())
+    level.evict()
+    assert back(level, X0) == b"".join(waves())
+    level.close()
+
+
+def test_another_codec_is_refused_by_name(tmp_path: Path) -> None:
+    level = Compressed(Directory(tmp_path), Zstd(1, shuffle=8))
+    level.write(X0, WAVES, waves())
+    level.close()
+    level = Compressed(Directory(tmp_path), Zstd(1))
+    with pytest.raises(StorageError, match=r"zstd\+shuffle8; this level is open with zstd$"):
+        back(level, X0)
+    level.close()
+
+
+def test_buffers_of_the_wrong_sizes_are_refused_before_decoding() -> None:
+    level = Compressed(Ram(), Zstd())
+    level.write(X0, WAVES, waves())
+    with pytest.raises(StorageError, match="x_0"):
+        get(level, X0, raw(40_008))
+    assert back(level, X0) == b"".join(waves())
+
+
+def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
+    tmp_path: Path,
+) -> None:
+    level = Compressed(Directory(tmp_path, checksum=False), Zstd(3, shuffle=8))
+    written = level.write(X0, WAVES, waves())
+    (path,) = tmp_path.iterdir()
+    sound = path.read_bytes()
+    found = 0
+    for place in range(4096, 4096 + written, max(1, written // 150)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x10]) + sound[place + 1 :])
+        try:
+            assert back(level, X0) == b"".join(waves())
+        except CorruptCheckpoint:
+            found += 1
+    assert found > 100
+    path.write_bytes(sound)
+    assert back(level, X0) == b"".join(waves())
+    level.close()
+
+
+@pytest.mark.parametrize("unit", ["", "[]", "[1, 2]", '["zstd", "[["]', "[" * 5000, '["zstd"]'])
+def test_a_description_that_makes_no_sense_is_corrupt(unit: str) -> None:
+    inner = Ram()
+    inner.write(X0, (Field("encoded", "|u1", (3,), "ckio encoded: " + unit),), [memoryview(b"abc")])
+    level = Compressed(inner, Zstd())
+    with pytest.raises(CorruptCheckpoint):
+        level.layout(X0)
+    with pytest.raises(CorruptCheckpoint):
+        get(level, X0, raw(3))
+
+
+def test_steady_state_allocates_nothing_that_grows_with_the_state() -> None:
+    layout = (Field("x", "<f8", (1 << 20,)),)
+    data = buffers([np.linspace(0.0, 1.0, 1 << 20) ** 2])
+    into = buffers([np.zeros(1 << 20)])
+    level = Compressed(Ram(), Zstd(1, shuffle=8))
+    level.reserve({8 << 20: 1})
+
+    def turn() -> None:
+        level.write(X0, layout, data)
+        level.read(X0, into)
+        level.discard(X0)
+
+    turn()
+    tracemalloc.start()
+    turn()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert into[0] == data[0]

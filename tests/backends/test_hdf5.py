@@ -1,0 +1,327 @@
+"""The HDF5 archive: what every level does, and what people and damaged files may expect of it."""
+
+import shutil
+import subprocess
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from ckio.actions import Field, Key, Kind, Layout
+from ckio.backends.compressed import Compressed
+from ckio.backends.hdf5 import Hdf5
+from ckio.compression import Zstd
+from ckio.errors import (
+    BadInput,
+    LevelInUse,
+    StorageError,
+)
+from ckio.testing import FLOW, BackendTests, buffers, contents, get, put, raw
+
+OCEAN: Layout = (
+    Field("zeta", "<f8", (3, 4), "1/s"),
+    Field("psi", "<f4", (3, 5), "m²/s"),
+    Field("time", "<f8", (), "s"),
+)
+
+
+def x(step: int) -> Key:
+    return Key(Kind.RESTART, step)
+
+
+class TestArchive(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Hdf5:
+        return Hdf5(tmp_path / "archive.h5", **limits)
+
+    reopen = make
+
+
+class TestSyncedArchive(TestArchive):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Hdf5:
+        return Hdf5(tmp_path / "archive.h5", durability="fdatasync", **limits)
+
+    reopen = make
+
+
+class TestCompressedArchive(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Hdf5(tmp_path / "archive.h5", **limits), Zstd())
+
+    reopen = make
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive.h5"
+
+
+# What people see
+
+
+def test_people_can_read_it_while_a_run_goes_on_and_afterwards(path: Path) -> None:
+    archive = Hdf5(path, now=lambda: 1.5e9)
+    archive.reserve({164: 3})
+    ocean = {step: contents(OCEAN, seed=step) for step in (7, 2)}
+    for step, arrays in ocean.items():
+        archive.write(x(step), OCEAN, buffers(arrays))
+    archive.write(Key(Kind.TAPE, 7, "zeta"), OCEAN[:1], buffers(contents(OCEAN[:1])))
+    for open_still in (True, False):
+        with h5py.File(path) as file:
+            assert set(file) == {"README", "restart-0", "tape-0"}
+            assert "xxh3_128" in file["README"][()].decode()
+            assert file.attrs["format"] == "ckio archive"
+            assert file.attrs["format_version"] == 1
+            group = file["restart-0"]
+            assert set(group) == {"zeta", "psi", "time", "keys"}
+            for order, field in enumerate(OCEAN):
+                dataset = group[field.name]
+                assert dataset.shape == (3, *field.shape)
+                assert dataset.dtype == field.dtype
+                assert dataset.attrs["unit"] == field.unit
+                for slot, step in enumerate((7, 2)):
+                    assert np.array_equal(dataset[slot], ocean[step][order], equal_nan=True)
+            rows = group["keys"][:]
+            assert list(rows["commit"]) == [1, 2, 0]
+            assert list(rows["step"][:2]) == [7, 2]
+            assert list(rows["kind"][:2]) == [b"restart", b"restart"]
+            assert list(rows["nbytes"][:2]) == [164, 164]
+            assert list(rows["written"][:2]) == [1.5e9, 1.5e9]
+            assert [file["tape-0/keys"][0][name] for name in ("step", "name")] == [7, b"zeta"]
+        if open_still:
+            archive.close()
+
+
+@pytest.mark.parametrize("tool", ["h5ls", "h5dump"])
+def test_the_tools_of_hdf5_read_it(path: Path, tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    archive = Hdf5(path)
+    put(archive, x(3), OCEAN)
+    archive.close()
+    argv = [tool, "-r", path] if tool == "h5ls" else [tool, "-A", path]
+    text = subprocess.run(argv, capture_output=True, check=True, text=True).stdout
+    assert "zeta" in text
+    assert "restart-0" in text
+
+
+def test_each_kind_has_its_groups(path: Path) -> None:
+    archive = Hdf5(path)
+    for kind in Kind:
+        put(archive, Key(kind, 1), OCEAN)
+    put(archive, Key(Kind.RESTART, 2), FLOW)
+    archive.close()
+    with h5py.File(path) as file:
+        assert set(file) == {"README", "restart-0", "restart-1", "tape-0", "adjoint-0"}
+
+
+def test_fields_of_any_name_and_type_are_kept(path: Path) -> None:
+    names = ["u", "u", "a/b", "a_b", "keys", ".", "..", "", "∂ψ/∂t [m]", "-", "u-2", "README"]
+    types = [
+        "<f8",
+        ">f8",
+        "<M8[ns]",
+        "<U3",
+        "|S5",
+        "<c8",
+        "|b1",
+        "<f2",
+        "<f16",
+        "|V3",
+        "<i2",
+        "|S0",
+    ]
+    layout = tuple(
+        Field(name, dtype, (2, 3), f"unit {i}")
+        for i, (name, dtype) in enumerate(zip(names, types, strict=True))
+    )
+    data = [memoryview(bytes([i + 1]) * 6 * np.dtype(t).itemsize) for i, t in enumerate(types)]
+    archive = Hdf5(path)
+    archive.write(x(1), layout, data)
+    for _ in range(2):
+        assert archive.layout(x(1)) == layout
+        into = [memoryview(bytearray(view.nbytes)) for view in data]
+        archive.read(x(1), into)
+        assert into == data
+        archive.close()
+        archive = Hdf5(path)
+    archive.close()
+    with h5py.File(path) as file:
+        units = {
+            dataset.attrs["unit"] for name, dataset in file["restart-0"].items() if name != "keys"
+        }
+        assert units == {field.unit for field in layout}
+
+
+# How it grows
+
+
+def test_a_reservation_becomes_one_group_and_what_is_not_used_is_given_back(path: Path) -> None:
+    archive = Hdf5(path)
+    archive.reserve({164: 5, 100_000: 3})
+    assert path.stat().st_size > 300_000
+    before = path.stat().st_size
+    for step in range(5):
+        put(archive, x(step), OCEAN)
+    assert path.stat().st_size == before
+    archive.close()
+    assert path.stat().st_size < 100_000
+    with h5py.File(path) as file:
+        assert file["restart-0/zeta"].shape == (5, 3, 4)
+
+
+def test_what_was_not_reserved_comes_in_doubling_groups(path: Path) -> None:
+    archive = Hdf5(path)
+    originals = {step: put(archive, x(step), OCEAN, seed=step) for step in range(9)}
+    assert {step: get(archive, x(step), OCEAN) for step in range(9)} == originals
+    archive.close()
+    with h5py.File(path) as file:
+        groups = [file[f"restart-{number}/time"].shape[0] for number in range(5)]
+    assert groups == [1, 1, 2, 4, 8]
+
+
+def test_plain_bytes_of_many_sizes_share_slots(path: Path) -> None:
+    archive = Hdf5(path)
+    archive.reserve({4000: 3})
+    for turn in range(60):
+        original = put(archive, x(turn), raw(3999 - 30 * turn), seed=turn)
+        assert get(archive, x(turn), archive.layout(x(turn))) == original
+        archive.discard(x(turn))
+    archive.close()
+    with h5py.File(path) as file:
+        assert set(file) == {"README", "restart-0"}
+
+
+def test_too_many_layouts_are_refused_and_nothing_is_lost(path: Path) -> None:
+    archive = Hdf5(path)
+    for step in range(128):
+        put(archive, x(step), (Field("a", "<f8", (step,)),), seed=step)
+    with pytest.raises(StorageError, match="fewer layouts"):
+        put(archive, x(128), (Field("a", "<f8", (128,)),))
+    archive.close()
+    archive = Hdf5(path)
+    assert set(archive.keys()) == {x(step) for step in range(128)}
+    archive.close()
+
+
+# Two openers, and other people's files
+
+
+def test_a_second_opener_is_refused(path: Path) -> None:
+    archive = Hdf5(path)
+    with pytest.raises(LevelInUse, match=r"archive\.h5"):
+        Hdf5(path)
+    with h5py.File(path):
+        pass
+    with pytest.raises(LevelInUse):
+        Hdf5(path)
+    archive.close()
+    Hdf5(path).close()
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5 at all", bytes(10_000)])
+def test_a_file_that_is_not_hdf5_is_bad_input_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="not an HDF5 file"):
+        Hdf5(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_an_hdf5_file_of_something_else_is_bad_input_and_left_alone(
+    path: Path, libver: str
+) -> None:
+    with h5py.File(path, "w", libver=libver) as file:
+        file["zeta"] = np.arange(10.0)
+    content = path.read_bytes()
+    with pytest.raises(BadInput, match="something else"):
+        Hdf5(path)
+    assert path.read_bytes() == content
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    Hdf5(path).close()
+    with h5py.File(path, "r+") as file:
+        file.attrs["format_version"] = 2
+    with pytest.raises(BadInput, match=r"format 2.*up to 1"):
+        Hdf5(path)
+
+
+def test_a_truncated_archive_is_refused(path: Path) -> None:
+    archive = Hdf5(path)
+    put(archive, x(0), raw(50_000))
+    archive.close()
+    with path.open("r+b") as file:
+        file.truncate(30_000)
+    with pytest.raises(StorageError, match=r"archive\.h5"):
+        Hdf5(path)
+
+
+@pytest.mark.parametrize("durability", ["direct", "", "Process"])
+def test_an_unknown_durability_names_the_known_ones(path: Path, durability: str) -> None:
+    with pytest.raises(BadInput, match="process, fdatasync"):
+        Hdf5(path, durability=durability)
+    assert not path.exists()
+
+
+def test_each_run_has_its_own_file_and_removes_it(path: Path) -> None:
+    own = Hdf5.for_run(path, "run7")
+    assert own == path.with_name("archive-run7.h5")
+    archive = Hdf5(own)
+    put(archive, x(0), OCEAN)
+    archive.remove()
+    archive.remove()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_closed_archive_does_nothing_any_more(path: Path) -> None:
+    archive = Hdf5(path)
+    put(archive, x(0), OCEAN)
+    archive.close()
+    with pytest.raises(StorageError):
+        put(archive, x(1), OCEAN)
+    with pytest.raises(StorageError):
+        archive.reserve({8: 1})
+
+
+def test_a_place_that_cannot_hold_a_file_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path, tmp_path / "file" / "archive.h5"):
+        with pytest.raises(BadInput, match="cannot be an archive"):
+            Hdf5(place)
+
+
+# Memory
+
+
+def test_no_memory_is_taken_that_grows_with_the_state(path: Path) -> None:
+    archive = Hdf5(path)
+    layout = (Field("a", "<f8", (1 << 20,)), Field("b", "<f8", (1 << 20,)))
+    arrays = buffers(contents(layout))
+    into = [memoryview(bytearray(view.nbytes)) for view in arrays]
+    archive.write(x(0), layout, arrays)
+    tracemalloc.start()
+    try:
+        archive.discard(x(0))
+        archive.write(x(1), layout, arrays)
+        archive.read(x(1), into)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert into == arrays
+    assert peak < 20_000
+    archive.close()
+
+
+def test_evicted_checkpoints_are_read_from_the_disk(path: Path) -> None:
+    archive = Hdf5(path)
+    original = put(archive, x(0), raw(3 << 20))
+    archive.evict()
+    assert get(archive, x(0), raw(3 << 20)) == original
+    archive.close()

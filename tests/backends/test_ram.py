@@ -1,0 +1,62 @@
+"""Memory as a storage level."""
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio.actions import Field, Key, Kind
+from ckio.backends.ram import Ram
+from ckio.errors import LevelFull, StorageError
+from ckio.testing import BackendTests, buffers, contents, get, put, raw
+
+X0 = Key(Kind.RESTART, 0)
+
+
+class TestRam(BackendTests):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Ram:
+        return Ram(**limits)
+
+
+class TestRamWithChecksum(BackendTests):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Ram:
+        return Ram(checksum=True, **limits)
+
+
+def test_more_memory_than_there_is_cannot_be_reserved() -> None:
+    level = Ram()
+    with pytest.raises(LevelFull, match=r"\d+ bytes are needed, \d+ are available"):
+        level.reserve({1 << 50: 1})
+    original = put(level, X0, raw(100))
+    assert get(level, X0, raw(100)) == original
+    level.close()
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+def test_steady_state_allocates_nothing_that_grows_with_the_state(checksum: bool) -> None:
+    layout = tuple(Field(f"f{number}", "<f8", (1 << 18,)) for number in range(4))
+    data, into = buffers(contents(layout)), buffers([np.zeros(1 << 18) for _ in layout])
+    level = Ram(checksum=checksum)
+    level.reserve({8 << 20: 1})
+
+    def turn() -> None:
+        level.write(X0, layout, data)
+        level.read(X0, into)
+        level.discard(X0)
+
+    turn()
+    tracemalloc.start()
+    turn()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    level.close()
+    assert peak < 16 << 10
+
+
+def test_a_closed_level_takes_nothing() -> None:
+    level = Ram()
+    level.close()
+    with pytest.raises(StorageError, match="closed"):
+        put(level, X0, raw(1))

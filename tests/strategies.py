@@ -1,0 +1,293 @@
+"""Random chains, platforms and schedules: legal ones, mutated ones, and any list of actions.
+
+The functions take a `random.Random`: a campaign passes its own, a property lets hypothesis draw it
+(and shrink what it draws). `legal_schedules()`, `complete_schedules()` and the like are
+strategies of (schedule, platform).
+"""
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.errors import IllegalAction
+from ckio.machine import Machine
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule
+
+T = TypeVar("T")
+Case = tuple[Schedule, Platform]
+
+RATIOS = (1.0, 1.0, 0.5, 0.7, 1.3)
+"""Stored bytes per payload byte."""
+
+
+def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
+    """A chain whose costs, and whose sizes, all differ; costs are whole, so that sums are exact."""
+    advance, record, reverse = random.sample(range(1, 12), 3)
+    restart, tape, adjoint = random.sample(range(1, 9), 3)
+    return Chain(
+        steps=random.randint(1, most_steps),
+        advance=advance,
+        record=record,
+        reverse=reverse,
+        restart=restart,
+        tape=tape,
+        adjoint=adjoint,
+    )
+
+
+def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) -> Platform:
+    """Levels that hold a few checkpoints of this chain, of which one may never fill."""
+    largest = max(chain.restart, chain.tape, chain.adjoint)
+
+    def level(number: int) -> Level:
+        write, read, discard = random.sample(range(8), 3)
+        return Level(
+            name=f"level{number}",
+            capacity=random.choice((None, *(random.randint(0, 4 * largest) for _ in range(3)))),
+            write=Affine(latency=write, per_byte=random.choice((0, 0.5, 2))),
+            read=Affine(latency=read, per_byte=random.choice((0, 0.25, 1))),
+            discard=Affine(latency=discard),
+            ratio=random.choice(RATIOS),
+        )
+
+    levels = tuple(map(level, range(random.randint(1, most_levels))))
+    room = random.choice((None, *(random.randint(0, 3) * chain.tape for _ in range(3))))
+    return Platform(levels, working_memory=room)
+
+
+def random_key(random: Random, chain: Chain, /) -> Key:
+    """Any key of the chain: x_0 to x_n, t_0 to t_(n-1), a_0 to a_n."""
+    kind = random.choice(tuple(Kind))
+    return Key(kind, random.randint(0, chain.length - (kind is Kind.TAPE)))
+
+
+def random_stored(
+    random: Random, chain: Chain, platform: Platform, /
+) -> tuple[frozenset[Key], ...]:
+    """Keys that fit on the levels at the start; often none."""
+    stored: list[set[Key]] = [set() for _ in platform.levels]
+    for _ in range(random.choice((0, 0, 2, 6))):
+        number = random.randrange(len(stored))
+        level, keys = platform.levels[number], stored[number] | {random_key(random, chain)}
+        used = sum(level.stored(chain.nbytes(key)) for key in keys)
+        if level.capacity is None or used <= level.capacity:
+            stored[number] = keys
+    return tuple(map(frozenset, stored))
+
+
+def random_action(random: Random, chain: Chain, levels: int, /) -> Action:
+    """Any action whatever; now and then beyond the chain or the platform."""
+    if random.random() < 0.5:
+        begin = random.randint(0, chain.length)
+        span = random.choice((Advance, Record, Reverse))
+        return span(begin, begin + random.randint(1, 3))
+    access = random.choice((Write, Read, Discard))
+    return access(random_key(random, chain), random.randint(0, levels - (random.random() < 0.95)))
+
+
+def is_allowed(machine: Machine, action: Action, /) -> bool:
+    """Whether the machine would take this action now; it stays as it is."""
+    trial = copy(machine)
+    trial.stored = [set(keys) for keys in machine.stored]
+    trial.used = list(machine.used)
+    try:
+        trial.apply(action)
+    except IllegalAction:
+        return False
+    return True
+
+
+def tempting(machine: Machine, random: Random, /) -> list[Action]:
+    """A few actions of each sort that the machine may well take now."""
+    length, state, tape = machine.chain.length, machine.state, machine.tape
+    tries: list[Action] = []
+    if state is not None and state < length:
+        tries.append(Advance(state, random.randint(state + 1, length)))
+        tries.append(Record(state, random.randint(state + 1, length)))
+        tries.append(Record(state, state + 1))
+    if tape is not None:
+        tries += [Reverse(begin, tape[1]) for begin in range(*tape)]
+    held = [Key(Kind.ADJOINT, machine.adjoint)]
+    held += [] if state is None else [Key(Kind.RESTART, state)]
+    held += [] if tape is None else [Key(Kind.TAPE, tape[0])]
+    for level, keys in enumerate(machine.stored):
+        tries += [Write(key, level) for key in held]
+        for key in random.sample(sorted(keys, key=str), min(2, len(keys))):
+            tries += [Read(key, level), Discard(key, level)]
+    return tries
+
+
+def grow(
+    machine: Machine, random: Random, count: int, /, *, never: frozenset[Action] = frozenset()
+) -> list[Action]:
+    """Up to `count` random legal actions, none of `never`, which are applied.
+
+    A sort of action is chosen first, then one of this sort.
+    """
+    actions: list[Action] = []
+    while len(actions) < count:
+        sorts: dict[type[Action], list[Action]] = {}
+        for action in tempting(machine, random):
+            if action not in never and is_allowed(machine, action):
+                sorts.setdefault(type(action), []).append(action)
+        if not sorts:
+            break
+        action = random.choice(sorts[random.choice(list(sorts))])
+        machine.apply(action)
+        actions.append(action)
+    return actions
+
+
+def finish(machine: Machine, level: int, /) -> list[Action]:
+    """Legal actions, applied, that bring the adjoint to 0 where x_0 lies on this level."""
+    actions: list[Action] = []
+    while machine.adjoint > 0:
+        last = machine.adjoint - 1
+        actions.append(
+            next(
+                action
+                for action in _ways(machine.state, last, level)
+                if is_allowed(machine, action)
+            )
+        )
+        machine.apply(actions[-1])
+    return actions
+
+
+def _ways(state: int | None, last: int, level: int) -> Iterator[Action]:
+    """What may reverse the step `last`, or lead there; the nearest first."""
+    yield Reverse(last, last + 1)
+    if state is not None and state < last:
+        yield Advance(state, last)
+    yield Record(last, last + 1)
+    yield Read(Key(Kind.RESTART, 0), level)
+
+
+def random_legal(random: Random, /, *, most_steps: int = 8, most_levels: int = 3) -> Case:
+    """A legal schedule, with all that one may hold; it may stop anywhere."""
+    chain = random_chain(random, most_steps=most_steps)
+    platform = random_platform(random, chain, most_levels=most_levels)
+    stored = random_stored(random, chain, platform)
+    actions = grow(Machine(chain, platform, stored), random, random.randint(0, 40))
+    return Schedule(chain, actions, stored), platform
+
+
+def random_complete(random: Random, /, *, most_steps: int = 8, most_levels: int = 3) -> Case:
+    """A legal schedule that starts fresh and reverses every step once.
+
+    It begins by writing x_0, which stays where it is.
+    """
+    chain = random_chain(random, most_steps=most_steps)
+    platform = random_platform(random, chain, most_levels=most_levels)
+    number = random.randrange(len(platform.levels))
+    platform = _with_room(platform, chain, number)
+    machine, start = Machine(chain, platform), Write(Key(Kind.RESTART, 0), number)
+    machine.apply(start)
+    kept = frozenset({Discard(start.key, number)})
+    actions = grow(machine, random, random.randint(0, 40), never=kept)
+    return Schedule(chain, [start, *actions, *finish(machine, number)]), platform
+
+
+def _with_room(platform: Platform, chain: Chain, number: int) -> Platform:
+    """The platform with room for x_0 on this level, and for one step's tape."""
+    levels, room = list(platform.levels), platform.working_memory
+    level = levels[number]
+    if level.capacity is not None:
+        needed = level.stored(chain.restart)
+        levels[number] = replace(level, capacity=max(level.capacity, needed))
+    return Platform(tuple(levels), None if room is None else max(room, chain.tape))
+
+
+def random_any(random: Random, /) -> Case:
+    """A legal start, then something tempting, then any actions: nearly always illegal somewhere."""
+    chain = random_chain(random)
+    platform = random_platform(random, chain)
+    stored = random_stored(random, chain, platform)
+    machine = Machine(chain, platform, stored)
+    actions = grow(machine, random, random.randint(0, 20))
+    actions += random.sample(tempting(machine, random), 1)
+    actions += [
+        random_action(random, chain, len(platform.levels)) for _ in range(random.randint(0, 8))
+    ]
+    return Schedule(chain, actions, stored), platform
+
+
+def mutated(random: Random, case: Case, /) -> Case:
+    """The case with one action dropped, doubled, swapped, replaced or put in, or less room."""
+    schedule, platform = case
+    actions = list(schedule.actions)
+    if not actions:
+        return case
+    i, j = random.randrange(len(actions)), random.randrange(len(actions))
+    other = random_action(random, schedule.chain, len(platform.levels))
+    match random.randrange(6):
+        case 0:
+            del actions[i]
+        case 1:
+            actions.insert(j, actions[i])
+        case 2:
+            actions[i], actions[j] = actions[j], actions[i]
+        case 3:
+            actions[i] = other
+        case 4:
+            actions.insert(i, other)
+        case _:
+            platform = _with_less_room(random, platform)
+    return Schedule(schedule.chain, actions, schedule.stored), platform
+
+
+def _with_less_room(random: Random, platform: Platform) -> Platform:
+    number = random.randrange(len(platform.levels))
+    level = replace(platform.levels[number], capacity=random.randint(0, 12))
+    levels = (*platform.levels[:number], level, *platform.levels[number + 1 :])
+    return Platform(levels, random.choice((platform.working_memory, random.randint(0, 12))))
+
+
+@st.composite
+def _strategy(draw: st.DrawFn, make: Callable[[Random], T]) -> T:
+    return make(draw(st.randoms(use_true_random=False)))
+
+
+def chains(*, most_steps: int = 8) -> st.SearchStrategy[Chain]:
+    """Chains with costs and sizes that all differ."""
+    return _strategy(lambda random: random_chain(random, most_steps=most_steps))
+
+
+def platforms(
+    chain: Chain | None = None, /, *, most_levels: int = 3
+) -> st.SearchStrategy[Platform]:
+    """Platforms whose levels hold a few checkpoints of the chain (of any, if none is given)."""
+    return _strategy(
+        lambda random: random_platform(
+            random, chain or random_chain(random), most_levels=most_levels
+        )
+    )
+
+
+def legal_schedules() -> st.SearchStrategy[Case]:
+    """(schedule, platform), legal: tapes, adjoints, several levels, keys stored at the start."""
+    return _strategy(random_legal)
+
+
+def complete_schedules(*, most_steps: int = 8, most_levels: int = 3) -> st.SearchStrategy[Case]:
+    """(schedule, platform), legal, started fresh, with every step reversed once."""
+    return _strategy(
+        lambda random: random_complete(random, most_steps=most_steps, most_levels=most_levels)
+    )
+
+
+def any_schedules() -> st.SearchStrategy[Case]:
+    """(schedule, platform), nearly always illegal somewhere."""
+    return _strategy(random_any)
+
+
+def mutated_schedules() -> st.SearchStrategy[Case]:
+    """(schedule, platform), one change away from legal."""
+    return _strategy(lambda random: mutated(random, random_legal(random)))

@@ -1,0 +1,62 @@
+"""Keys and actions are values that cannot be built meaningless and that print as people write."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.errors import BadInput
+
+SPANS = [Advance, Record, Reverse]
+ACCESSES = [Write, Read, Discard]
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize(("begin", "end"), [(3, 3), (4, 3), (-1, 2)])
+def test_a_span_is_not_empty_and_increases_from_0(
+    span: type[Advance], begin: int, end: int
+) -> None:
+    with pytest.raises(BadInput, match=rf"{span.__name__}: \[{begin}, {end}\) is not a span"):
+        span(begin, end)
+
+
+def test_a_key_has_no_negative_step() -> None:
+    with pytest.raises(BadInput, match="Key: step -1 is negative"):
+        Key(Kind.TAPE, -1)
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_an_access_has_no_negative_level(access: type[Write]) -> None:
+    with pytest.raises(BadInput, match=f"{access.__name__}: level -1 is negative"):
+        access(Key(Kind.TAPE, 0), -1)
+
+
+def test_actions_are_equal_by_what_they_are_and_do() -> None:
+    assert Advance(0, 2) == Advance(0, 2)
+    assert len({Advance(0, 2), Record(0, 2), Reverse(0, 2), Advance(0, 2)}) == 3
+    key = Key(Kind.RESTART, 1)
+    assert len({Write(key, 0), Read(key, 0), Discard(key, 0), Write(key, 1), Write(key, 0)}) == 4
+    assert Key(Kind.RESTART, 1) != Key(Kind.RESTART, 1, "u")
+
+
+def test_actions_do_not_change() -> None:
+    span, access = Advance(0, 2), Write(Key(Kind.TAPE, 1), 3)
+    with pytest.raises(FrozenInstanceError):
+        span.begin = 1  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        access.level = 1  # type: ignore[misc]
+
+
+def test_actions_print_as_people_write_them() -> None:
+    assert str(Record(3, 5)) == "Record[3, 5)"
+    assert str(Write(Key(Kind.RESTART, 7), 1)) == "Write(x_7, level 1)"
+    assert str(Read(Key(Kind.TAPE, 2), 0)) == "Read(t_2, level 0)"
+    assert str(Discard(Key(Kind.ADJOINT, 4, "psi"), 2)) == "Discard(a_4.psi, level 2)"
+
+
+def test_actions_match_by_their_parts() -> None:
+    match Write(Key(Kind.TAPE, 5), 2):
+        case Write(Key(Kind.TAPE, step), level):
+            assert (step, level) == (5, 2)
+        case _:
+            pytest.fail("a write of a tape is not one")

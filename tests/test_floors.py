@@ -1,0 +1,122 @@
+"""The house stands: modules import from lower floors or their own; `import ckio` stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ckio
+
+ROOT = Path(ckio.__file__).parent
+
+FLOORS = (
+    "errors actions clock memory",
+    "columns chain platforms timeline overlap comm layout arrays raster",
+    "machine schedule replay texts papertext occupancy",
+    "planners analysis recover backends compression model arraymodel pipeline gradient",
+    "sim runner rundir render report page pictures trace calibrate programs",
+    "registry testing cli adapters models",
+)
+"""Modules and packages of ckio by floor, the lowest first."""
+
+FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}
+
+FORBIDDEN = {
+    "planners": "backends compression model arraymodel pipeline gradient",
+    "backends": "schedule machine replay texts papertext planners recover",
+    "compression": "schedule machine replay planners",
+    "sim": "runner rundir backends model",
+    "runner": "sim planners",
+}
+"""What may not be imported although its floor would allow it."""
+
+ROOMS = {
+    "h5py": {"backends"},
+    "simpy": {"sim"},
+    "zstandard": {"compression"},
+    "scipy": {"models", "calibrate"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "pytest": {"testing"},
+    "hypothesis": {"testing"},
+}
+"""Who may import a heavy library."""
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def top(path: Path) -> str:
+    """The module or package directly under ckio that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of what a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(aliases):
+                names |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names |= {f"{module}.{alias.name}" for alias in aliases}
+            case ast.ImportFrom():
+                names.add("a relative import")
+    return names
+
+
+def own(path: Path) -> set[str]:
+    """The modules and packages of ckio that a file imports."""
+    parts = (name.split(".") for name in imported(path))
+    return {name[1] for name in parts if name[0] == "ckio" and name[1:] != ["__version__"]}
+
+
+def of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_a_module_imports_only_from_lower_floors_or_its_own(path: Path) -> None:
+    assert top(path) in FLOOR, f"give {top(path)} a floor in docs/house.md and here"
+    assert "a relative import" not in imported(path)
+    higher = {name for name in own(path) if FLOOR[name] > FLOOR[top(path)]}
+    assert higher == set()
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_some_neighbours_never_meet(path: Path) -> None:
+    assert own(path) & set(FORBIDDEN.get(top(path), "").split()) == set()
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_a_heavy_library_is_imported_by_its_own_room(path: Path) -> None:
+    libraries = {name.split(".")[0] for name in imported(path)}
+    assert {name for name in libraries & set(ROOMS) if top(path) not in ROOMS[name]} == set()
+
+
+def test_the_words_need_the_standard_library_alone() -> None:
+    for name in FLOORS[0].split():
+        libraries = {library.split(".")[0] for library in imported(ROOT / f"{name}.py")}
+        assert libraries <= {"ckio", *sys.stdlib_module_names}
+
+
+def loaded(statement: str) -> set[str]:
+    """The libraries that a fresh interpreter has loaded after this statement."""
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_ckio_loads_no_heavy_library() -> None:
+    libraries = loaded("import ckio")
+    assert "ckio" in libraries
+    assert libraries & set(ROOMS) == set()
+
+
+def test_the_test_of_loading_sees_a_library_that_is_loaded() -> None:
+    assert "simpy" in loaded("import simpy")

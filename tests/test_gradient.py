@@ -1,0 +1,168 @@
+"""The Taylor test finds gradients right that are right, and wrong that are wrong."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ckio.errors import BadInput, RunFailed
+from ckio.gradient import check_gradient
+from ckio.model import ArrayModel
+
+STEPS = 20
+
+
+class Logistic(ArrayModel):
+    """Populations that grow to a limit: x' = x + r x (1 - x), J = Σ x^p over all steps."""
+
+    power = 3
+
+    def step(self, state, i):
+        x = state["x"]
+        state["J"] += (x**self.power).sum()
+        x += self.control["rate"] * x * (1 - x)
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, of_x = tape["x"], adjoint["x"]
+        self.gradient["rate"] += x * (1 - x) * of_x
+        of_x *= 1 + self.control["rate"] * (1 - 2 * x)
+        of_x += self.power * x ** (self.power - 1) * adjoint["J"]
+
+
+class Linear(Logistic):
+    """x' = x, and J = Σ x: nothing but rounding is left of a remainder."""
+
+    def step(self, state, i):
+        state["J"] += state["x"].sum()
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["x"] += adjoint["J"]
+
+
+class Constant(Logistic):
+    """J = 1 - 1 + 1 - ..., whatever the controls."""
+
+    def step(self, state, i):
+        state["J"][...] = 1 - state["J"]
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["J"] *= -1
+
+
+def maker(kind=Logistic, *, dtype=np.float64, rate=0.3):
+    def make():
+        x = np.array([0.1, 0.3, 0.6, 1.2], dtype)
+        return kind(
+            {"x": x, "J": np.zeros((), dtype)},
+            control={"x": x, "rate": np.full(4, rate, dtype)},
+        )
+
+    return make
+
+
+def gradient_of(make):
+    model = make()
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    return {name: array.copy() for name, array in model.gradient.items()}
+
+
+def test_a_right_gradient_is_verified_at_second_order():
+    make = maker()
+    check = check_gradient(make, STEPS, gradient_of(make))
+    assert check.verified
+    assert min(check.rates) > 1.95
+    assert len(check.steps) == len(check.remainders) == len(check.slope_errors) == 6
+    assert check.summary().startswith("verified: remainder rates 2.0")
+
+
+@pytest.mark.parametrize("error", [1e-3, -1e-3, 0.1, 1.0, -2.0])
+def test_a_gradient_off_by_a_factor_is_not_verified(error):
+    make = maker()
+    wrong = {name: g * (1 + error) for name, g in gradient_of(make).items()}
+    check = check_gradient(make, STEPS, wrong)
+    assert not check.verified
+    assert check.summary().startswith("NOT verified")
+
+
+@pytest.mark.parametrize("name", ["x", "rate"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_wrong_element_of_one_control_is_found(name, seed):
+    make = maker()
+    gradient = gradient_of(make)
+    gradient[name][seed] *= 1.01
+    assert not check_gradient(make, STEPS, gradient, seed=seed).verified
+
+
+def test_a_gradient_of_zeros_or_of_no_numbers_is_not_verified():
+    make = maker()
+    for value in (0.0, math.nan, math.inf):
+        claimed = {name: np.full_like(g, value) for name, g in gradient_of(make).items()}
+        assert not check_gradient(make, STEPS, claimed).verified
+
+
+def test_a_linear_functional_has_nothing_but_rounding_left():
+    make = maker(Linear)
+    gradient = gradient_of(make)
+    assert check_gradient(make, STEPS, gradient).verified
+    gradient["x"][1] *= 1 + 1e-6
+    assert not check_gradient(make, STEPS, gradient).verified
+
+
+def test_a_constant_functional_has_gradient_zero_and_no_other():
+    make = maker(Constant)
+    gradient = gradient_of(make)
+    assert check_gradient(make, STEPS, gradient).verified
+    gradient["x"][1] = 1e-9
+    assert not check_gradient(make, STEPS, gradient).verified
+
+
+def test_single_precision_is_checked_as_far_as_it_goes():
+    make = maker(dtype=np.float32)
+    gradient = gradient_of(make)
+    assert check_gradient(make, STEPS, gradient).verified
+    gradient["rate"] *= 1.5
+    assert not check_gradient(make, STEPS, gradient).verified
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_that_chaos_amplifies_does_not_hide_a_right_gradient(seed):
+    make = maker(rate=2.9)  # chaotic: errors grow a hundred thousand times
+    gradient = gradient_of(make)
+    assert check_gradient(make, STEPS, gradient, seed=seed, halvings=26).verified
+
+
+def test_more_halvings_take_one_run_each():
+    runs = []
+
+    def make():
+        runs.append(1)
+        return maker()()
+
+    gradient = gradient_of(maker())
+    check_gradient(make, STEPS, gradient, halvings=3)
+    three = len(runs)
+    check_gradient(make, STEPS, gradient, halvings=7)
+    assert len(runs) - three == three + 4
+
+
+def test_a_gradient_that_does_not_fit_is_refused():
+    make = maker()
+    gradient = gradient_of(make)
+    with pytest.raises(BadInput, match="no 'rate'"):
+        check_gradient(make, STEPS, {"x": gradient["x"]})
+    with pytest.raises(BadInput, match=r"no 'x' of shape \(4,\)"):
+        check_gradient(make, STEPS, gradient | {"x": np.zeros(3)})
+    with pytest.raises(BadInput, match="halvings = 0"):
+        check_gradient(make, STEPS, gradient, halvings=0)
+    with pytest.raises(BadInput, match="no controls"):
+        check_gradient(lambda: Constant({"x": 1.0, "J": 0.0}, control={}), STEPS, {})
+
+
+def test_a_program_that_ends_early_cannot_be_checked():
+    class Short(Logistic):
+        def finished(self, state, i):
+            return i == 7
+
+    with pytest.raises(RunFailed, match="finished at step 7 of 20"):
+        check_gradient(maker(Short), STEPS, gradient_of(maker()))

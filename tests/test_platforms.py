@@ -1,0 +1,317 @@
+"""Platforms: what a level costs and holds, and two text forms that say what is wrong with them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckio.chain import COSTS, Chain
+from ckio.errors import BadInput
+from ckio.platforms import Affine, Level, Platform, size
+
+MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
+NODE = Platform(
+    (
+        Level(name="ram", capacity=2 << 30, write=Affine(per_byte=1e-10)),
+        Level(
+            name="nvme",
+            capacity=100,
+            write=Affine(1e-4, 5e-10),
+            read=Affine(2e-4, 3e-10),
+            read_cold=Affine(1e-3, 6e-10),
+            discard=Affine(1e-5),
+            backend="directory",
+            options={"path": '/scratch/"ck"\n', "durability": "direct", "depth": 4, "sync": True},
+            channel="pcie",
+            ratio=0.75,
+        ),
+        Level(name="archive", backend="hdf5"),
+    ),
+    working_memory=1 << 20,
+    models={"vorticity grid=128": MODEL},
+)
+
+
+# --- values
+
+
+def test_an_access_costs_its_latency_and_its_bytes() -> None:
+    assert Affine(latency=0.5, per_byte=0.25)(6) == 2.0
+
+
+@pytest.mark.parametrize("part", ["latency", "per_byte"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", None, True])
+def test_an_access_takes_finite_seconds(part: str, value: object) -> None:
+    with pytest.raises(BadInput, match=rf"Affine: {part} \(.*\) = "):
+        Affine(**{part: value})
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a/b", "é"])
+def test_the_name_of_a_level_is_a_plain_word(name: str) -> None:
+    with pytest.raises(BadInput, match="a name is letters, digits"):
+        Level(name=name)
+
+
+@pytest.mark.parametrize("capacity", [-1, 1.5, "8", True])
+def test_a_capacity_is_whole_bytes(capacity: object) -> None:
+    with pytest.raises(BadInput, match=r"level 'ram': capacity = .* whole number of bytes"):
+        Level(name="ram", capacity=capacity)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ratio", [0, -0.5, math.nan, math.inf])
+def test_a_ratio_is_positive_and_finite(ratio: float) -> None:
+    with pytest.raises(BadInput, match="level 'ram': ratio = "):
+        Level(name="ram", ratio=ratio)
+
+
+@pytest.mark.parametrize("room", [-1, 0.5, "8", False])
+def test_working_memory_is_whole_bytes(room: object) -> None:
+    with pytest.raises(BadInput, match=r"working_memory = .* whole number of bytes"):
+        Platform((), working_memory=room)  # type: ignore[arg-type]
+
+
+def test_two_levels_may_not_share_a_name() -> None:
+    with pytest.raises(BadInput, match="two levels are named 'ram'"):
+        Platform((Level(name="ram"), Level(name="ram", capacity=3)))
+
+
+def test_a_level_holds_its_capacity_in_slots() -> None:
+    assert [Level(name="ram", capacity=20).slots(6, most) for most in (9, 2)] == [3, 2]
+    assert Level(name="ram", capacity=20, ratio=0.5).slots(7, 9) == 5
+    assert Level(name="ram").slots(6, 9) == 9
+    assert Level(name="ram", capacity=0).slots(0, 9) == 9
+
+
+def test_a_stored_checkpoint_is_rounded_up_to_bytes() -> None:
+    assert Level(name="ram", ratio=0.7).stored(3) == 3
+    assert Level(name="ram", ratio=0.5).stored(3) == 2
+    assert Level(name="ram").stored(2**62 + 1) == 2**62 + 1
+
+
+def test_the_working_memory_holds_some_steps_of_tape() -> None:
+    chain = MODEL.with_steps(9)
+    assert [Platform((), room).tapes(chain) for room in (None, 0, 6, 7, 20, 700)] == [
+        9,
+        0,
+        0,
+        1,
+        2,
+        9,
+    ]
+
+
+def test_a_level_is_found_by_its_name() -> None:
+    assert NODE.number("nvme") == 1
+    with pytest.raises(BadInput, match="no level is named 'disk'; this platform has: ram, nvme, "):
+        NODE.number("disk")
+
+
+def test_a_level_has_its_own_channel_unless_told() -> None:
+    assert [level.channel for level in NODE.levels] == ["ram", "pcie", "archive"]
+
+
+def test_platforms_do_not_change_with_what_they_were_made_of() -> None:
+    options, models = {"path": "a"}, {"m": MODEL}
+    level = Level(name="disk", options=options)
+    platform = Platform((level,), models=models)
+    options["path"], models["n"] = "b", MODEL
+    assert dict(level.options) == {"path": "a"}
+    assert list(platform.models) == ["m"]
+
+
+# --- TOML
+
+
+def test_the_toml_form_comes_back_equal() -> None:
+    assert Platform.loads(NODE.dumps()) == NODE
+    assert Platform.loads(Platform(()).dumps()) == Platform(())
+
+
+PRICES = st.builds(Affine, st.floats(0, 1e9), st.floats(0, 1e9))
+OPTIONS = st.dictionaries(
+    st.text(max_size=4), st.one_of(st.text(max_size=4), st.integers(-9, 9), st.booleans())
+)
+LEVELS = st.builds(
+    Level,
+    name=st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True),
+    capacity=st.none() | st.integers(0, 2**60),
+    write=PRICES,
+    read=PRICES,
+    read_cold=st.none() | PRICES,
+    discard=PRICES,
+    backend=st.text(max_size=4),
+    options=OPTIONS,
+    channel=st.text(max_size=4),
+    ratio=st.floats(0.001, 10),
+)
+
+
+@given(
+    st.lists(LEVELS, max_size=3, unique_by=lambda level: level.name),
+    st.none() | st.integers(0, 2**60),
+)
+def test_any_platform_comes_back_equal_from_its_toml(levels: list[Level], room: int | None) -> None:
+    platform = Platform(tuple(levels), room)
+    again = Platform.loads(platform.dumps())
+    assert again == platform
+    assert again.digest() == platform.digest()
+
+
+def test_the_digest_names_what_a_plan_depends_on() -> None:
+    base = Platform((Level(name="ram", capacity=7, write=Affine(2)),), 5)
+    others = [
+        Platform((Level(name="ram", capacity=8, write=Affine(2)),), 5),
+        Platform((Level(name="ram", capacity=7, write=Affine(3)),), 5),
+        Platform((Level(name="ram", capacity=7, read=Affine(2)),), 5),
+        Platform((Level(name="ram", capacity=7, write=Affine(2)),), 6),
+        Platform((Level(name="ram", capacity=7, write=Affine(2)),)),
+    ]
+    assert len({platform.digest() for platform in (base, *others)}) == 6
+    assert base.digest() == Platform(base.levels, 5, {"model": MODEL}).digest()
+
+
+def test_equal_platforms_have_equal_digests_whatever_numbers_they_were_given() -> None:
+    plain = Platform((Level(name="ram", capacity=8, write=Affine(2.0)),), 5)
+    numpys = Platform(
+        (Level(name="ram", capacity=np.int64(8), write=Affine(np.float32(2)), ratio=np.int8(1)),),
+        np.int32(5),
+    )
+    assert plain == numpys
+    assert plain.dumps() == numpys.dumps()
+    assert plain.digest() == numpys.digest()
+
+
+def test_people_may_write_less_and_write_sizes_as_text() -> None:
+    text = """
+        working_memory = "1.5KiB"
+        [[level]]
+        name = "ram"
+        capacity = "2 GB"
+        write = 3
+        read = { per_byte = 0.5 }
+    """
+    level = Level(
+        name="ram", capacity=2_000_000_000, write=Affine(latency=3), read=Affine(per_byte=0.5)
+    )
+    assert Platform.loads(text) == Platform((level,), working_memory=1536)
+
+
+LEVEL = '[[level]]\nname = "ram"\n'
+MALFORMED = {
+    "no TOML": ("level = [", "not TOML: "),
+    "a newer form": ("format = 2", r"format = 2; this ckio reads format 1"),
+    "an unknown entry": ("worker = 2", r"the file: 'worker' is not known here; known: format, "),
+    "a level that is no table": ("level = 3", r"levels are written as \[\[level\]\] tables"),
+    "one [level]": ('[level]\nname = "ram"', r"levels are written as \[\[level\]\] tables"),
+    "models that are no table": ("models = 3", r"model costs are written as \[models.NAME\]"),
+    "a model that is no table": ("[models]\nm = 3", r"model costs are written as \[models.NAME\]"),
+    "no name": (LEVEL + "[[level]]\ncapacity = 1", r"\[\[level\]\] number 1: `name` is missing"),
+    "a name that is no text": ("[[level]]\nname = 3", r"\[\[level\]\] number 0: `name` is missing"),
+    "an odd name": ('[[level]]\nname = "a b"', "level 'a b': a name is letters"),
+    "one name twice": (LEVEL + LEVEL, "two levels are named 'ram'"),
+    "an unknown entry of a level": (LEVEL + "speed = 3", "level 'ram': 'speed' is not known here"),
+    "a capacity in words": (LEVEL + 'capacity = "lots"', "capacity: 'lots' is not a size"),
+    "a fraction of bytes": (LEVEL + "capacity = 1.5", "capacity = 1.5 is not a number of bytes"),
+    "a negative capacity": (LEVEL + "capacity = -1", "level 'ram': capacity = -1"),
+    "a truth as capacity": (LEVEL + "capacity = true", "capacity = True is not a number of bytes"),
+    "NaN seconds": (LEVEL + "write = nan", "level 'ram', write: latency .* = nan"),
+    "infinite seconds": (LEVEL + "read = {per_byte = inf}", "level 'ram', read: per_byte .* = inf"),
+    "negative seconds": (LEVEL + "discard = -1", "level 'ram', discard: latency .* = -1"),
+    "seconds in words": (LEVEL + 'write = "2s"', "level 'ram', write: '2s' is not seconds"),
+    "latency in words": (LEVEL + 'write = {latency = "2"}', "level 'ram', write: latency .* = '2'"),
+    "an unknown part": (LEVEL + "read_cold = {speed = 1}", "read_cold: 'speed' is not known here"),
+    "a ratio in words": (LEVEL + 'ratio = "2:1"', "level 'ram': ratio = '2:1' is not a number"),
+    "a ratio of NaN": (LEVEL + "ratio = nan", "level 'ram': ratio = nan"),
+    "a backend by number": (LEVEL + "backend = 3", "level 'ram': backend = 3 is not text"),
+    "a channel by number": (LEVEL + "channel = 3", "level 'ram': channel = 3 is not text"),
+    "options that are no table": (LEVEL + "options = 3", "level 'ram': options = 3 is not a table"),
+    "working memory in words": ('working_memory = "much"', "working_memory: 'much' is not a size"),
+    "negative working memory": ("working_memory = -1", "working_memory = -1"),
+    "a model without costs": ("[models.m]\nadvance = 1", "models.m: record, reverse, .* missing"),
+    "a model with steps": ("[models.m]\nsteps = 1", "models.m: 'steps' is not known here"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_toml_is_refused_with_the_file_and_the_entry(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=rf"^node\.toml: .*{message}"):
+        Platform.loads(text, source="node.toml")
+
+
+@pytest.mark.parametrize(("name", "value"), [("advance", "nan"), ("tape", "-1"), ("record", "inf")])
+def test_a_bad_cost_of_a_model_is_refused_with_its_name(name: str, value: str) -> None:
+    costs = {**dict.fromkeys(COSTS, "1"), name: value}
+    text = "[models.m]\n" + "\n".join(f"{cost} = {number}" for cost, number in costs.items())
+    with pytest.raises(BadInput, match=rf"^node\.toml: models\.m: {name} = {value}"):
+        Platform.loads(text, source="node.toml")
+
+
+# --- the text form of paper 004
+
+
+def test_a_first_line_of_a_bare_number_makes_it_the_form_of_paper_004() -> None:
+    platform = Platform.loads("# a comment\n\n 2 # levels\n3 0.5 1\n\n7 10 4 # the disk\n")
+    assert platform == Platform(
+        (
+            Level(name="level0", capacity=3, write=Affine(0.5), read=Affine(1)),
+            Level(name="level1", capacity=7, write=Affine(10), read=Affine(4)),
+        ),
+        working_memory=1,
+    )
+
+
+PAPER = {
+    "nothing": ("# only this\n", ": empty; the first line must be the number of levels"),
+    "no count": ("a\n1 2 3", ", line 1: 'a' is not the number of levels"),
+    "a negative count": ("\n-1\n", ", line 2: '-1' is not the number of levels"),
+    "too few levels": ("2\n1 0 0\n", ", line 2: 2 levels announced, 1 lines"),
+    "too many levels": ("1\n1 0 0\n\n2 0 0", ", line 4: 1 levels announced, 2 lines"),
+    "no levels": ("2\n", ", line 1: 2 levels announced, 0 lines"),
+    "two numbers": ("1\n# c\n1 0", ", line 3: '1 0' is not `slots write read`"),
+    "four numbers": ("1\n1 0 0 0", ", line 2: '1 0 0 0' is not `slots write read`"),
+    "a word": ("1\n1 free 0", ", line 2: '1 free 0' is not `slots write read`"),
+    "half a slot": ("1\n1.5 0 0", ", line 2: '1.5 0 0' is not `slots write read`"),
+    "negative slots": ("1\n-1 0 0", ", line 2: level 'level0': capacity = -1"),
+    "a negative cost": ("2\n1 0 0\n1 0 -2", r", line 3: Affine: latency .* = -2"),
+    "a cost of NaN": ("1\n1 nan 0", r", line 2: Affine: latency .* = nan"),
+    "an infinite cost": ("1\n1 0 inf", r", line 2: Affine: latency .* = inf"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), PAPER.values(), ids=PAPER.keys())
+def test_a_malformed_text_platform_is_refused_with_the_file_and_the_line(
+    text: str, message: str
+) -> None:
+    with pytest.raises(BadInput, match=f"^arch.txt{message}"):
+        Platform.from_hrevolve(text, source="arch.txt")
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("4096", 4096),
+        ("17B", 17),
+        ("64MiB", 64 << 20),
+        ("2GB", 2 * 10**9),
+        (" 3 kB ", 3000),
+        ("3KB", 3000),
+        ("1.5GiB", 3 << 29),
+        ("0.5 TB", 5 * 10**11),
+        ("8PiB", 8 << 50),
+    ],
+)
+def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) -> None:
+    assert size(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "-1", "1e3", "64 mib", "2G", "1,5GB", "nan", "inf", "1 GB each"]
+)
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="is not a size; write bytes or"):
+        size(text)

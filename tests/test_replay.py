@@ -1,0 +1,235 @@
+"""`validate` says of columns what the `Machine` says of actions: the same verdict, the same end."""
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.errors import BadInput, IllegalAction
+from ckio.machine import Machine
+from ckio.platforms import Affine, Level, Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule, counts, makespan
+from tests.strategies import (
+    Case,
+    any_schedules,
+    complete_schedules,
+    legal_schedules,
+    mutated,
+    mutated_schedules,
+    random_any,
+    random_legal,
+)
+
+CHAIN = Chain(steps=4, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
+RAM = Platform((Level(name="ram", capacity=21),), working_memory=11)
+
+
+ROOMY = Platform((Level(name="ram"),))
+
+
+def x(step: int) -> Key:
+    return Key(Kind.RESTART, step)
+
+
+def t(step: int) -> Key:
+    return Key(Kind.TAPE, step)
+
+
+def a(step: int) -> Key:
+    return Key(Kind.ADJOINT, step)
+
+
+def applied(schedule: Schedule, platform: Platform, /) -> Machine:
+    """What `validate` means: the actions one after the other."""
+    machine = Machine(schedule.chain, platform, schedule.stored)
+    for action in schedule.actions:
+        machine.apply(action)
+    return machine
+
+
+def outcome(
+    interpreter: Callable[[Schedule, Platform], Machine], case: Case
+) -> str | dict[str, object]:
+    """The end of the machine, or the words in which it refused."""
+    try:
+        machine = interpreter(*case)
+    except IllegalAction as error:
+        return str(error)
+    return vars(machine)
+
+
+@given(legal_schedules())
+def test_a_legal_schedule_ends_where_its_actions_lead(case: Case) -> None:
+    assert vars(validate(*case)) == vars(applied(*case))
+
+
+@given(any_schedules())
+def test_an_illegal_schedule_is_refused_at_the_action_that_the_machine_refuses(case: Case) -> None:
+    assert outcome(validate, case) == outcome(applied, case)
+
+
+@given(mutated_schedules())
+def test_a_schedule_with_one_change_gets_the_verdict_of_the_machine(case: Case) -> None:
+    assert outcome(validate, case) == outcome(applied, case)
+
+
+@given(complete_schedules())
+def test_a_complete_schedule_leaves_the_adjoint_at_0(case: Case) -> None:
+    assert validate(*case).adjoint == 0
+
+
+RULES = {
+    "needs the state",
+    "goes past the end",
+    "needs the adjoint at",
+    "needs the tape of [",
+    "needs the tape of step",
+    "starts the adjoint",
+    "there already",
+    "are free",
+    "it is not stored there",
+    "comes after a Reverse",
+    "of working memory",
+    "there is no such level",
+    "at the start",
+}
+"""A phrase of each rule."""
+
+
+def disagreements(seeds: range, refused: Counter[str]) -> list[tuple[int, int]]:
+    """Seeds where `validate` and the Machine differ; counts how often each rule was broken."""
+    found = []
+    makers = (random_legal, random_any, lambda random: mutated(random, random_legal(random)))
+    for seed in seeds:
+        for number, make in enumerate(makers):
+            case = make(Random(seed))
+            said = outcome(validate, case)
+            if said != outcome(applied, case):
+                found.append((seed, number))
+            if isinstance(said, str):
+                refused.update(rule for rule in RULES if rule in said)
+    return found
+
+
+def test_validate_and_the_machine_agree_on_a_thousand_schedules_of_each_sort() -> None:
+    assert disagreements(range(1000), Counter()) == []
+
+
+@pytest.mark.slow
+def test_validate_and_the_machine_agree_on_a_long_campaign_that_breaks_every_rule() -> None:
+    refused: Counter[str] = Counter()
+    assert disagreements(range(10_000), refused) == []
+    assert set(refused) == RULES
+
+
+def test_the_adjoint_read_after_a_reverse_is_refused_and_no_earlier() -> None:
+    actions = [Read(a(4), 0), Record(0, 4), Read(a(4), 0), Reverse(3, 4), Read(a(4), 0)]
+    with pytest.raises(IllegalAction, match=r"#4 Read\(a_4, level 0\): comes after a Reverse"):
+        validate(Schedule(CHAIN, actions, [{a(4)}]), ROOMY)
+
+
+def test_a_reverse_at_the_end_is_refused_until_the_end_was_reached() -> None:
+    start = [Read(t(3), 0), Reverse(3, 4)]
+    with pytest.raises(IllegalAction, match=r"#1 Reverse\[3, 4\): starts the adjoint, but neither"):
+        validate(Schedule(CHAIN, start, [{t(3)}]), ROOMY)
+    with pytest.raises(IllegalAction, match=r"#1 Reverse\[3, 4\): starts the adjoint, but neither"):
+        validate(Schedule(CHAIN, [*start, Advance(0, 4)], [{t(3)}]), ROOMY)
+    assert validate(Schedule(CHAIN, [Advance(0, 4), *start], [{t(3)}]), ROOMY).adjoint == 3
+
+
+def test_the_words_of_a_refusal_are_those_of_the_machine() -> None:
+    schedule = Schedule(CHAIN, [Write(x(0), 0), Advance(0, 3), Read(x(2), 0)])
+    with pytest.raises(IllegalAction, match=r"#2 Read\(x_2, level 0\): it is not stored there;"):
+        validate(schedule, RAM)
+
+
+def test_no_actions_leave_the_machine_at_its_start() -> None:
+    machine = validate(Schedule(CHAIN, [], [{x(2)}]), RAM)
+    assert vars(machine) == vars(Machine(CHAIN, RAM, [{x(2)}]))
+
+
+def test_only_the_first_of_two_broken_rules_is_reported() -> None:
+    schedule = Schedule(CHAIN, [Advance(0, 2), Reverse(3, 4), Advance(0, 1)])
+    with pytest.raises(IllegalAction, match="#1 Reverse"):
+        validate(schedule, RAM)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [Write(x(0), 0), Discard(x(0), 0), Write(x(0), 0)],
+        [Write(x(0), 0), Discard(x(0), 0), Write(x(0), 0), Discard(x(0), 0)],
+        [Discard(x(1), 0), Write(x(0), 0), Read(x(2), 0), Discard(x(0), 0), Write(x(2), 0)],
+    ],
+    ids=["written again", "and discarded", "from the start"],
+)
+def test_a_key_comes_and_goes(actions: list[Action]) -> None:
+    schedule = Schedule(CHAIN, actions, [{x(1), x(2)}])
+    assert outcome(validate, (schedule, RAM)) == outcome(applied, (schedule, RAM))
+
+
+def test_a_step_far_beyond_the_chain_is_refused_like_any_other() -> None:
+    far = 2**63 - 1
+    for action in (Read(x(far), 0), Write(x(far), 0), Advance(0, far), Record(0, far)):
+        with pytest.raises(IllegalAction, match="#0"):
+            validate(Schedule(CHAIN, [action]), RAM)
+
+
+def test_room_beyond_any_machine_integer_is_room() -> None:
+    platform = Platform((Level(name="ram", capacity=2**80),), working_memory=2**80)
+    schedule = Schedule(CHAIN, [Write(x(0), 0), Record(0, 4), Reverse(0, 4)])
+    assert validate(schedule, platform).adjoint == 0
+
+
+def test_single_variables_are_refused_while_a_chain_knows_no_sizes_for_them() -> None:
+    key = Key(Kind.RESTART, 0, "u")
+    with pytest.raises(BadInput, match=r"one variable|single variables"):
+        validate(Schedule(CHAIN, [Write(key, 0)]), RAM)
+
+
+def store_every_state(steps: int) -> Actions:
+    """Write x_i and advance, for all i; then read, record, reverse and discard, backwards."""
+    there, back = np.arange(steps), np.arange(steps)[::-1]
+    op = np.concatenate(
+        (np.tile([WRITE, ADVANCE], steps), np.tile([READ, RECORD, REVERSE, DISCARD], steps))
+    )
+    begin = np.concatenate((np.repeat(there, 2), np.repeat(back, 4)))
+    end = np.where(op <= REVERSE, begin + 1, 0)
+    return Actions(op=op.astype(np.uint8), begin=begin, end=end)
+
+
+def test_a_schedule_of_a_hundred_thousand_actions_counts_what_it_does() -> None:
+    steps = 20_000
+    chain = CHAIN.with_steps(steps)
+    platform = Platform((Level(name="ram", write=Affine(latency=0.5), capacity=7 * steps),))
+    schedule = Schedule(chain, store_every_state(steps))
+    assert validate(schedule, platform).stored == [set()]
+    assert makespan(schedule, platform) == (2 + 3 + 5 + 0.5) * steps
+    total = counts(schedule)
+    assert (total.forward, total.levels[0].peak) == (2 * steps, steps)
+
+
+@pytest.mark.slow
+def test_ten_million_actions_are_checked_priced_and_counted_in_little_memory_and_time() -> None:
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    before, start, steps = peak(), time.perf_counter(), 1_700_000
+    chain = CHAIN.with_steps(steps)
+    platform = Platform((Level(name="ram", capacity=7 * steps),), working_memory=11)
+    schedule = Schedule(chain, store_every_state(steps))
+    assert len(schedule) > 10_000_000
+    assert validate(schedule, platform).adjoint == 0
+    assert makespan(schedule, platform) == (2 + 3 + 5) * steps
+    assert counts(schedule).forward == 2 * steps
+    assert time.perf_counter() - start < 60
+    assert peak() - before < 1.5e9

@@ -1,0 +1,441 @@
+"""The text forms of schedules and timelines: they come back equal, and say what is wrong."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckio import papertext, texts
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
+from ckio.errors import BadInput
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule, seconds_of
+from ckio.timeline import Timeline
+from tests.strategies import Case, any_schedules, legal_schedules
+
+CHAIN = Chain(steps=4, advance=0.1, record=1 / 3, reverse=5, restart=7, tape=11, adjoint=13)
+PLATFORM = Platform(
+    (Level(name="ram", capacity=21, read=Affine(per_byte=1e-9), options={"path": "ü\u2028\n"}),),
+    working_memory=11,
+)
+X0 = Key(Kind.RESTART, 0)
+SCHEDULE = Schedule(
+    CHAIN,
+    [Write(X0, 0), Advance(0, 3), Record(3, 4), Reverse(3, 4), Read(X0, 0), Discard(X0, 0)],
+    [{Key(Kind.TAPE, 2), Key(Kind.RESTART, 2)}, {Key(Kind.ADJOINT, 3, "psi 0")}],
+)
+
+
+def timed(schedule: Schedule, platform: Platform) -> Timeline:
+    stop = np.cumsum(seconds_of(schedule, platform))
+    start = np.concatenate(([0.0], stop))[: len(stop)]
+    nbytes = schedule.chain.nbytes_of(schedule.actions)
+    return Timeline(schedule.actions, start, stop, nbytes)
+
+
+TIMELINE = timed(SCHEDULE, PLATFORM)
+
+
+# --- the native form, there and back
+
+
+def test_a_schedule_is_written_an_action_a_line_under_its_headers() -> None:
+    assert texts.dumps(SCHEDULE) == (
+        "# ckio schedule 1\n"
+        "# actions 6\n"
+        "# steps 4\n"
+        "# advance 0.1\n"
+        "# record 0.3333333333333333\n"
+        "# reverse 5.0\n"
+        "# restart 7\n"
+        "# tape 11\n"
+        "# adjoint 13\n"
+        "# stored 0 t 2\n"
+        "# stored 0 x 2\n"
+        "# stored 1 a 3 psi%200\n"
+        "write x 0 0\n"
+        "advance 0 3\n"
+        "record 3 4\n"
+        "reverse 3 4\n"
+        "read x 0 0\n"
+        "discard x 0 0\n"
+    )
+
+
+def test_a_timeline_has_times_and_bytes_before_each_action() -> None:
+    lines = texts.dumps(SCHEDULE, None, TIMELINE).splitlines()
+    assert lines[0] == "# ckio timeline 1"
+    assert lines[12:15] == [
+        "0.0 0.0 7 write x 0 0",
+        "0.0 0.30000000000000004 0 advance 0 3",
+        "0.30000000000000004 0.6333333333333333 0 record 3 4",
+    ]
+
+
+def test_the_platform_is_written_with_it_digest_first() -> None:
+    lines = texts.dumps(SCHEDULE, PLATFORM).split("\n")
+    assert f"# platform {PLATFORM.digest()}" in lines
+    toml = [line for line in lines if line.startswith("#|")]
+    assert "\n".join(line[3:] for line in toml) + "\n" == PLATFORM.dumps()
+
+
+def test_a_schedule_a_platform_and_a_timeline_come_back_equal() -> None:
+    assert texts.loads(texts.dumps(SCHEDULE)) == texts.Document(SCHEDULE)
+    assert texts.loads(texts.dumps(SCHEDULE, PLATFORM)) == texts.Document(SCHEDULE, PLATFORM)
+    whole = texts.Document(SCHEDULE, PLATFORM, TIMELINE)
+    assert texts.loads(texts.dumps(SCHEDULE, PLATFORM, TIMELINE)) == whole
+
+
+@given(any_schedules())
+def test_any_schedule_comes_back_equal_legal_or_not(case: Case) -> None:
+    assert texts.loads(texts.dumps(*case)) == texts.Document(*case)
+
+
+@given(legal_schedules())
+def test_any_timeline_comes_back_equal(case: Case) -> None:
+    timeline = timed(*case)
+    assert texts.loads(texts.dumps(*case, timeline)).timeline == timeline
+
+
+@given(st.floats(0, 1e300), st.floats(0, 1e300), st.floats(0, 1e300), st.integers(0, 2**62))
+def test_costs_and_times_come_back_to_the_last_bit(
+    advance: float, start: float, length: float, nbytes: int
+) -> None:
+    chain = Chain(
+        steps=4, advance=advance, record=length, reverse=start, restart=nbytes, tape=0, adjoint=1
+    )
+    timeline = Timeline(
+        Actions.of([Advance(0, 4)]),
+        np.array([start]),
+        np.array([start + length]),
+        np.array([nbytes]),
+    )
+    document = texts.loads(texts.dumps(Schedule(chain, timeline.actions), None, timeline))
+    assert (document.schedule.chain, document.timeline) == (chain, timeline)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_names_of_any_characters_come_back(one: str, other: str) -> None:
+    actions = [Write(Key(Kind.RESTART, 0, name), 0) for name in (one, other, "", one)]
+    schedule = Schedule(CHAIN, actions, [{Key(Kind.TAPE, 1, other)}])
+    assert texts.loads(texts.dumps(schedule)).schedule == schedule
+
+
+def test_the_timeline_of_a_run_that_stopped_comes_back_with_the_actions_it_timed() -> None:
+    document = texts.loads(texts.dumps(SCHEDULE, PLATFORM, TIMELINE[:2]))
+    assert document.timeline == TIMELINE[:2]
+    assert document.schedule == Schedule(CHAIN, SCHEDULE.actions[:2], SCHEDULE.stored)
+
+
+def test_a_timeline_of_another_schedule_is_not_written() -> None:
+    other = Schedule(CHAIN, [Advance(0, 2)])
+    with pytest.raises(BadInput, match="of other actions than those of the schedule"):
+        texts.dumps(other, PLATFORM, TIMELINE)
+
+
+def test_a_chain_of_unknown_length_is_not_written() -> None:
+    chain = Chain(steps=None, advance=1, record=2, reverse=3, restart=1, tape=2, adjoint=3)
+    with pytest.raises(BadInput, match="number of steps is not known"):
+        texts.dumps(Schedule(chain, []))
+
+
+def test_a_file_is_read_line_by_line_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.txt"
+    with path.open("w", encoding="utf-8") as file:
+        texts.dump(file, SCHEDULE, PLATFORM, TIMELINE)
+    with path.open(encoding="utf-8") as file:
+        document = texts.load(file, source=str(path))
+    assert document == texts.Document(SCHEDULE, PLATFORM, TIMELINE)
+
+
+# --- what people write
+
+
+SHORT = """\
+# ckio schedule 1
+# steps 4
+# advance 1
+# record 2
+# reverse 3
+# restart 7
+# tape 11
+# adjoint 13
+"""
+
+
+def test_people_may_write_comments_empty_lines_and_no_count() -> None:
+    text = SHORT + "## store all\n\nrecord  0 4\r\n## and back\nreverse 0 4"
+    document = texts.loads(text)
+    assert list(document.schedule.actions) == [Record(0, 4), Reverse(0, 4)]
+    assert (document.platform, document.timeline) == (None, None)
+
+
+def test_a_platform_needs_no_digest() -> None:
+    text = SHORT + '#| [[level]]\n#| name = "ram"\n#| capacity = 3\n'
+    assert texts.loads(text).platform == Platform((Level(name="ram", capacity=3),))
+
+
+def test_a_platform_that_was_edited_under_its_digest_is_refused() -> None:
+    text = texts.dumps(SCHEDULE, PLATFORM).replace("capacity = 21", "capacity = 22")
+    with pytest.raises(BadInput, match=f"a.txt: .* digest .*, not {PLATFORM.digest()}; it was"):
+        texts.loads(text, source="a.txt")
+
+
+def test_a_wrong_platform_is_refused_by_its_own_rules() -> None:
+    with pytest.raises(BadInput, match=r"a\.txt, its platform: level 'ram': capacity = -1"):
+        texts.loads(SHORT + '#| [[level]]\n#| name = "ram"\n#| capacity = -1', source="a.txt")
+
+
+def test_a_text_that_was_cut_off_is_refused() -> None:
+    text = texts.dumps(SCHEDULE).removesuffix("discard x 0 0\n")
+    with pytest.raises(BadInput, match=r"a\.txt: 6 actions announced, 5 follow; the file is cut"):
+        texts.loads(text, source="a.txt")
+
+
+SPAN = "expected `advance BEGIN END`, whole numbers, 0 <= BEGIN < END"
+ACCESS = r"expected `write KIND STEP LEVEL \[NAME\]`, KIND one of x, t, a"
+HEADER = "expected one of the headers actions, steps, advance, .*, or a comment after `##`"
+STORED = r"expected `# stored LEVEL KIND STEP \[NAME\]`, KIND one of x, t, a"
+MALFORMED = {
+    "forward 0 2": "expected one of advance, record, reverse, write, read, discard",
+    "Advance 0 2": "expected one of advance",
+    "advance 2": SPAN,
+    "advance 2 2": SPAN,
+    "advance 3 2": SPAN,
+    "advance -1 2": SPAN,
+    "advance 0 2 3": SPAN,
+    "advance 0 2.0": SPAN,
+    "advance 0 two": SPAN,
+    f"advance 0 {2**63}": SPAN,
+    "write x 0": ACCESS,
+    "write y 0 0": ACCESS,
+    "write 0 0 x": ACCESS,
+    "write x -1 0": ACCESS,
+    "write x 0 -1": ACCESS,
+    "write x 0 1.5": ACCESS,
+    "write x 0 0 u v": ACCESS,
+    f"write x 0 {2**15}": ACCESS,
+    f"write x {2**63} 0": ACCESS,
+    "write x 0 0 %ff": ACCESS,
+    "# advanced 1": HEADER,
+    "# stepps 4": HEADER,
+    "#": HEADER,
+    "#record 0 4": HEADER,
+    "# stored 0 x 1 u v": STORED,
+    "# stored x 1 0": STORED,
+    "# stored 0 y 1": STORED,
+    "# stored -1 x 1": STORED,
+    "# stored 0 x -1": STORED,
+    "# actions many": "expected `# actions` once, with a whole number >= 0",
+    "# advance 1": "expected `# advance` once, with a number >= 0",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), MALFORMED.items(), ids=MALFORMED.keys())
+def test_a_malformed_line_is_refused_with_its_number_and_what_is_expected(
+    line: str, expected: str
+) -> None:
+    with pytest.raises(BadInput, match=rf"^plan\.txt, line 10: found '.*'; {expected}") as caught:
+        texts.loads(f"{SHORT}record 0 4\n{line}\nreverse 0 4\n", source="plan.txt")
+    assert f"found {line!r};" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "wrong"),
+    [
+        ("# steps 4", "# steps 0"),
+        ("# steps 4", "# steps 4.5"),
+        ("# steps 4", "# steps None"),
+        ("# advance 1", "# advance nan"),
+        ("# record 2", "# record inf"),
+        ("# reverse 3", "# reverse -3"),
+        ("# restart 7", "# restart -7"),
+        ("# tape 11", "# tape 1.5"),
+    ],
+)
+def test_a_wrong_number_in_a_header_is_refused_with_its_line(header: str, wrong: str) -> None:
+    text = SHORT.replace(header, wrong)
+    number = 1 + text.splitlines().index(wrong)
+    with pytest.raises(BadInput, match=f"^a.txt, line {number}: found '{wrong}'; expected `# "):
+        texts.loads(text, source="a.txt")
+
+
+@pytest.mark.parametrize("header", SHORT.splitlines()[1:])
+def test_a_header_that_is_missing_is_named(header: str) -> None:
+    name = header.rpartition(" ")[0]
+    with pytest.raises(BadInput, match=f"^a.txt: headers are missing: `{name}`$"):
+        texts.loads(SHORT.replace(header + "\n", ""), source="a.txt")
+
+
+@pytest.mark.parametrize("first", ["", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"])
+def test_a_text_of_another_kind_is_refused_at_its_first_line(first: str) -> None:
+    expected = "expected `# ckio schedule 1` or `# ckio timeline 1`"
+    with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
+        texts.loads(first, source="a.txt")
+
+
+@pytest.mark.parametrize("kind", ["schedule", "timeline"])
+def test_a_newer_version_is_refused(kind: str) -> None:
+    text = SHORT.replace("schedule 1", f"{kind} 2")
+    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 2'; expected version 1 at"):
+        texts.loads(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "advance 0 2",
+        "0.0 advance 0 2",
+        "0.0 1.0 advance 0 2",
+        "1.0 0.5 0 advance 0 2",
+        "-1.0 0.5 0 advance 0 2",
+        "nan nan 0 advance 0 2",
+        "0.0 inf 0 advance 0 2",
+        "0.0 1.0 -1 advance 0 2",
+        "0.0 1.0 0.5 advance 0 2",
+        "0.0 1.0 0 advance 0",
+        "0.0 1.0 0",
+    ],
+)
+def test_a_malformed_event_is_refused_with_its_line(line: str) -> None:
+    text = SHORT.replace("schedule", "timeline") + line
+    with pytest.raises(BadInput, match=r"^a\.txt, line 9: .* expected `START STOP NBYTES` with 0"):
+        texts.loads(text, source="a.txt")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.txt"
+    path.write_bytes(SHORT.encode() + b"advance 0 2\n\xff\xfe\n")
+    with path.open(encoding="utf-8") as file, pytest.raises(BadInput, match=r"a\.txt: not text"):
+        texts.load(file, source="a.txt")
+
+
+def test_a_hundred_thousand_actions_are_written_and_read_in_about_a_second() -> None:
+    steps = 25_000
+    begin = np.repeat(np.arange(steps), 4)
+    op = np.tile(np.array([WRITE, ADVANCE, RECORD, REVERSE], np.uint8), steps)
+    actions = Actions(op=op, begin=begin, end=np.where(op == WRITE, 0, begin + 1))
+    schedule = Schedule(CHAIN.with_steps(steps), actions)
+    start = time.perf_counter()
+    assert texts.loads(texts.dumps(schedule)).schedule == schedule
+    assert time.perf_counter() - start < 3  # measured: 0.15
+
+
+# --- paper 004's notation
+
+
+FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjoint=1)
+
+
+def test_the_notation_of_paper_004_means_actions() -> None:
+    schedule = papertext.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
+    assert list(schedule.actions) == [
+        Write(Key(Kind.RESTART, 0), 2),
+        Advance(0, 2),
+        Advance(2, 3),
+        Record(3, 4),
+        Reverse(3, 4),
+        Read(Key(Kind.RESTART, 0), 2),
+        Discard(Key(Kind.RESTART, 7), 1),
+        Write(Key(Kind.RESTART, 1), 0),
+        Read(Key(Kind.RESTART, 2), 1),
+        Discard(Key(Kind.RESTART, 3), 1),
+    ]
+
+
+def test_the_length_follows_from_the_list_unless_the_chain_has_one() -> None:
+    assert papertext.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
+    assert papertext.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
+    assert papertext.loads("[]", FREE).chain.steps == 1
+
+
+def test_what_surrounds_the_list_is_passed_over() -> None:
+    text = (
+        "# [F_9]\n$> ./H.py 3 [options]\nSequence: [F_0,\n# F_5\nB_1]\nMemory: [0]\nMakespan: 3\n"
+    )
+    assert list(papertext.loads(text, FREE).actions) == [
+        Advance(0, 1),
+        Record(1, 2),
+        Reverse(1, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("F", "F_", "F_-1", "F_1->", "F_3->1", "F0", "B", "B_1->2"),
+        *("W_1", "W^_1", "W^1", "WX_1", "w^1_0", "X^1_0", "D^0_1.5", "Revolve(9"),
+    ],
+)
+def test_what_is_no_operation_is_refused_with_its_line(word: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        papertext.loads(f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]", FREE, source="l.txt")
+    assert str(caught.value).startswith(f"l.txt, line 3: {word!r}: ")
+
+
+def test_a_text_without_a_list_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"l\.txt: no list of operations"):
+        papertext.loads("F_0, B_1", FREE, source="l.txt")
+
+
+def test_a_schedule_is_printed_in_the_notation_of_paper_004() -> None:
+    text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
+    schedule = papertext.loads(text, FREE)
+    assert papertext.dumps(schedule) == text
+    disk = "Sequence: [WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]\n"
+    assert papertext.dumps(schedule, disk=True) == disk
+    assert papertext.loads(disk, FREE) == schedule
+
+
+OPERATIONS = st.one_of(
+    st.integers(0, 99).map(lambda i: [Record(i, i + 1), Reverse(i, i + 1)]),
+    st.tuples(st.integers(0, 99), st.integers(1, 9)).map(lambda s: [Advance(s[0], s[0] + s[1])]),
+    st.builds(
+        lambda access, step, level: [access(Key(Kind.RESTART, step), level)],
+        st.sampled_from([Write, Read, Discard]),
+        st.integers(0, 99),
+        st.integers(0, 1),
+    ),
+)
+
+
+@given(st.lists(OPERATIONS, max_size=40), st.booleans())
+def test_what_the_notation_can_say_comes_back_equal(
+    operations: list[list[Action]], disk: bool
+) -> None:
+    schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
+    assert papertext.loads(papertext.dumps(schedule, disk=disk), CHAIN) == schedule
+
+
+BEYOND: dict[str, list[Action]] = {
+    r"#0 Write\(t_1, level 0\): only whole restart data": [Write(Key(Kind.TAPE, 1), 0)],
+    r"#0 Read\(a_1, level 0\): only whole restart data": [Read(Key(Kind.ADJOINT, 1), 0)],
+    r"#0 Read\(x_1\.u, level 0\): only whole": [Read(Key(Kind.RESTART, 1, "u"), 0)],
+    r"#1 Record\[1, 3\): there, B_i records one step": [Advance(0, 1), Record(1, 3)],
+    r"#0 Reverse\[1, 2\): there, B_i records one step": [Reverse(1, 2)],
+    r"#0 Record\[1, 2\): there, `Reverse` of that": [Record(1, 2), Write(X0, 0), Reverse(1, 2)],
+    r"#1 Record\[0, 1\): there, `Reverse` of that": [Write(X0, 0), Record(0, 1)],
+}
+
+
+@pytest.mark.parametrize(("message", "actions"), BEYOND.items(), ids=BEYOND.keys())
+def test_what_the_notation_cannot_say_is_refused(message: str, actions: list[Action]) -> None:
+    with pytest.raises(BadInput, match=f"the paper's notation cannot say {message}"):
+        papertext.dumps(Schedule(CHAIN, actions))
+
+
+def test_the_disk_family_has_two_places_only() -> None:
+    schedule = Schedule(CHAIN, [Write(X0, 2)])
+    assert papertext.dumps(schedule) == "Sequence: [W^2_0]\n"
+    with pytest.raises(BadInput, match="its two places are levels 0 and 1"):
+        papertext.dumps(schedule, disk=True)
+
+
+def test_a_start_with_something_stored_cannot_be_said_in_the_notation() -> None:
+    with pytest.raises(BadInput, match="cannot say what is stored at the start"):
+        papertext.dumps(Schedule(CHAIN, [], [{X0}]))
