@@ -68,8 +68,8 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
 def open_level(level: Level, /, *, run: str = "") -> Backend:
     """Open the storage of a level, for the run called `run`.
 
-    The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where the
-    level keeps files; each run has files of its own there.
+    The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
+    the level keeps files; each run has files of its own there.
     """
     options = dict(level.options)
     codec = options.pop("codec", None)

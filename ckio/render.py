@@ -135,13 +135,16 @@ def _rows(actions: Actions) -> _Ints:
     shown = np.flatnonzero(actions.op != DISCARD)
     drawn = actions.take(shown)
     sweep = _sweeps(drawn)
+    breaks = np.diff(sweep, prepend=0) > 0
     # Marks at one place would hide one another: the second goes on a line of its own.
     place = np.where(drawn.op < WRITE, -1 - np.arange(len(drawn)), 2 * drawn.begin)
     place[drawn.kind == _TAPE] += 1
-    again = _times_before(sweep, place)
-    order = np.maximum.accumulate(sweep * (int(again.max(initial=0)) + 1) + again)
+    previous, last = _previous(sweep, place), -1
+    for number in np.flatnonzero(previous >= 0).tolist():
+        if previous[number] >= last:
+            breaks[number], last = True, number
     row = np.zeros(len(actions), np.int64)
-    row[shown] = np.cumsum(np.diff(order, prepend=0) > 0)
+    row[shown] = np.cumsum(breaks)
     return np.maximum.accumulate(row)
 
 
@@ -158,15 +161,13 @@ def _sweeps(drawn: Actions) -> _Ints:
     return np.cumsum(new)
 
 
-def _times_before(sweep: _Ints, place: _Ints) -> _Ints:
-    """For each, how many before it have the same sweep and place."""
+def _previous(sweep: _Ints, place: _Ints) -> _Ints:
+    """For each, the last one before it with the same sweep and place, or -1."""
     order = np.lexsort((place, sweep))
-    opens = np.ones(len(order), np.bool_)
-    opens[1:] = (np.diff(sweep[order]) != 0) | (np.diff(place[order]) != 0)
-    number = np.arange(len(order))
-    before = np.empty(len(order), np.int64)
-    before[order] = number - np.maximum.accumulate(np.where(opens, number, 0))
-    return before
+    same = (np.diff(sweep[order]) == 0) & (np.diff(place[order]) == 0)
+    previous = np.full(len(order), -1)
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
 
 
 def _draw(actions: Actions, row: _Ints, scale: _Scale, *, folded: bool) -> _Canvas:

@@ -147,7 +147,7 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
 
 @dataclass(frozen=True)
 class _Occupancy:
-    """The accesses of one level in order, their bytes, and the bytes of what lies there at first."""
+    """The accesses of one level in order, their bytes, and those of what lies there at first."""
 
     op: NDArray[np.uint8]
     nbytes: NDArray[np.int64]

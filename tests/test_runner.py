@@ -89,8 +89,8 @@ def test_too_little_room_is_seen_before_the_start() -> None:
 
 def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start() -> None:
     chain = replace(CHAIN, tape=1 << 50)
+    schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
     with pytest.raises(BadInput, match="holds the tape of 9 steps in memory"):
-        schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
         run(schedule, Platform(()), CountingModel(chain), [])
 
 

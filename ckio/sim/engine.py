@@ -21,8 +21,8 @@ Process = Generator[simpy.Event, Any, None]
 def simulate(schedule: Schedule, platform: Platform, /) -> Timeline:
     """When every action of a legal schedule begins and ends on this platform, in seconds.
 
-    Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan` of
-    the schedule, to the last bit, because both add the same costs in the same order.
+    Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
+    of the schedule, to the last bit: both add the same costs in the same order.
     """
     validate(schedule, platform)
     actions = schedule.actions

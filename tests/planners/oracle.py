@@ -1,7 +1,7 @@
 """The least makespan of restart checkpoints, by a search through everything that could be done.
 
-Written from the rules of the six actions alone, so that it shares no mistake with a planner: Dijkstra over
-(state, adjoint, steps stored on each level), with no assumption on the form of a schedule.
+Written from the rules of the six actions alone, so that it shares no mistake with a planner:
+Dijkstra over (state, adjoint, steps stored on each level), with no assumption on the form.
 """
 
 from collections.abc import Iterator
