@@ -50,4 +50,7 @@ class Backend(Protocol):
         """The keys that are stored; one is listed only once it is complete."""
 
     def close(self) -> None:
-        """Release the level; what is durable stays. May be called twice."""
+        """Release the level; what is durable stays.
+
+        May be called twice; anything else asked of a closed level raises StorageError.
+        """

@@ -1,7 +1,8 @@
-"""Moving the bytes of buffers: copied, cut into tiles, digested; never through a new object."""
+"""Moving the bytes of buffers: copied, cut into pieces, digested; never through a new object."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 import xxhash
@@ -16,6 +17,9 @@ _LARGE = 1 << 16
 
 _MOST = os.sysconf("SC_IOV_MAX")
 """Buffers that one system call takes."""
+
+Piece: TypeAlias = tuple[Buffers, int]
+"""At most a tile, in few enough buffers for one system call, and its offset in a file."""
 
 
 def gather(into: memoryview, data: Buffers, /) -> None:
@@ -43,25 +47,29 @@ def _copy(into: memoryview, data: memoryview) -> None:
         np.frombuffer(into, np.uint8)[:] = data
 
 
-def tiles(data: Buffers, /) -> Iterator[Buffers]:
-    """The same bytes in the same order, cut and grouped into tiles."""
+def pieces(data: Buffers, offset: int, /) -> Iterable[Piece]:
+    """Buffers that lie one behind the other in a file, from `offset`."""
     if len(data) <= _MOST and sum(map(len, data)) <= TILE:
-        yield data
-        return
+        return ((data, offset),)
+    return _cut(data, offset)
+
+
+def _cut(data: Buffers, offset: int) -> Iterator[Piece]:
     tile: list[memoryview] = []
     room = TILE
     for view in data:
         begin = 0
         while begin < view.nbytes:
-            piece = view[begin : begin + room]
-            tile.append(piece)
-            begin += piece.nbytes
-            room -= piece.nbytes
+            part = view[begin : begin + room]
+            tile.append(part)
+            begin += part.nbytes
+            room -= part.nbytes
             if room == 0 or len(tile) == _MOST:
-                yield tile
+                yield tile, offset
+                offset += TILE - room
                 tile, room = [], TILE
     if tile:
-        yield tile
+        yield tile, offset
 
 
 def digest(data: Buffers, /) -> bytes:

@@ -108,7 +108,7 @@ class Compressed:
 
 
 def _encoded_field(codec: str, form: Form, count: int) -> Field:
-    return Field("encoded", "|u1", (count,), _MARK + json.dumps([codec, form.text]))
+    return Field("encoded", "|u1", (count,), _MARK + json.dumps([codec, form.text.decode()]))
 
 
 def _encoded(layout: Layout) -> Field | None:
@@ -125,7 +125,7 @@ def _description(unit: str) -> tuple[str, Form]:
     try:
         codec, text = json.loads(unit.removeprefix(_MARK))
         if isinstance(codec, str) and isinstance(text, str):
-            return codec, form_from(text)
+            return codec, form_from(text.encode())
     except (ValueError, TypeError, RecursionError):
         pass
     raise CorruptCheckpoint("an encoded checkpoint does not say what it is")

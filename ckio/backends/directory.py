@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import xxhash
-
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.buffers import tiles
-from ckio.backends.files import FULL, Files
+from ckio.backends import payload
+from ckio.backends.buffers import pieces
+from ckio.backends.files import Files, failure
 from ckio.backends.format import BLOCK, FREE, MAGIC, Head, length, pack, payload_begin, unpack
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.place import Place
 from ckio.backends.shelves import Shelves
-from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 DURABILITIES: Final = {"process": False, "fdatasync": True}
 """What a committed checkpoint survives, and whether that takes a sync."""
@@ -115,24 +114,28 @@ class Directory:
         try:
             self._shelves.reserve(sizes)
         except OSError as error:
-            needed = sum(size * count for size, count in self._shelves.lacking(sizes).items())
+            lacking = self._shelves.lacking(sizes)
+            needed = sum((BLOCK + size) * count for size, count in lacking.items())
             raise self._failed(error, "reserving", needed) from error
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
         begin = payload_begin(key, form)
         needed = begin - BLOCK + form.nbytes
+        self._sequence += 1  # a head that could not be withdrawn is older than the next
         try:
             slot = self._shelves.take(needed)
             try:
-                digest = self._put(slot, begin, data)
-                self._commit(slot, Head(key, form, self._sequence + 1, begin, digest))
+                places = pieces(data, slot.offset + begin)
+                digest = payload.write(self._system, slot.fd, places, checksum=self._checksum)
+                if self._sync:  # before the head that vouches for it
+                    self._system.sync(slot.fd)
+                self._put_head(slot, pack(Head(key, form, self._sequence, begin, digest)))
             except BaseException:
                 self._abandon(slot)
                 raise
         except OSError as error:
             raise self._failed(error, f"writing {key}", needed) from error
-        self._sequence += 1
         self._ledger.enter(key, Entry(form, slot, digest))
         return form.nbytes
 
@@ -140,33 +143,27 @@ class Directory:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        entry = self._ledger.find_for(key, into)
+        entry = self._ledger.find_for(key, into, verify=self._checksum)
         slot, form = entry.place, entry.form
-        verify = self._checksum and bool(entry.digest)
-        state = xxhash.xxh3_128()
         offset = slot.offset + payload_begin(key, form)
+        digest = entry.digest if self._checksum else b""
         try:
-            for tile in tiles(into):
-                self._system.read(slot.fd, tile, offset)
-                for view in tile:
-                    offset += view.nbytes
-                    if verify:
-                        state.update(view)
+            sound = payload.read(self._system, slot.fd, pieces(into, offset), digest)
         except EOFError:
             raise CorruptCheckpoint(f"{key} in {self.path}: its file ends within it") from None
         except OSError as error:
             raise self._failed(error, f"reading {key}") from error
-        if verify and state.digest() != entry.digest:
+        if not sound:
             raise CorruptCheckpoint(f"{key} in {self.path} fails its checksum: it was damaged")
         return form.nbytes
 
     def discard(self, key: Key, /) -> None:
         slot = self._ledger.find(key).place
         try:
-            self._clear(slot)
+            self._put_head(slot, FREE)
         except OSError as error:
             with suppress(OSError):  # as it was before
-                self._system.write(slot.fd, [memoryview(MAGIC)], slot.offset)
+                self._put_head(slot, MAGIC)
             raise self._failed(error, f"discarding {key}") from error
         self._ledger.strike(key)
         self._shelves.give(slot)
@@ -176,6 +173,7 @@ class Directory:
 
     def evict(self) -> None:
         """Drop its files from the page cache, so that the next read is a cold one."""
+        self._ledger.check_open()
         try:
             for file in self._files.values():
                 self._system.evict(file.fd)
@@ -190,7 +188,10 @@ class Directory:
         self._place.release()
 
     def remove(self) -> None:
-        """Close it and delete its files, and the directory if then nothing is left in it."""
+        """Close it and delete its files, and the directory if then nothing is left in it.
+
+        Nothing happens if it is closed already.
+        """
         paths = [file.path for file in self._files.values()]
         try:
             for path in paths:
@@ -203,35 +204,16 @@ class Directory:
 
     # Slots
 
-    def _put(self, slot: _Slot, begin: int, data: Buffers) -> bytes:
-        """Write a payload; returns its digest."""
-        state = xxhash.xxh3_128()
-        offset = slot.offset + begin
-        for tile in tiles(data):
-            if self._checksum:
-                for view in tile:
-                    state.update(view)
-            self._system.write(slot.fd, tile, offset)
-            offset += sum(map(len, tile))
-        return state.digest() if self._checksum else b""
-
-    def _commit(self, slot: _Slot, head: Head) -> None:
-        # The payload must be on the device before the head that vouches for it.
-        if self._sync:
-            self._system.sync(slot.fd)
-        self._system.write(slot.fd, [memoryview(pack(head))], slot.offset)
-        if self._sync:
-            self._system.sync(slot.fd)
-
-    def _clear(self, slot: _Slot) -> None:
-        self._system.write(slot.fd, [memoryview(FREE)], slot.offset)
+    def _put_head(self, slot: _Slot, head: bytes) -> None:
+        """Write the head of a slot, or the beginning of it."""
+        self._system.write(slot.fd, [memoryview(head)], slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
 
     def _abandon(self, slot: _Slot) -> None:
         """Free a slot whose write failed; if not even that is possible, never use it again."""
         with suppress(OSError):
-            self._clear(slot)
+            self._put_head(slot, FREE)
             self._shelves.give(slot)
 
     def _make(self, size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
@@ -292,10 +274,10 @@ class Directory:
             self._sequence = max(self._sequence, head.sequence)
             other = found.get(head.key)
             if other is not None and other[0].sequence > head.sequence:
-                self._clear(slot)
+                self._put_head(slot, FREE)
                 continue
             if other is not None:
-                self._clear(other[1])
+                self._put_head(other[1], FREE)
             found[head.key] = head, slot
         self._shelves.put(size, count=file.end // stride, free=free)
 
@@ -314,12 +296,5 @@ class Directory:
         return bytes(data)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
-        what = f"directory {self.path}: {doing} failed: {error.strerror or error}"
-        if error.errno not in FULL:
-            return StorageError(what)
-        try:
-            free = str(self._system.free(self.path))
-        except OSError:
-            free = "an unknown number of"
-        need = "" if needed is None else f"{needed} bytes are needed, "
-        return LevelFull(f"{what}; {need}{free} bytes are free on its file system")
+        what = f"directory {self.path}: {doing}"
+        return failure(self._system, self.path, error, what, needed=needed)

@@ -53,7 +53,7 @@ class Head(NamedTuple):
 
 
 def payload_begin(key: Key, form: Form, /) -> int:
-    """Where the payload begins, from the start of the slot."""
+    """Where the payload begins, from the start of the slot: where its head ends, rounded up."""
     head = _FIXED.size + len(key.name.encode(*_TEXT)) + len(form.text) + _CHECK
     return -(-head // BLOCK) * BLOCK
 
@@ -61,7 +61,7 @@ def payload_begin(key: Key, form: Form, /) -> int:
 def pack(head: Head, /) -> bytes:
     """The bytes of a head; raises StorageError for a key that it cannot name."""
     key, form, sequence, begin, digest = head
-    name, text = key.name.encode(*_TEXT), form.text.encode()
+    name, text = key.name.encode(*_TEXT), form.text
     try:
         fixed = _FIXED.pack(
             MAGIC,
@@ -102,7 +102,7 @@ def unpack(data: bytes, /) -> Head | None:
     name, text = body[_FIXED.size :][:names], body[_FIXED.size + names :]
     try:
         key = Key(Kind(kind.decode()), step, name.decode(*_TEXT))
-        form = form_from(text.decode())
+        form = form_from(text)
     except (ValueError, CorruptCheckpoint):
         return None
     if form.nbytes != nbytes or begin != payload_begin(key, form):

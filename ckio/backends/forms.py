@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.errors import CorruptCheckpoint
+from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.layout import field_nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Form:
     """A layout and what follows from it.
 
@@ -22,14 +22,14 @@ class Form:
         Bytes of each buffer.
     nbytes : int
         Bytes of all.
-    text : str
-        The layout as JSON: [[name, dtype, [shape], unit], ...].
+    text : bytes
+        The layout as JSON: [[name, dtype, [shape], unit], ...], in ASCII.
     """
 
     layout: Layout
     sizes: list[int]
     nbytes: int
-    text: str
+    text: bytes
 
     def mismatch(self, data: Buffers, /) -> str:
         """Why these buffers are not of this form; "" if they are."""
@@ -44,27 +44,39 @@ class Form:
 
 @lru_cache(256)
 def form_of(layout: Layout, /) -> Form:
-    """The form of a layout."""
-    sizes = [field_nbytes(field) for field in layout]
+    """The form of a layout; raises StorageError for one whose buffers are not plain bytes."""
+    sizes = list(map(_nbytes, layout))
     rows = [(field.name, field.dtype, list(map(int, field.shape)), field.unit) for field in layout]
-    return Form(layout, sizes, sum(sizes), json.dumps(rows, separators=(",", ":")))
+    return Form(layout, sizes, sum(sizes), json.dumps(rows, separators=(",", ":")).encode())
 
 
 @lru_cache(256)
-def form_from(text: str, /) -> Form:
+def form_from(text: bytes, /) -> Form:
     """The form whose text this is; raises CorruptCheckpoint where it is none."""
     try:
         return form_of(tuple(_field(*row) for row in json.loads(text)))
-    except (ValueError, TypeError, OverflowError, SyntaxError, RecursionError):
+    except (StorageError, ValueError, TypeError, RecursionError):
         raise CorruptCheckpoint("what is stored has no sensible layout") from None
 
 
 def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
     if not all(isinstance(value, str) for value in (name, dtype, unit)):
         raise TypeError
-    if np.dtype(dtype).hasobject or not all(type(n) is int and n >= 0 for n in shape):
+    if not all(type(n) is int for n in shape):
         raise TypeError
     return Field(name, dtype, tuple(shape), unit)
+
+
+def _nbytes(field: Field) -> int:
+    try:
+        if not np.dtype(field.dtype).hasobject and min(field.shape, default=0) >= 0:
+            return field_nbytes(field)
+    except (ValueError, TypeError, OverflowError, SyntaxError):
+        pass
+    raise StorageError(
+        f"field {field.name!r}: {field.dtype!r} of shape {field.shape} are no plain bytes;"
+        " name a dtype that numpy knows, without objects in it"
+    )
 
 
 def _brief(sizes: list[int]) -> str:

@@ -1,26 +1,29 @@
 """A level in one HDF5 file that people can read: the archive.
 
-`hdf5_file` says what is in the file, `hdf5_rows` what the rows of its key tables are. Payload goes
-to a free slot first, then one row says that it is there: a writer killed at any moment leaves a
-checkpoint absent or complete.
+Payload goes to a free slot first, then one row of a key table says that it is there: a writer that
+is killed at any moment leaves a checkpoint absent or complete. Where things are said:
+
+    hdf5            the level: which slot, and in which order things are written
+    hdf5_file       what is in the file, how it is verified, and how a group is added
+    hdf5_group      a group of slots, and where they lie
+    hdf5_rows       the rows of a key table
+    hdf5_library    all that is made by HDF5 itself; no other module imports h5py
+    hdf5_draft      the file in memory that HDF5 is let loose on
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import xxhash
+from typing import Final, NamedTuple
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.backends import hdf5_file
-from ckio.backends.files import FULL, Files
-from ckio.backends.forms import form_of
-from ckio.backends.hdf5_draft import end
-from ckio.backends.hdf5_group import Group, family, room, serves, slot_layout
+from ckio.backends import hdf5_file, payload
+from ckio.backends.files import Files, failure
+from ckio.backends.forms import Form, form_of
+from ckio.backends.hdf5_draft import eof
+from ckio.backends.hdf5_group import Group, family, room, serves, slot_layout, slot_nbytes
+from ckio.backends.hdf5_library import MAX_GROUPS
 from ckio.backends.hdf5_rows import FREE, ROW, Row
 from ckio.backends.ledger import Entry, Ledger
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
@@ -31,9 +34,11 @@ DURABILITIES: Final = ("process", "fdatasync")
 _SLACK: Final = 1 << 16
 """Bytes of metadata and rounding for which the reservation of a size leaves room."""
 
+_REMEMBERED: Final = 64
+"""For how many forms the groups that serve them are remembered."""
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+
+class _Place(NamedTuple):
     group: Group
     row: Row
 
@@ -73,7 +78,9 @@ class Hdf5:
         files: Files | None = None,
     ) -> None:
         if durability not in DURABILITIES:
-            raise BadInput(f"durability {durability!r} is not one of: {', '.join(DURABILITIES)}")
+            raise BadInput(
+                f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}"
+            )
         self.path = Path(path).absolute()
         self._sync = durability == "fdatasync"
         self._checksum = checksum
@@ -82,8 +89,10 @@ class Hdf5:
         self._ledger: Ledger[_Place] = Ledger(str(self.path), capacity)
         self._groups: dict[tuple[Kind, Layout], list[Group]] = {}
         self._free: dict[Group, list[int]] = {}
+        self._serving: dict[tuple[Kind, Form], list[Group]] = {}
         self._reserved: dict[int, int] = {}
         self._commits = 0
+        self._end = 0
         self._fd = hdf5_file.take(self.path, self._system)
         try:
             self._scan()
@@ -104,35 +113,38 @@ class Hdf5:
         there = dict.fromkeys(sizes, 0)
         for group in self._free:
             for nbytes in there:
-                there[nbytes] += group.slots * (group.nbytes in (nbytes, room(nbytes)))
+                there[nbytes] += group.slots * (group.form.nbytes in (nbytes, room(nbytes)))
         lacking = {n: count - there[n] for n, count in sizes.items() if count > there[n]}
         needed = sum((room(n) + ROW.itemsize) * count + _SLACK for n, count in lacking.items())
-        before = os.fstat(self._fd).st_size
-        more = end(self._fd) + needed - before
-        if needed and more > 0:
-            # Behind the end of the file as HDF5 sees it, where new groups will be.
-            try:
-                self._system.extend(self._fd, before, more, prewrite=True)
+        try:
+            # Behind the groups there are, where new ones will be.
+            size = self._system.size(self._fd)
+            if needed and self._end + needed > size:
+                self._system.extend(self._fd, size, self._end + needed - size, prewrite=True)
                 if self._sync:
                     self._system.sync(self._fd)
-            except OSError as error:
-                raise self._failed(error, "reserving", more) from error
+        except OSError as error:
+            raise self._failed(error, "reserving", needed) from error
         self._reserved = lacking
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
-        group = self._with_room(key, layout, form.nbytes)
+        group = self._with_room(key, form)
         slot = self._free[group].pop()
+        self._commits += 1  # a row that could not be withdrawn is older than the next
         try:
-            digest = self._put(group, slot, data)
-            row = Row(self._commits + 1, slot, key, form.nbytes, self._now(), digest)
+            digest = payload.write(
+                self._system, self._fd, group.pieces(slot, data), checksum=self._checksum
+            )
+            if self._sync:  # before the row that vouches for it
+                self._system.sync(self._fd)
+            row = Row(self._commits, slot, key, form.nbytes, self._now(), digest)
             self._put_row(group, slot, row.pack(group.seed))
         except BaseException as error:
             self._abandon(group, slot)
             if isinstance(error, OSError):
                 raise self._failed(error, f"writing {key}", form.nbytes) from error
             raise
-        self._commits = row.commit
         self._ledger.enter(key, Entry(form, _Place(group, row), digest))
         return form.nbytes
 
@@ -140,24 +152,16 @@ class Hdf5:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        entry = self._ledger.find_for(key, into)
+        entry = self._ledger.find_for(key, into, verify=self._checksum)
         group, slot = entry.place.group, entry.place.row.slot
-        if self._checksum and not entry.digest:
-            raise StorageError(
-                f"{self.path}: {key} was written without a checksum and cannot be verified;"
-                " open the archive with checksum=False to read it"
-            )
-        digest = xxhash.xxh3_128()
+        digest = entry.digest if self._checksum else b""
         try:
-            for piece, offset in group.pieces(slot, into):
-                self._system.read(self._fd, [piece], offset)
-                if self._checksum:
-                    digest.update(piece)
+            sound = payload.read(self._system, self._fd, group.pieces(slot, into), digest)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
             raise self._failed(error, f"reading {key}") from error
-        if self._checksum and digest.digest() != entry.digest:
+        if not sound:
             raise CorruptCheckpoint(
                 f"{self.path}: {key} (group {group.name}, slot {slot}) is not what was written;"
                 " discard it, and recompute it or read it from another level"
@@ -180,21 +184,25 @@ class Hdf5:
         return self._ledger.keys()
 
     def evict(self) -> None:
-        """Drop the file from the page cache, so that what is read next comes from the disk."""
-        self._system.sync(self._fd)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        """Drop its file from the page cache, so that the next read is a cold one."""
+        self._ledger.check_open()
+        try:
+            self._system.evict(self._fd)
+        except OSError as error:
+            raise self._failed(error, "leaving the page cache") from error
 
     def close(self) -> None:
-        if self._fd >= 0:
-            with suppress(OSError):  # what was reserved and not used goes back to the disk
-                os.ftruncate(self._fd, end(self._fd))
+        with suppress(OSError, StorageError):
+            # What was reserved and not used goes back to the disk; a fork does not decide that.
+            self._ledger.check_open()
+            self._system.cut(self._fd, max(self._end, eof(self._fd)))
         self._release()
 
     def remove(self) -> None:
-        """Close the archive and delete its file."""
+        """Close it and delete its file; nothing happens if it is closed already."""
         try:
-            # Deleted while it is locked: nobody opens what goes away.
-            self._system.unlink(self.path)
+            if self._fd >= 0:  # deleted while it is locked: nobody opens what goes away
+                self._system.unlink(self.path)
         except OSError as error:
             raise self._failed(error, "removing it") from error
         finally:
@@ -208,17 +216,6 @@ class Hdf5:
 
     # Slots
 
-    def _put(self, group: Group, slot: int, data: Buffers) -> bytes:
-        """Payload into a slot; its digest."""
-        digest = xxhash.xxh3_128()
-        for piece, offset in group.pieces(slot, data):
-            if self._checksum:
-                digest.update(piece)
-            self._system.write(self._fd, [piece], offset)
-        if self._sync:
-            self._system.sync(self._fd)
-        return digest.digest() if self._checksum else b""
-
     def _put_row(self, group: Group, slot: int, row: bytes) -> None:
         self._system.write(self._fd, [memoryview(row)], group.row(slot))
         if self._sync:
@@ -230,51 +227,77 @@ class Hdf5:
             self._put_row(group, slot, FREE)
             self._free[group].append(slot)
 
-    def _with_room(self, key: Key, layout: Layout, nbytes: int) -> Group:
+    def _with_room(self, key: Key, form: Form) -> Group:
         """A group with a free slot for a checkpoint, new if need be."""
-        groups = self._groups.get((key.kind, family(layout)), [])
-        fitting = [group for group in groups if serves(group.nbytes, layout, nbytes)]
+        fitting = self._serving.get((key.kind, form)) or self._find_serving(key.kind, form)
         for group in fitting:
             if self._free[group]:
                 return group
         # As many slots as were reserved; then, as many again as there are.
-        sizes = [size for size in self._reserved if serves(size, layout, nbytes)]
+        layout, nbytes = form.layout, form.nbytes
+        sizes = [n for n in self._reserved if serves(slot_nbytes(layout, n), layout, nbytes)]
         size = min(sizes, default=nbytes)
-        slots = slot_layout(layout, size)
+        slot = form_of(slot_layout(layout, size))
         there = sum(group.slots for group in fitting)
         wanted = max(self._reserved.get(size, 0), there, 1)
         capacity = self._ledger.capacity
         if capacity is not None and nbytes:
             wanted = max(1, min(wanted, capacity // nbytes - there))
-        try:
-            group = self._grow(key, slots, wanted)
-        except LevelFull:
-            if wanted == 1:
-                raise
-            group = self._grow(key, slots, 1)
-        self._reserved.pop(size, None)
-        return group
+        for slots in dict.fromkeys((wanted, 1)):
+            try:
+                group = self._grow(key, slot, slots)
+            except LevelFull as error:
+                refusal = error
+            else:
+                self._reserved.pop(size, None)
+                return group
+        # No room for a new one: any slot will do that is free and large enough.
+        for group in self._groups.get((key.kind, family(layout)), []):
+            if self._free[group] and group.holds(nbytes):
+                return group
+        raise refusal
 
-    def _grow(self, key: Key, layout: Layout, slots: int) -> Group:
+    def _find_serving(self, kind: Kind, form: Form) -> list[Group]:
+        """The groups whose slots may hold checkpoints of this form; remembered for the next."""
+        groups = self._groups.get((kind, family(form.layout)), [])
+        found = [group for group in groups if serves(group.form.nbytes, form.layout, form.nbytes)]
+        if len(self._serving) >= _REMEMBERED:
+            self._serving.clear()
+        self._serving[kind, form] = found
+        return found
+
+    def _grow(self, key: Key, slot: Form, slots: int) -> Group:
         """A new group of free slots."""
+        if len(self._free) >= MAX_GROUPS:
+            raise LevelFull(
+                f"{self.path} has {len(self._free)} groups of different layouts, all it can hold;"
+                " store checkpoints of fewer layouts, or in another archive"
+            )
+        kind = key.kind
+        name = f"{kind.name.lower()}-{sum(group.kind is kind for group in self._free)}"
         try:
             group = hdf5_file.add_group(
-                self._system, self._fd, key.kind, layout, slots=slots, sync=self._sync
+                *(self._system, self._fd, name, kind, slot),
+                slots=slots,
+                end=self._end,
+                sync=self._sync,
             )
         except OSError as error:
-            needed = slots * form_of(layout).nbytes
-            raise self._failed(error, f"writing {key}", needed) from error
+            raise self._failed(error, f"writing {key}", slots * slot.nbytes) from error
+        self._end = group.end
         self._adopt(group, reversed(range(slots)))
         return group
 
     def _adopt(self, group: Group, free: Iterable[int]) -> None:
         self._free[group] = list(free)
-        self._groups.setdefault((group.kind, family(group.layout)), []).append(group)
+        self._serving.clear()
+        self._groups.setdefault((group.kind, family(group.form.layout)), []).append(group)
 
     def _scan(self) -> None:
         """Find what is stored; of two rows with one key the younger is valid."""
         found: list[_Place] = []
-        for group in hdf5_file.survey(self._fd, self.path):
+        groups, self._end = hdf5_file.survey(self._system, self._fd, self.path)
+        for group in groups:
             rows = self._rows(group)
             found += [_Place(group, row) for row in rows if row is not None]
             self._adopt(group, [slot for slot, row in enumerate(rows) if row is None][::-1])
@@ -297,17 +320,9 @@ class Hdf5:
         for slot in range(group.slots):
             begin = slot * ROW.itemsize
             row = Row.unpack(bytes(table[begin : begin + ROW.itemsize]), slot, group.seed)
-            fits = row is not None and serves(group.nbytes, group.layout, row.nbytes)
-            rows.append(row if fits else None)
+            rows.append(row if row and group.holds(row.nbytes) else None)
         return rows
 
-    def _failed(self, error: OSError, doing: str, needed: int = 0) -> StorageError:
-        """What to raise for an error of the system."""
-        what = f"{self.path}: {doing} failed: {error.strerror or error}"
-        if error.errno not in FULL:
-            return StorageError(what)
-        try:
-            free = str(self._system.free(self.path))
-        except OSError:
-            free = "an unknown number of bytes"
-        return LevelFull(f"{what}; {needed} bytes are needed, {free} are free on its file system")
+    def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
+        what = f"{self.path}: {doing}"
+        return failure(self._system, self.path, error, what, needed=needed)

@@ -1,8 +1,7 @@
 """The rows of an archive's key tables: which checkpoint lies in a slot, and since when."""
 
 import struct
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -33,8 +32,7 @@ _KINDS: Final = {word: kind for kind, word in _WORDS.items()}
 _LONGEST: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One committed checkpoint.
 
     Attributes
@@ -60,7 +58,10 @@ class Row:
         """Its bytes; `seed` names the group it belongs to."""
         name = self.key.name.encode(errors="surrogatepass")
         if len(name) > _LONGEST or name.endswith(b"\0"):
-            raise StorageError(f"{self.key}: an archive keeps names of at most {_LONGEST} bytes")
+            raise StorageError(
+                f"{self.key}: an archive keeps names of at most {_LONGEST} bytes,"
+                " and none that ends in NUL"
+            )
         if self.key.step >= 1 << 64:
             raise StorageError(f"{self.key}: an archive keeps steps below 2**64")
         body = _BODY.pack(

@@ -3,6 +3,7 @@
 Pure bookkeeping with the rules that all levels share; where the bytes are is their own affair.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -43,13 +44,13 @@ class Ledger(Generic[Place]):
         self.name = name
         self.capacity = capacity
         self.used = 0
-        self._closed = False
+        self._owner = os.getpid()
         self._entries: dict[Key, Entry[Place]] = {}
         self._forms: dict[int, Form] = {}
 
     def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
         """The form of a checkpoint that may be written now; raises StorageError or LevelFull."""
-        self._check_open()
+        self.check_open()
         if key in self._entries:
             raise StorageError(
                 f"{self.name} holds {key} already; discard it before writing it again"
@@ -73,14 +74,23 @@ class Ledger(Generic[Place]):
 
     def find(self, key: Key, /) -> Entry[Place]:
         """What is noted of a checkpoint; raises MissingCheckpoint."""
+        self.check_open()
         entry = self._entries.get(key)
         if entry is None:
             raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
         return entry
 
-    def find_for(self, key: Key, into: Buffers, /) -> Entry[Place]:
-        """Like `find`, and raises StorageError unless it fills `into` exactly."""
+    def find_for(self, key: Key, into: Buffers, /, *, verify: bool) -> Entry[Place]:
+        """Like `find`, and raises StorageError unless it fills `into` exactly.
+
+        With `verify`, also if it has no checksum: bytes must not look verified that are not.
+        """
         entry = self.find(key)
+        if verify and not entry.digest:
+            raise StorageError(
+                f"{self.name}: {key} was written without a checksum and cannot be verified;"
+                " open the level with checksum=False to read it"
+            )
         if list(map(len, into)) != entry.form.sizes:
             raise StorageError(f"{self.name} cannot give {key}: {entry.form.mismatch(into)}")
         return entry
@@ -91,7 +101,7 @@ class Ledger(Generic[Place]):
 
     def check_reservation(self, sizes: Mapping[int, int], /) -> None:
         """Raise LevelFull if `{bytes: how many}` is more than the capacity."""
-        self._check_open()
+        self.check_open()
         needed = sum(nbytes * count for nbytes, count in sizes.items())
         if self.capacity is not None and needed > self.capacity:
             raise LevelFull(
@@ -100,18 +110,26 @@ class Ledger(Generic[Place]):
 
     def keys(self) -> list[Key]:
         """The keys that are stored."""
+        self.check_open()
         return list(self._entries)
 
+    def check_open(self) -> None:
+        """Raise StorageError unless the level is open, and in the process that opened it.
+
+        A fork of that process shares its files, and would write behind its back.
+        """
+        if self._owner == os.getpid():
+            return
+        if self._owner:
+            raise StorageError(f"{self.name} belongs to the process that opened it, not to a fork")
+        raise StorageError(f"{self.name} is closed; open it again")
+
     def close(self) -> None:
-        """Forget everything; nothing may be written from now on."""
-        self._closed = True
+        """Forget everything; nothing may be asked of it from now on."""
+        self._owner = 0
         self._entries.clear()
         self._forms.clear()
         self.used = 0
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StorageError(f"{self.name} is closed; open it again")
 
     def _remember(self, layout: Layout) -> Form:
         if len(self._forms) >= _REMEMBERED:

@@ -60,7 +60,7 @@ class Ram:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        entry = self._ledger.find_for(key, into)
+        entry = self._ledger.find_for(key, into, verify=self._checksum)
         scatter(entry.place.memory, into)
         if self._checksum and digest(into) != entry.digest:
             raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
@@ -89,7 +89,8 @@ def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
     nbytes = size * count
     _check_memory(nbytes)
     try:
-        memory = mmap.mmap(-1, nbytes)
+        # Private: a fork gets a copy, as of any memory, and not a window into ours.
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, MemoryError, OverflowError) as error:
         raise LevelFull(f"memory: {nbytes} bytes cannot be mapped: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -2,12 +2,15 @@
 
 A reservation makes slots of exactly its sizes. What was not reserved goes into a free slot of up to
 twice its size, or else into a new one whose size is rounded up to eight steps an octave: then even
-checkpoints that all differ in size (compressed ones) share a bounded number of sizes.
+checkpoints that all differ in size (compressed ones) share a bounded number of sizes. Where there
+is no room for a new slot, any free one that is large enough will do.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
+
+from ckio.errors import LevelFull
 
 
 class Slot(Protocol):
@@ -75,8 +78,13 @@ class Shelves(Generic[S]):
             if shelf.free:
                 return shelf.free.pop()
         self._drop_idle()
-        shelf = self._more(_rounded(nbytes, self._unit), 1, ahead=False)
-        return shelf.free.pop()
+        try:
+            return self._more(_rounded(nbytes, self._unit), 1, ahead=False).free.pop()
+        except (OSError, LevelFull):
+            for size in self._sizes[bisect_left(self._sizes, nbytes) :]:
+                if free := self._shelves[size].free:
+                    return free.pop()
+            raise
 
     def give(self, slot: S, /) -> None:
         """Take back a slot."""

@@ -1,19 +1,24 @@
 """What other people's levels and schedules are tested with: a conformance suite, and honest fakes.
 
-Only this package needs pytest and hypothesis. A new backend is held to the same tests as ours by
+A new backend is held to the same tests as ours by
 
     class TestMine(BackendTests):
         def make(self, tmp_path, **limits):
             return Mine(tmp_path / "level", **limits)
 
 Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
+Only the suite needs pytest and hypothesis; it is imported when it is asked for.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from ckio.clock import VirtualClock
 from ckio.testing.checkpoints import FLOW, buffers, contents, get, put, raw
-from ckio.testing.conformance import BackendTests
 from ckio.testing.fakes import CountingModel, Throttled
-from ckio.testing.stateful import BackendMachine
+
+if TYPE_CHECKING:
+    from ckio.testing.conformance import BackendTests
+    from ckio.testing.stateful import BackendMachine
 
 __all__ = [
     "FLOW",
@@ -28,3 +33,15 @@ __all__ = [
     "put",
     "raw",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BackendTests":
+        from ckio.testing.conformance import BackendTests
+
+        return BackendTests
+    if name == "BackendMachine":
+        from ckio.testing.stateful import BackendMachine
+
+        return BackendMachine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

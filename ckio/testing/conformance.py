@@ -250,6 +250,38 @@ class BackendTests:
         level.close()
         level.close()
 
+    def test_a_closed_level_refuses_everything(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path)
+        put(level, X0, FLOW)
+        level.close()
+        for call in (
+            lambda: put(level, X3, FLOW),
+            lambda: get(level, X0, FLOW),
+            lambda: level.layout(X0),
+            lambda: level.discard(X0),
+            level.keys,
+            lambda: level.reserve({100: 1}),
+        ):
+            with pytest.raises(StorageError, match="closed"):
+                call()
+
+    def test_a_level_without_capacity_holds_checkpoints_of_no_bytes(self, tmp_path: Path) -> None:
+        level = self.make(tmp_path, capacity=0)
+        level.reserve({0: 3})
+        put(level, X0, raw(0))
+        with pytest.raises(LevelFull):
+            put(level, X3, raw(1))
+        with pytest.raises(LevelFull):
+            level.reserve({1: 1})
+        assert list(level.keys()) == [X0]
+        level.close()
+
+    @pytest.mark.parametrize("dtype", ["O", "no such type", "f8,O"])
+    def test_fields_that_are_no_plain_bytes_are_refused(self, level: Backend, dtype: str) -> None:
+        with pytest.raises(StorageError, match="no plain bytes"):
+            level.write(X0, (Field("x", dtype, (2,)),), [memoryview(bytes(16))])
+        assert list(level.keys()) == []
+
     def test_what_was_committed_is_there_when_reopened(self, tmp_path: Path) -> None:
         self._needs_durable()
         level = self.make(tmp_path)

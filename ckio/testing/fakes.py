@@ -21,6 +21,8 @@ class Throttled:
     def __init__(self, backend: Backend, level: Level, clock: Clock) -> None:
         self.durable = backend.durable
         self._backend, self._level, self._clock = backend, level, clock
+        if (evict := getattr(backend, "evict", None)) is not None:
+            self.evict = evict
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._backend.reserve(sizes)
@@ -48,6 +50,10 @@ class Throttled:
 
     def close(self) -> None:
         self._backend.close()
+
+    def remove(self) -> None:
+        """Close the level underneath and delete what it kept, where it knows how to."""
+        getattr(self._backend, "remove", self._backend.close)()
 
 
 class CountingModel:

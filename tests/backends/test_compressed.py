@@ -1,6 +1,8 @@
 """A compressed level: like any from outside, smaller underneath."""
 
+import errno
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
+from ckio.backends.files import Files
+from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
@@ -176,3 +180,31 @@ def test_steady_state_allocates_nothing_that_grows_with_the_state() -> None:
     tracemalloc.stop()
     assert peak < 1 << 20
     assert into[0] == data[0]
+
+
+@pytest.mark.parametrize("backend", [Directory, Hdf5])
+def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
+    tmp_path: Path, backend: Callable[..., Backend]
+) -> None:
+    class Full(Files):
+        full = False
+
+        def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().extend(fd, begin, nbytes, prewrite=prewrite)
+
+    files = Full()
+    level = Compressed(backend(tmp_path / "level", files=files), Zstd())
+    level.reserve({40_008: 3})
+    files.full = backend is Directory
+    noise = raw(40_008)
+    put(level, X0, WAVES)
+    files.full = True
+    level.write(X1, WAVES, waves())
+    level.write(X2, WAVES, waves(2))
+    with pytest.raises(LevelFull):
+        put(level, Key(Kind.TAPE, 0), noise)
+    assert back(level, X1) == b"".join(waves())
+    assert back(level, X2) == b"".join(waves(2))
+    level.close()

@@ -205,6 +205,19 @@ def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:
     level.close()
 
 
+def test_what_was_written_without_a_checksum_is_not_read_as_verified(tmp_path: Path) -> None:
+    level = Directory(tmp_path, checksum=False)
+    original = put(level, X0, raw(10))
+    level.close()
+    level = Directory(tmp_path)
+    with pytest.raises(StorageError, match="checksum=False"):
+        get(level, X0, raw(10))
+    level.close()
+    level = Directory(tmp_path, checksum=False)
+    assert get(level, X0, raw(10)) == original
+    level.close()
+
+
 # Damage
 
 
@@ -251,7 +264,7 @@ def test_a_file_cut_off_under_an_open_level_is_corrupt(tmp_path: Path) -> None:
     level.close()
 
 
-def _form(layout: Layout, *, nbytes: int | None = None, text: str | None = None) -> Form:
+def _form(layout: Layout, *, nbytes: int | None = None, text: bytes | None = None) -> Form:
     form = form_of(layout)
     return Form(
         layout,
@@ -271,12 +284,12 @@ HUGE = (Field("x", "|u1", (1 << 60,)),)
         (_form(raw(10), nbytes=1 << 62), 4096),
         (_form(raw(10)), 0),
         (_form(raw(10)), 1 << 31),
-        (_form(raw(10), text="[" * 2000), 4096),
-        (_form(raw(10), text='[["x","O",[10],""]]'), 4096),
-        (_form(raw(10), text='[["x","|u1",[-10],""]]'), 4096),
-        (_form(raw(10), text='[["x","|u1",["10"],""]]'), 4096),
-        (_form(raw(10), text='[["x","no such type",[10],""]]'), 4096),
-        (_form(raw(10), text='{"x":1}'), 4096),
+        (_form(raw(10), text=b"[" * 2000), 4096),
+        (_form(raw(10), text=b'[["x","O",[10],""]]'), 4096),
+        (_form(raw(10), text=b'[["x","|u1",[-10],""]]'), 4096),
+        (_form(raw(10), text=b'[["x","|u1",["10"],""]]'), 4096),
+        (_form(raw(10), text=b'[["x","no such type",[10],""]]'), 4096),
+        (_form(raw(10), text=b'{"x":1}'), 4096),
     ],
 )
 def test_a_head_that_makes_no_sense_is_not_believed(tmp_path: Path, form: Form, begin: int) -> None:

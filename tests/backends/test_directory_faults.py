@@ -152,7 +152,9 @@ def _kill_often(tmp_path: Path, *, kills: int) -> None:
         child = os.fork()
         if child == 0:
             _write_for_ever(place, journal, layouts, data, seed=turn)
-        time.sleep(0.005 + 0.03 * chance.random())
+        enough, deadline = chance.randrange(80), time.monotonic() + 30
+        while journal.read_bytes().count(b".") < enough and time.monotonic() < deadline:
+            time.sleep(0.0005)
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         done, pending = _replay(journal.read_text(), set(stored))

@@ -13,6 +13,7 @@ import pytest
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5_library import MAX_GROUPS
 from ckio.compression import Zstd
 from ckio.errors import (
     BadInput,
@@ -122,7 +123,10 @@ def test_each_kind_has_its_groups(path: Path) -> None:
 
 
 def test_fields_of_any_name_and_type_are_kept(path: Path) -> None:
-    names = ["u", "u", "a/b", "a_b", "keys", ".", "..", "", "∂ψ/∂t [m]", "-", "u-2", "README"]
+    names = [
+        *("u", "u", "a/b", "a_b", "keys", ".", "..", "", "∂ψ/∂t [m]", "-", "u-2", "README"),
+        *("a\0b", "half a \udc80", "long" * 50_000),
+    ]
     types = [
         "<f8",
         ">f8",
@@ -136,9 +140,12 @@ def test_fields_of_any_name_and_type_are_kept(path: Path) -> None:
         "|V3",
         "<i2",
         "|S0",
+        "<f8",
+        "<f4",
+        "|u1",
     ]
     layout = tuple(
-        Field(name, dtype, (2, 3), f"unit {i}")
+        Field(name, dtype, (2, 3), f"unit {i}\0\udcff" + "." * 70_000)
         for i, (name, dtype) in enumerate(zip(names, types, strict=True))
     )
     data = [memoryview(bytes([i + 1]) * 6 * np.dtype(t).itemsize) for i, t in enumerate(types)]
@@ -153,10 +160,23 @@ def test_fields_of_any_name_and_type_are_kept(path: Path) -> None:
         archive = Hdf5(path)
     archive.close()
     with h5py.File(path) as file:
-        units = {
-            dataset.attrs["unit"] for name, dataset in file["restart-0"].items() if name != "keys"
-        }
-        assert units == {field.unit for field in layout}
+        datasets = [it for name, it in file["restart-0"].items() if name != "keys"]
+        units = {dataset.attrs["unit"].split("\\0")[0] for dataset in datasets}
+        assert units == {f"unit {i}" for i in range(len(layout))}
+
+
+def test_a_layout_of_many_fields_or_dimensions_is_kept(path: Path) -> None:
+    layout = (
+        *(Field(f"tracer {number}", "<f8", (2,)) for number in range(1200)),
+        Field("deep", "<i2", (1,) * 40),
+    )
+    archive = Hdf5(path)
+    original = put(archive, x(1), layout)
+    archive.close()
+    archive = Hdf5(path)
+    assert archive.layout(x(1)) == layout
+    assert get(archive, x(1), layout) == original
+    archive.close()
 
 
 # How it grows
@@ -198,15 +218,25 @@ def test_plain_bytes_of_many_sizes_share_slots(path: Path) -> None:
         assert set(file) == {"README", "restart-0"}
 
 
-def test_too_many_layouts_are_refused_and_nothing_is_lost(path: Path) -> None:
+def test_slots_that_a_reservation_rounded_up_are_found_again(path: Path) -> None:
     archive = Hdf5(path)
-    for step in range(128):
-        put(archive, x(step), (Field("a", "<f8", (step,)),), seed=step)
-    with pytest.raises(StorageError, match="fewer layouts"):
-        put(archive, x(128), (Field("a", "<f8", (128,)),))
+    archive.reserve({12_831: 3})
+    original = put(archive, x(0), raw(6420))
     archive.close()
     archive = Hdf5(path)
-    assert set(archive.keys()) == {x(step) for step in range(128)}
+    assert get(archive, x(0), raw(6420)) == original
+    archive.close()
+
+
+def test_too_many_layouts_are_refused_and_nothing_is_lost(path: Path) -> None:
+    archive = Hdf5(path)
+    for step in range(MAX_GROUPS):
+        put(archive, x(step), (Field("a", "<f8", (step,)),), seed=step)
+    with pytest.raises(StorageError, match="fewer layouts"):
+        put(archive, x(MAX_GROUPS), (Field("a", "<f8", (MAX_GROUPS,)),))
+    archive.close()
+    archive = Hdf5(path)
+    assert set(archive.keys()) == {x(step) for step in range(MAX_GROUPS)}
     archive.close()
 
 
@@ -247,8 +277,8 @@ def test_an_hdf5_file_of_something_else_is_bad_input_and_left_alone(
 
 def test_a_newer_format_is_refused(path: Path) -> None:
     Hdf5(path).close()
-    with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 2
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"ckioarc\x01", b"ckioarc\x02"))
     with pytest.raises(BadInput, match=r"format 2.*up to 1"):
         Hdf5(path)
 

@@ -11,9 +11,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ckio.actions import Field, Key, Kind, Layout
+from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends import hdf5_file
+from ckio.backends.files import Files
+from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5_library import MAX_GROUPS
 from ckio.errors import CorruptCheckpoint
 from ckio.testing import buffers, contents, get, put
 
@@ -62,7 +65,8 @@ def after(diary: Path, held: set[Key]) -> tuple[set[Key], Key | None]:
     return held, KEYS[int(last[1:])] if last else None
 
 
-def killed_writer(path: Path, diary: Path, seed: int, seconds: float) -> None:
+def killed_writer(path: Path, diary: Path, seed: int, actions: int) -> None:
+    """Kill a writer when it has done some actions, wherever it is then."""
     fd = os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     child = os.fork()
     if child == 0:
@@ -71,7 +75,9 @@ def killed_writer(path: Path, diary: Path, seed: int, seconds: float) -> None:
         finally:
             os._exit(1)
     os.close(fd)
-    time.sleep(seconds)
+    deadline = time.monotonic() + 30
+    while diary.read_bytes().count(b".") < actions and time.monotonic() < deadline:
+        time.sleep(0.0005)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "the writer ended by itself"
@@ -99,7 +105,7 @@ def campaign(tmp_path: Path, kills: int) -> None:
         if seed % 10 == 0:
             path.unlink(missing_ok=True)
             held = set()
-        killed_writer(path, diary, seed, random.Random(-1 - seed).uniform(0.002, 0.04))
+        killed_writer(path, diary, seed, random.Random(-1 - seed).randrange(60))
         actions += diary.read_text().count(".")
         if path.exists():
             held = check(path, *after(diary, held))
@@ -121,40 +127,61 @@ def test_a_writer_killed_very_often_loses_nothing(tmp_path: Path) -> None:
 # Growing
 
 
-def growth(path: Path, groups: int) -> Iterator[tuple[int, int]]:
-    """Let an archive grow, one write at a time; yields the least and most groups it may have."""
-    fd = os.open(path, os.O_RDWR)
+def growth(archive: Path, groups: int) -> Iterator[tuple[int, int]]:
+    """Let an archive grow, one write at a time; yields the groups it has, then those of HDF5."""
+    written: list[tuple[int, bytes]] = []
+
+    class Diary(Files):
+        def write(self, fd: int, data: Buffers, offset: int, /) -> None:
+            written.append((offset, b"".join(data)))
+
+    fd = os.open(archive, os.O_RDWR)
+    dice = random.Random(groups)
     try:
         for number in range(groups):
+            there, end = hdf5_file.survey(Files(), fd, archive)
             kind = list(Kind)[number * 7 % 3]
+            name = f"{kind.name.lower()}-{sum(group.kind is kind for group in there)}"
             fields = tuple(Field(f"f{i}", "<f4", (5 + number,), "m") for i in range(1 + number % 4))
-            draft, _ = hdf5_file.drafted(fd, kind, fields, slots=1 + number % 3)
-            os.ftruncate(fd, max(draft.size, os.fstat(fd).st_size))
-            new, page, leaves = draft.stages()
-            assert list(page) == [0]
-            for at, data in new.items():
-                os.pwrite(fd, data, at)
-                yield number, number
-            os.pwrite(fd, page[0], 0)
-            yield number, number + 1
-            for at, data in leaves.items():
-                os.pwrite(fd, data, at)
-                yield number, number + 1
+            for _ in range(1 + (dice.random() < 0.2)):
+                # A writer that is killed before its last write, and the next one: both grow it.
+                written.clear()
+                hdf5_file.add_group(
+                    Diary(),
+                    fd,
+                    name,
+                    kind,
+                    form_of(fields),
+                    slots=1 + number % 3,
+                    end=end,
+                    sync=False,
+                )
+                for at, data in written[:-1]:
+                    os.pwrite(fd, data, at)
+                    yield number, number
+            at, data = written[-1]
+            assert at == 4096 == len(data)
+            os.pwrite(fd, data, at)
             yield number + 1, number + 1
     finally:
         os.close(fd)
 
 
-@pytest.mark.parametrize("groups", [30, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("groups", [30, pytest.param(MAX_GROUPS, marks=pytest.mark.slow)])
 def test_a_growing_file_is_readable_after_every_single_write(tmp_path: Path, groups: int) -> None:
     path = tmp_path / "archive.h5"
     hdf5_file.create(path)
-    for least, most in growth(path, groups):
+    for ours, theirs in growth(path, groups):
         with h5py.File(path) as file:
-            names = set(file) - {"README"}
-            assert least <= len(names) <= most
+            names = [name for name in file if name != "README"]
+            assert len(names) == theirs
             for name in names:
                 assert file[name]["f0"].shape[0] == file[name]["keys"].shape[0]
+        fd = os.open(path, os.O_RDONLY)
+        found, _ = hdf5_file.survey(Files(), fd, path)
+        os.close(fd)
+        assert len(found) == ours
+        assert sorted(group.name for group in found) == sorted(names)
 
 
 def test_growth_that_was_cut_short_is_forgotten(tmp_path: Path) -> None:
@@ -163,13 +190,21 @@ def test_growth_that_was_cut_short_is_forgotten(tmp_path: Path) -> None:
     key = KEYS[0]
     original = put(archive, key, layout_of(key))
     archive.close()
-    fd = os.open(path, os.O_RDWR)
-    draft, made = hdf5_file.drafted(fd, Kind.TAPE, layout_of(key), slots=3)
-    new, _, _ = draft.stages()
-    for at, data in new.items():
-        os.pwrite(fd, data, at)
-    os.pwrite(fd, b"\xff" * 1000, made.rows)
-    os.close(fd)
+
+    class Killed(Files):
+        def write(self, fd: int, data: Buffers, offset: int, /) -> None:
+            if offset == 4096:
+                os._exit(9)
+            super().write(fd, data, offset)
+
+    child = os.fork()
+    if child == 0:
+        put(Hdf5(path, files=Killed()), Key(Kind.TAPE, 1), layout_of(key))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    Hdf5(path).close()
+    with h5py.File(path) as file:
+        assert set(file) == {"README", "restart-0"}
     archive = Hdf5(path)
     others = {
         Key(Kind.TAPE, step): put(archive, Key(Kind.TAPE, step), layout_of(key), seed=step)

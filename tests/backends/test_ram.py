@@ -1,5 +1,6 @@
 """Memory as a storage level."""
 
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,16 @@ def test_a_closed_level_takes_nothing() -> None:
     level.close()
     with pytest.raises(StorageError, match="closed"):
         put(level, X0, raw(1))
+
+
+def test_a_fork_has_its_own_memory_and_not_a_window_into_ours() -> None:
+    level = Ram()
+    original = put(level, X0, raw(1000))
+    memory = level._ledger.find(X0).place.memory
+    child = os.fork()
+    if child == 0:
+        memory[:] = bytes(len(memory))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert get(level, X0, raw(1000)) == original
+    level.close()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
+from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import LevelFull, MissingCheckpoint
@@ -136,3 +137,14 @@ def test_the_bytes_of_keys_differ_in_every_size() -> None:
             model.advance(0, step)
         seen.add(np.asarray(model.dump(Key(Kind.RESTART, step))[0]).tobytes())
     assert len(seen) == 9
+
+
+def test_it_evicts_and_removes_what_the_level_underneath_keeps(tmp_path: Path) -> None:
+    level = Level(name="nvme", capacity=None)
+    assert not hasattr(Throttled(Ram(), level, VirtualClock()), "evict")
+    backend = Throttled(Directory(tmp_path / "level"), level, VirtualClock())
+    original = put(backend, X0, raw(100))
+    backend.evict()
+    assert get(backend, X0, raw(100)) == original
+    backend.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,161 @@
+"""What the HDF5 library makes of an archive: an empty one, and a draft with one more group."""
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from ckio import __version__
+from ckio.actions import Kind
+from ckio.backends.forms import Form
+from ckio.backends.hdf5_draft import EOF, PAGE, Draft, whole_pages
+from ckio.backends.hdf5_group import Group
+from ckio.backends.hdf5_rows import ROW
+from ckio.errors import StorageError
+
+FORMAT: Final = "ckio archive"
+VERSION: Final = 1
+"""The version of the format; a newer one is refused."""
+
+MAX_GROUPS: Final = 96
+"""As many as one page has room for the links to."""
+
+_LINKS: Final = 100
+"""Links in one leaf of a group; the leaf of the root group then has 4008 bytes of its page."""
+
+_HOLE: Final = "-" * 2304
+"""As long as the names of so many groups, and of some that a kill left unfinished."""
+
+_MOST_DIMENSIONS: Final = 32
+
+_STYLE: Final = {
+    "libver": "earliest",  # later metadata has flags that stay set when the writer is killed
+    "alignment_threshold": PAGE - 128,  # the leaf of the root group gets a page of its own
+    "alignment_interval": PAGE,
+    "meta_block_size": PAGE - 512,
+}
+_HDF5_GAVE_UP: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError)
+
+_ABOUT: Final = """\
+Checkpoints of an adjoint computation, written by ckio.
+
+Each group holds checkpoints of one kind: `restart` (the state x_i from which step i starts), `tape`
+(what the adjoint needs to reverse step i) or `adjoint` (what the adjoint holds at step i). Index i
+of the first axis of its datasets is slot i; the other axes are the field's own. Its unit is an
+attribute. Row i of the dataset `keys` says what lies in slot i:
+
+  commit    0: the slot is free, whatever bytes it holds; else the number of this write, from 1
+  slot      i itself
+  kind      the kind again
+  step      the step of the checkpoint
+  name      the variable, if this is only one variable of a checkpoint
+  nbytes    bytes of the payload
+  written   when, in seconds since 1970 (UTC)
+  xxh3_128  checksum of the payload, all fields in their order; empty: was not asked for
+  row_xxh3  checksum of this row; a row that does not match it counts as free
+
+A group of one field of plain bytes holds `nbytes` bytes in each slot, and then nothing of meaning.
+"""
+
+
+def empty() -> bytes:
+    """The file of an archive without groups: page 0, page 1, and what never changes.
+
+    Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else.
+    """
+    image = io.BytesIO()
+    with h5py.File(image, "w", **_STYLE):
+        pass
+    # The superblock says how large leaves are: half the number of links, two bytes from 16. So the
+    # root group never has a second leaf, and all its links are replaced by one write.
+    image.getbuffer()[16:18] = (_LINKS // 2).to_bytes(2, "little")
+    with h5py.File(image, "r+", **_STYLE) as file:
+        # HDF5 keeps the names of a group's members in one block, and makes a larger one elsewhere
+        # when it is full. A long name that comes and goes leaves a hole in it for the names to
+        # come, which stays because another name lies behind it.
+        file[_HOLE] = h5py.SoftLink("/")
+    # The superblock says where the file ends: what comes now begins on page 2.
+    image.write(bytes(2 * PAGE - image.seek(0, io.SEEK_END)))
+    image.getbuffer()[EOF : EOF + 8] = (2 * PAGE).to_bytes(8, "little")
+    with h5py.File(image, "r+", **_STYLE) as file:
+        file.create_dataset("README", data=np.bytes_(_ABOUT))
+        del file[_HOLE]
+        file.attrs["format"] = FORMAT
+        file.attrs["format_version"] = VERSION
+        file.attrs["creator"] = f"ckio {__version__}"
+        file.attrs["about"] = "/README explains the groups, their slots and their table `keys`"
+    return image.getvalue()
+
+
+def drafted(
+    fd: int, name: str, kind: Kind, form: Form, /, *, slots: int, end: int
+) -> tuple[Group, Draft]:
+    """A group as it would be at `end`, and the file with it."""
+    anywhere = 1 << 63  # a number with as many digits as any offset
+    head = Group(name, kind, form, slots, anywhere, (anywhere,) * len(form.sizes), anywhere).pack()
+    draft = Draft(fd, end + whole_pages(len(head)))
+    try:
+        with h5py.File(draft, "r+", **_STYLE) as file:
+            offsets = list(_make_datasets(file.create_group(name), form, slots))
+    except _HDF5_GAVE_UP as error:
+        raise StorageError(f"HDF5 cannot add a group to the archive: {error}") from error
+    rows, *fields = offsets
+    return Group(name, kind, form, slots, rows, tuple(fields), whole_pages(draft.size)), draft
+
+
+def _make_datasets(group: h5py.Group, form: Form, slots: int) -> Iterator[int]:
+    """Make the datasets of a group; yields their offsets, of `keys` first."""
+    yield _offset(_make_dataset(group, "keys", (slots,), ROW))
+    taken = {"keys"}
+    for field, nbytes in zip(form.layout, form.sizes, strict=True):
+        shape, dtype = (slots, *field.shape), np.dtype(field.dtype)
+        if len(shape) > _MOST_DIMENSIONS or not _has_type(dtype):
+            shape, dtype = (slots, nbytes), np.dtype("u1")
+        name = _safe(field.name, taken)
+        dataset = _make_dataset(group, name, shape, dtype)
+        dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
+        yield _offset(dataset)
+
+
+def _offset(dataset: h5py.Dataset) -> int:
+    return int(dataset.id.get_offset()) if dataset.nbytes else 0
+
+
+def _make_dataset(
+    group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> h5py.Dataset:
+    """Make a dataset whose space is in the file from now on."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.CONTIGUOUS)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    return group.create_dataset(name, shape, dtype, dcpl=plist)
+
+
+def _text(text: str) -> str:
+    """A text as HDF5 can have it: of characters only, none of them NUL."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+
+
+def _has_type(dtype: np.dtype[Any]) -> bool:
+    """Whether HDF5 has this type, byte for byte; otherwise it is stored as bytes."""
+    try:
+        return int(h5py.h5t.py_create(dtype, logical=True).get_size()) == dtype.itemsize
+    except (TypeError, ValueError):
+        return False
+
+
+def _safe(name: str, taken: set[str]) -> str:
+    """A name for HDF5, then in `taken`: without slashes, not empty, not of dots alone."""
+    base = re.sub(r"[^\w.+-]", "_", name)
+    if not base.strip("."):
+        base = "field"
+    safe, count = base, 1
+    while safe in taken:
+        count += 1
+        safe = f"{base}-{count}"
+    taken.add(safe)
+    return safe
