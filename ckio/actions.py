@@ -7,6 +7,7 @@ also in `Reverse`, which walks it backwards. What the actions *mean* is in `mach
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import index
 from typing import TypeAlias
 
 from ckio.errors import BadInput
@@ -26,6 +27,14 @@ class Kind(Enum):
     """What the adjoint sweep holds when it stands at step i, for resuming."""
 
 
+def _whole(what: str, number: object) -> int:
+    """A whole number of any sort (numpy's, say) as a plain one; raises BadInput for all others."""
+    try:
+        return index(number)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadInput(f"{what} = {number!r}; it must be a whole number") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """The name of a checkpoint; within one run its bytes are a function of its key.
@@ -38,6 +47,10 @@ class Key:
     name: str = ""
 
     def __post_init__(self) -> None:
+        if type(self.kind) is not Kind:
+            raise BadInput(f"Key: kind = {self.kind!r}; it must be a Kind")
+        if type(self.step) is not int:
+            object.__setattr__(self, "step", _whole("Key: step", self.step))
         if self.step < 0:
             raise BadInput(f"Key: step {self.step} is negative; steps count from 0")
 
@@ -65,6 +78,10 @@ class _Span:
     end: int
 
     def __post_init__(self) -> None:
+        if not type(self.begin) is type(self.end) is int:
+            for name in ("begin", "end"):
+                number = _whole(f"{type(self).__name__}: {name}", getattr(self, name))
+                object.__setattr__(self, name, number)
         if not 0 <= self.begin < self.end:
             raise BadInput(
                 f"{type(self).__name__}: [{self.begin}, {self.end}) is not a span of steps;"
@@ -81,6 +98,9 @@ class _Access:
     level: int
 
     def __post_init__(self) -> None:
+        if type(self.level) is not int:
+            level = _whole(f"{type(self).__name__}: level", self.level)
+            object.__setattr__(self, "level", level)
         if self.level < 0:
             raise BadInput(
                 f"{type(self).__name__}: level {self.level} is negative; they count from 0"

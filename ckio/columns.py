@@ -5,7 +5,7 @@ is asked for, and what has to be fast (makespan, validation, counts) reads the c
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, assert_never, overload
+from typing import Final, TypeVar, assert_never, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ KIND_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 _CHUNK = 4096
 
+_Number = TypeVar("_Number", bound=np.integer)
 Row = tuple[int, int, int, int, int, int]
 _ROW: Final = np.dtype(
     [
@@ -68,18 +69,20 @@ class Actions(Sequence[Action]):
         names: tuple[str, ...] = ("",),
     ) -> None:
         size = len(op)
-        self.op = np.ascontiguousarray(op, np.uint8)
-        self.begin = np.ascontiguousarray(begin, np.int64)
-        self.end = np.ascontiguousarray(end, np.int64)
         zeros = np.zeros(size, np.uint8)
-        self.kind = np.ascontiguousarray(zeros if kind is None else kind, np.uint8)
-        self.level = np.ascontiguousarray(zeros if level is None else level, np.int16)
-        self.name = np.ascontiguousarray(zeros if name is None else name, np.int32)
+        self.op = _column(op, np.uint8)
+        self.begin = _column(begin, np.int64)
+        self.end = _column(end, np.int64)
+        self.kind = _column(zeros if kind is None else kind, np.uint8)
+        self.level = _column(zeros if level is None else level, np.int16)
+        self.name = _column(zeros if name is None else name, np.int32)
         self.names = names
         for column in self._columns():
-            if len(column) != size:
+            if column.shape != (size,):
                 raise BadInput(f"Actions: a column has {len(column)} rows where `op` has {size}")
             column.flags.writeable = False
+        if names[:1] != ("",) or len(set(names)) != len(names):
+            raise BadInput(f"Actions: names = {names[:6]}; they differ, and the first is empty")
         self._check()
 
     def _columns(self) -> tuple[NDArray[np.generic], ...]:
@@ -198,6 +201,15 @@ class Actions(Sequence[Action]):
     def __repr__(self) -> str:
         head = ", ".join(str(action) for action in self[:4])
         return f"<{len(self)} actions: {head}{', ...' if len(self) > 4 else ''}>"
+
+
+def _column(values: NDArray[np.generic], dtype: type[_Number], /) -> NDArray[_Number]:
+    """The values in the type of their column; raises BadInput where that would change one."""
+    with np.errstate(invalid="ignore"):  # what no integer can hold is changed, and seen below
+        column = np.ascontiguousarray(values, dtype)
+    if values.dtype != dtype and not np.array_equal(column, values):
+        raise BadInput(f"Actions: a column of {values.dtype} holds what is no {column.dtype}")
+    return column
 
 
 def _row(action: Action, names: dict[str, int], /) -> Row:

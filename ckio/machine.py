@@ -68,6 +68,11 @@ class Machine:
         self.count = 0
         for number, keys in enumerate(stored):
             for key in keys:
+                if key.step > chain.length - (key.kind is Kind.TAPE):
+                    raise BadInput(
+                        f"the schedule starts with {key} on level {number}"
+                        f" ({platform.levels[number].name}); its chain has {chain.length} steps"
+                    )
                 self._put(key, number)
             capacity = platform.levels[number].capacity
             if capacity is not None and self.used[number] > capacity:

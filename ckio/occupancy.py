@@ -111,10 +111,7 @@ def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tupl
 def _occupancy(
     timeline: Timeline, stays: Lifetimes, chain: Chain, platform: Platform, number: int
 ) -> Occupancy:
-    level, key_bytes = platform.levels[number], chain.nbytes_of(stays.named)
-    sizes, which = np.unique(key_bytes, return_inverse=True)
-    room = np.array([level.stored(int(size)) for size in sizes], np.int64)[which]
-
+    room = platform.levels[number].stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     gone = stays.discarded < len(timeline)
     # At one time, the earlier action first: room is freed before it is taken again.

@@ -1,21 +1,18 @@
 """The machine a chain runs on: its storage levels and what it costs to reach them."""
 
-import hashlib
 import math
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
+from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Final
 
-import tomli_w
+import numpy as np
+from numpy.typing import NDArray
 
-from ckio.chain import COSTS, Chain, check_cost, is_whole
+from ckio.chain import Chain, as_float, check_cost, is_whole
 from ckio.errors import BadInput
-
-FORMAT: Final = 1
-"""The version of the TOML form; a newer one is refused."""
 
 Option = str | int | float | bool
 
@@ -38,6 +35,12 @@ class Affine:
 
 
 FREE: Final = Affine()
+
+ACCESSES: Final = ("write", "read", "read_cold", "discard")
+"""The names of a level's costs, in the order in which files list them."""
+
+_MOST_RATIO: Final = 1000.0
+"""No codec makes data this much larger; whatever is, is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,25 +77,39 @@ class Level:
     ratio: float = 1.0
 
     def __post_init__(self) -> None:
+        where = f"level {self.name!r}"
+        for text in ("name", "backend", "channel"):
+            if not isinstance(getattr(self, text), str):
+                raise BadInput(f"{where}: {text} = {getattr(self, text)!r} is not text")
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
-            raise BadInput(f"level {self.name!r}: a name is letters, digits, '_', '-' and '.'")
-        if self.capacity is not None and not (is_whole(self.capacity) and self.capacity >= 0):
+            raise BadInput(f"{where}: a name is letters, digits, '_', '-' and '.'")
+        for access in ACCESSES:
+            cost = getattr(self, access)
+            if not isinstance(cost, Affine) and (access, cost) != ("read_cold", None):
+                raise BadInput(f"{where}: {access} = {cost!r} is not an Affine")
+        capacity, ratio = self.capacity, as_float(self.ratio)
+        if capacity is not None and not (is_whole(capacity) and capacity >= 0):
             raise BadInput(
-                f"level {self.name!r}: capacity = {self.capacity!r}; it must be a whole number of"
+                f"{where}: capacity = {capacity!r}; it must be a whole number of"
                 " bytes >= 0 (leave it out for a level that never fills)"
             )
-        if not (math.isfinite(self.ratio) and self.ratio > 0):
-            raise BadInput(f"level {self.name!r}: ratio = {self.ratio}; it must be finite and > 0")
-        object.__setattr__(self, "ratio", float(self.ratio))
-        if self.capacity is not None:
-            object.__setattr__(self, "capacity", int(self.capacity))
-        if not self.channel:
-            object.__setattr__(self, "channel", self.name)
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        if ratio is None or not 0 < ratio <= _MOST_RATIO:
+            raise BadInput(
+                f"{where}: ratio = {self.ratio!r}; it must be a number above 0, and"
+                f" {_MOST_RATIO:g} at most"
+            )
+        object.__setattr__(self, "capacity", None if capacity is None else int(capacity))
+        object.__setattr__(self, "ratio", ratio)
+        object.__setattr__(self, "channel", self.channel or self.name)
+        object.__setattr__(self, "options", _checked_options(self.options, where))
 
     def stored(self, nbytes: int, /) -> int:
         """Bytes that a checkpoint of `nbytes` takes of the capacity."""
         return nbytes if self.ratio == 1.0 else math.ceil(nbytes * self.ratio)
+
+    def stored_of(self, nbytes: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """`stored` of each, a column at a time."""
+        return nbytes if self.ratio == 1.0 else np.ceil(nbytes * self.ratio).astype(np.int64)
 
     def slots(self, nbytes: int, most: int, /) -> int:
         """How many checkpoints of `nbytes` fit, `most` at the most."""
@@ -100,6 +117,18 @@ class Level:
         if self.capacity is None or each == 0:
             return most
         return min(most, self.capacity // each)
+
+
+def _checked_options(options: object, where: str) -> Mapping[str, Option]:
+    """A copy that does not change; raises BadInput for what one line of TOML could not say."""
+    if not isinstance(options, Mapping):
+        raise BadInput(f"{where}: options = {options!r} is not a table")
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, Option):
+            raise BadInput(
+                f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
+            )
+    return MappingProxyType(dict(options))
 
 
 @dataclass(frozen=True)
@@ -151,17 +180,15 @@ class Platform:
 
     def digest(self) -> str:
         """A short name for everything that a plan depends on: levels, capacities, costs."""
-        return hashlib.sha256(tomli_w.dumps(_tables(self)).encode()).hexdigest()[:16]
+        from ckio import platformtext  # which is written in terms of this module
+
+        return platformtext.digest(self)
 
     def dumps(self) -> str:
         """The TOML form, made to be read and edited."""
-        tables = _tables(self)
-        if self.models:
-            tables["models"] = {
-                name: {cost: getattr(chain, cost) for cost in COSTS}
-                for name, chain in self.models.items()
-            }
-        return _HEADER + tomli_w.dumps(tables)
+        from ckio import platformtext
+
+        return platformtext.dumps(self)
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
@@ -169,13 +196,10 @@ class Platform:
 
         `source` is named in errors, usually the file.
         """
-        if is_paper_text(text):
-            return Platform.from_hrevolve(text, source=source)
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise BadInput(f"{source}: not TOML: {error}") from None
-        return _Reader(source).platform(data)
+        from ckio import platformtext
+
+        read = platformtext.loads_paper if is_paper_text(text) else platformtext.loads
+        return read(text, source=source)
 
     @staticmethod
     def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
@@ -183,56 +207,9 @@ class Platform:
 
         A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
         """
-        lines = [
-            (number, line)
-            for number, raw in enumerate(text.splitlines(), 1)
-            if (line := raw.split("#", 1)[0].strip())
-        ]
-        if not lines:
-            raise BadInput(f"{source}: empty; the first line must be the number of levels")
-        number, first = lines[0]
-        if not re.fullmatch(r"\d+", first):
-            raise BadInput(f"{source}, line {number}: {first!r} is not the number of levels")
-        count, rows = int(first), lines[1:]
-        if len(rows) != count:
-            raise BadInput(
-                f"{source}, line {rows[-1][0] if rows else number}: {count} levels announced,"
-                f" {len(rows)} lines `slots write read` follow"
-            )
-        levels = tuple(_paper_level(place, row, source) for place, row in enumerate(rows))
-        return Platform(levels, working_memory=1)
+        from ckio import platformtext
 
-
-_HEADER = """\
-# The storage of one machine, as ckio sees it. Edit freely: nothing else is kept.
-# Seconds of one access = latency + per_byte * bytes of the checkpoint.
-# Bytes are plain numbers or text like "64 MiB". A level without `capacity` never fills;
-# without `working_memory` a tape of any length fits in memory.
-
-"""
-
-
-def _tables(platform: Platform) -> dict[str, Any]:
-    """Everything that a plan depends on, as TOML's own types."""
-    tables: dict[str, Any] = {"format": FORMAT}
-    if platform.working_memory is not None:
-        tables["working_memory"] = platform.working_memory
-    tables["level"] = [_table(level) for level in platform.levels]
-    return tables
-
-
-def _table(level: Level) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": level.name}
-    if level.capacity is not None:
-        table["capacity"] = level.capacity
-    table |= {"backend": level.backend, "channel": level.channel, "ratio": level.ratio}
-    for access in ("write", "read", "read_cold", "discard"):
-        cost = getattr(level, access)
-        if cost is not None:
-            table[access] = asdict(cost)
-    if level.options:
-        table["options"] = dict(level.options)
-    return table
+        return platformtext.loads_paper(text, source=source)
 
 
 def is_paper_text(text: str, /) -> bool:
@@ -240,26 +217,8 @@ def is_paper_text(text: str, /) -> bool:
     for line in text.splitlines():
         data = line.split("#", 1)[0].strip()
         if data:
-            return bool(re.fullmatch(r"\d+", data))
+            return bool(re.fullmatch(r"[0-9]+", data))
     return False
-
-
-def _paper_level(place: int, row: tuple[int, str], source: str) -> Level:
-    number, line = row
-    words = line.split()
-    try:
-        slots, (write, read) = int(words[0]), map(float, words[1:])
-    except (ValueError, IndexError):
-        raise BadInput(f"{source}, line {number}: {line!r} is not `slots write read`") from None
-    try:
-        return Level(
-            name=f"level{place}",
-            capacity=slots,
-            write=Affine(latency=write),
-            read=Affine(latency=read),
-        )
-    except BadInput as error:
-        raise BadInput(f"{source}, line {number}: {error}") from None
 
 
 _UNITS: Final = {"": 1, "B": 1} | {
@@ -272,107 +231,8 @@ _UNITS["kB"] = 1000
 
 def size(text: str, /) -> int:
     """Bytes from what a person writes: 4096, 64MiB, 2 GB, 1.5GiB."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if not match or match[2] not in _UNITS:
-        raise BadInput(f"{text!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB")
-    nbytes = (
-        float(match[1]) * _UNITS[match[2]] if "." in match[1] else int(match[1]) * _UNITS[match[2]]
-    )
-    return int(nbytes)
-
-
-class _Reader:
-    """Turns parsed TOML into a Platform; names the file, the level and the entry that is wrong."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-    def fail(self, text: str) -> NoReturn:
-        raise BadInput(f"{self.source}: {text}") from None
-
-    def platform(self, data: dict[str, Any]) -> Platform:
-        self.only(data, {"format", "working_memory", "level", "models"}, "the file")
-        version = data.get("format", FORMAT)
-        if version != FORMAT:
-            self.fail(f"format = {version!r}; this ckio reads format {FORMAT}")
-        entries = data.get("level", [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            self.fail("levels are written as [[level]] tables")
-        models = data.get("models", {})
-        if not isinstance(models, dict) or not all(
-            isinstance(costs, dict) for costs in models.values()
-        ):
-            self.fail("model costs are written as [models.NAME] tables")
-        levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
-        try:
-            return Platform(
-                levels,
-                self.bytes_of(data, "working_memory", "the file"),
-                {name: self.model(name, costs) for name, costs in models.items()},
-            )
-        except BadInput as error:
-            self.fail(str(error).removeprefix(f"{self.source}: "))
-
-    def level(self, place: int, entry: dict[str, Any]) -> Level:
-        where = f"level {entry.get('name', place)!r}"
-        self.only(entry, {field.name for field in fields(Level)}, where)
-        if not isinstance(entry.get("name"), str):
-            self.fail(f"[[level]] number {place}: `name` is missing")
-        known = dict(entry)
-        for access in ("write", "read", "read_cold", "discard"):
-            if access in known:
-                known[access] = self.affine(known[access], f"{where}, {access}")
-        known["capacity"] = self.bytes_of(entry, "capacity", where)
-        for text in ("backend", "channel"):
-            if not isinstance(known.get(text, ""), str):
-                self.fail(f"{where}: {text} = {known[text]!r} is not text")
-        if not isinstance(known.get("options", {}), dict):
-            self.fail(f"{where}: options = {known['options']!r} is not a table")
-        if not isinstance(known.get("ratio", 1.0), int | float):
-            self.fail(f"{where}: ratio = {known['ratio']!r} is not a number")
-        try:
-            return Level(**known)
-        except BadInput as error:
-            self.fail(str(error))
-
-    def affine(self, entry: object, where: str) -> Affine:
-        if isinstance(entry, int | float) and not isinstance(entry, bool):
-            entry = {"latency": entry}
-        if not isinstance(entry, dict):
-            self.fail(f"{where}: {entry!r} is not seconds, nor {{ latency = …, per_byte = … }}")
-        self.only(entry, {"latency", "per_byte"}, where)
-        try:
-            return Affine(**entry)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Affine: ')}")
-
-    def model(self, name: str, costs: dict[str, Any]) -> Chain:
-        where = f"models.{name}"
-        self.only(costs, set(COSTS), where)
-        missing = [cost for cost in COSTS if cost not in costs]
-        if missing:
-            self.fail(f"{where}: {', '.join(missing)} missing")
-        try:
-            return Chain(steps=None, **costs)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
-
-    def bytes_of(self, entry: dict[str, Any], name: str, where: str) -> int | None:
-        value = entry.get(name)
-        if isinstance(value, str):
-            try:
-                return size(value)
-            except BadInput as error:
-                self.fail(f"{where}: {name}: {error}")
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            self.fail(
-                f'{where}: {name} = {value!r} is not a number of bytes, nor text like "64MiB"'
-            )
-        return value
-
-    def only(self, entry: dict[str, Any], known: set[str], where: str) -> None:
-        unknown = sorted(set(entry) - known)
-        if unknown:
-            self.fail(
-                f"{where}: {unknown[0]!r} is not known here; known: {', '.join(sorted(known))}"
-            )
+    match = re.fullmatch(r"\s*([0-9]{1,18})(\.[0-9]{1,18})?\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(match[3]) if match else None
+    if match is None or unit is None or (unit == 1 and match[2]):
+        raise BadInput(f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB")
+    return int(Decimal(match[1] + (match[2] or "")) * unit)

@@ -57,7 +57,6 @@ class _Replay:
         self.length = schedule.chain.length
         self.forward = self.op <= RECORD
         self.back = self.op == REVERSE
-        self.last: dict[str, int] = {}
         self.shelf = _Shelf.of(schedule)
 
     def first_broken(self) -> int | None:
@@ -77,39 +76,51 @@ class _Replay:
         machine = Machine(
             self.schedule.chain, self.platform, self.shelf.left(len(self.platform.levels))
         )
-        machine.state, machine.adjoint = self.last["state"], self.last["adjoint"]
-        held = self.last["tape begin"], self.last["tape end"]
-        machine.tape = held if held[0] < held[1] else None
+        begin, end = (register.last() for register in self._tape_registers())
+        machine.state, machine.adjoint = (
+            self._state_register().last(),
+            self._adjoint_register().last(),
+        )
+        machine.tape = (begin, end) if begin < end else None
         machine.turned = bool(self._reached().any())
         machine.reversed = bool(self.back.any())
         machine.count = len(self.schedule)
         return machine
 
+    def _state_register(self) -> "_Register":
+        gives = self.forward | self._is(READ, _RESTART)
+        return _Register(0, gives, np.where(self.forward, self.end, self.begin))
+
+    def _tape_registers(self) -> "tuple[_Register, _Register]":
+        """The tape [begin, end) is empty where the two are equal: at the start, and when spent."""
+        record, read = self.op == RECORD, self._is(READ, _TAPE)
+        end = np.where(record, self.end, self.begin + read)
+        return (
+            _Register(0, record | read, self.begin),
+            _Register(0, record | read | self.back, end),
+        )
+
+    def _adjoint_register(self) -> "_Register":
+        return _Register(self.length, self.back | self._is(READ, _ADJOINT), self.begin)
+
     def _state(self) -> _Mask:
-        given = np.where(self.forward, self.end, self.begin)
-        state = self._register("state", 0, self.forward | self._is(READ, _RESTART), given)
+        state = self._state_register().before()
         broken: _Mask = (self.forward | self._is(WRITE, _RESTART)) & (state != self.begin)
         broken |= self.forward & (self.end > self.length)
         return broken
 
     def _tape(self) -> _Mask:
-        """The tape [begin, end) is empty where the two are equal: at the start, and when spent."""
-        record, read, write = self.op == RECORD, self._is(READ, _TAPE), self._is(WRITE, _TAPE)
-        begin = self._register("tape begin", 0, record | read, self.begin)
-        broken: _Mask = self.back & (begin > self.begin)
-        broken |= write & (begin != self.begin)
-        given = np.where(record, self.end, self.begin + read)
-        end = self._register("tape end", 0, record | read | self.back, given)
-        broken |= self.back & (end != self.end)
-        broken |= write & (end != self.begin + 1)
+        begin, end = (register.before() for register in self._tape_registers())
+        write = self._is(WRITE, _TAPE)
+        broken: _Mask = self.back & ((begin > self.begin) | (end != self.end))
+        broken |= write & ((begin != self.begin) | (end != self.begin + 1))
         return broken
 
     def _adjoint(self) -> _Mask:
-        read = self._is(READ, _ADJOINT)
-        adjoint = self._register("adjoint", self.length, self.back | read, self.begin)
+        adjoint = self._adjoint_register().before()
         broken: _Mask = self.back & (adjoint != self.end)
         broken |= self._is(WRITE, _ADJOINT) & (adjoint != self.begin)
-        broken |= read & _after_first(self.back)
+        broken |= self._is(READ, _ADJOINT) & _after_first(self.back)
         return broken
 
     def _turn(self) -> _Mask:
@@ -124,11 +135,9 @@ class _Replay:
         return reached
 
     def _working_memory(self) -> _Mask:
-        room, each = self.platform.working_memory, self.schedule.chain.tape
-        broken = np.zeros(len(self.op), np.bool_)
-        if room is not None:
-            broken |= (self.op == RECORD) & ((self.end - self.begin) * each > room)
-            broken |= self._is(READ, _TAPE) & (each > room)
+        held = self.platform.tapes(self.schedule.chain)
+        broken: _Mask = (self.op == RECORD) & (self.end - self.begin > held)
+        broken |= self._is(READ, _TAPE) & (held == 0)
         return broken
 
     def _shelf(self) -> _Mask:
@@ -147,9 +156,8 @@ class _Replay:
             if level.capacity is None:
                 continue
             start = schedule.stored[number] if number < len(schedule.stored) else ()
-            taken = nbytes if level.ratio == 1.0 else np.ceil(nbytes * level.ratio).astype(np.int64)
             here = schedule.actions.level == number
-            used = np.cumsum(np.where(here, sign * taken, 0))
+            used = np.cumsum(np.where(here, sign * level.stored_of(nbytes), 0))
             used += sum(level.stored(chain.nbytes(key)) for key in start)
             broken |= here & write & (used > level.capacity)
         return broken
@@ -158,15 +166,27 @@ class _Replay:
         mask: _Mask = (self.op == op) & (self.kind == kind)
         return mask
 
-    def _register(self, name: str, start: int, given: _Mask, values: _Ints) -> _Ints:
-        """A register before each action: `values` of the last row `given`, else `start`."""
-        before = np.empty(len(given), np.int64)
-        before[0] = -1
-        rows = np.flatnonzero(given)
-        self.last[name] = int(values[rows[-1]]) if len(rows) else start
-        before[1:] = np.where(given, np.arange(len(given)), -1)[:-1]
-        np.maximum.accumulate(before, out=before)
-        return np.where(before >= 0, values[before], start)
+
+@dataclass(frozen=True)
+class _Register:
+    """What a register holds: `start`, then `values` of the last row that `gives` it one."""
+
+    start: int
+    gives: _Mask
+    values: _Ints
+
+    def before(self) -> _Ints:
+        """What it holds before each action."""
+        row = np.empty(len(self.gives), np.int64)
+        row[0] = -1
+        row[1:] = np.where(self.gives, np.arange(len(self.gives)), -1)[:-1]
+        np.maximum.accumulate(row, out=row)
+        return np.where(row >= 0, self.values[row], self.start)
+
+    def last(self) -> int:
+        """What it holds after the last action."""
+        rows = np.flatnonzero(self.gives)
+        return int(self.values[rows[-1]]) if len(rows) else self.start
 
 
 def _after_first(mask: _Mask) -> _Mask:

@@ -54,7 +54,10 @@ class Report:
 
     @property
     def error(self) -> float:
-        """How far the prediction is off, as a part of what was measured: -0.1 is 10 % too low."""
+        """How far the prediction is off, as a part of what was measured: -0.1 is 10 % too low.
+
+        0 where no time was measured.
+        """
         return (self.predicted - self.measured) / self.measured if self.measured else 0.0
 
     @property

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Discard, Key, Read, Write
+from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
-from ckio.platforms import Platform
+from ckio.errors import BadInput
+from ckio.platforms import Level, Platform
 
 
 @dataclass(frozen=True)
@@ -74,21 +76,38 @@ class Counts:
 
 
 def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
-    """What one action costs on this platform, in seconds."""
+    """What one action costs on this platform, in seconds.
+
+    Raises BadInput for a level that the platform does not have.
+    """
     match action:
         case Write(key, level):
-            return platform.levels[level].write(chain.nbytes(key))
+            return _level(platform, level).write(chain.nbytes(key))
         case Read(key, level):
-            return platform.levels[level].read(chain.nbytes(key))
+            return _level(platform, level).read(chain.nbytes(key))
         case Discard(key, level):
-            return platform.levels[level].discard(chain.nbytes(key))
-        case _:
+            return _level(platform, level).discard(chain.nbytes(key))
+        case Advance() | Record() | Reverse():
             return chain.seconds(action)
+        case _:
+            assert_never(action)
+
+
+def _level(platform: Platform, number: int) -> Level:
+    if number >= len(platform.levels):
+        raise BadInput(
+            f"the schedule uses level {number}; the platform has {len(platform.levels)} levels,"
+            " numbered from 0"
+        )
+    return platform.levels[number]
 
 
 def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
-    """`seconds` of every action, in order and equal to the last bit."""
+    """`seconds` of every action, in order and equal to the last bit; raises as it does."""
     actions = schedule.actions
+    last = int(actions.level[actions.op >= WRITE].max(initial=-1))
+    if last >= 0:
+        _level(platform, last)
     costs = schedule.chain.seconds_of(actions)
     nbytes = schedule.chain.nbytes_of(actions)
     for number, level in enumerate(platform.levels):
@@ -102,6 +121,7 @@ def makespan(schedule: Schedule, platform: Platform, /) -> float:
     """The total seconds of a schedule, one action after the other.
 
     Added from left to right, so that it equals a clock that these actions moved, to the last bit.
+    Raises BadInput for a level that the platform does not have.
     """
     costs = seconds_of(schedule, platform)
     return float(np.cumsum(costs)[-1]) if len(costs) else 0.0

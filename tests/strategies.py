@@ -291,3 +291,18 @@ def any_schedules() -> st.SearchStrategy[Case]:
 def mutated_schedules() -> st.SearchStrategy[Case]:
     """(schedule, platform), one change away from legal."""
     return _strategy(lambda random: mutated(random, random_legal(random)))
+
+
+@st.composite
+def untidy_schedules(draw: st.DrawFn) -> Case:
+    """(schedule, platform), legal, with any floats as costs, so that the order of adding shows."""
+    schedule, platform = draw(legal_schedules())
+    seconds = st.floats(0, 10)
+    prices = st.builds(Affine, latency=seconds, per_byte=st.floats(0, 1))
+    levels = tuple(
+        replace(level, write=draw(prices), read=draw(prices), discard=draw(prices))
+        for level in platform.levels
+    )
+    costs = {name: draw(seconds) for name in ("advance", "record", "reverse")}
+    chain = replace(schedule.chain, **costs)
+    return Schedule(chain, schedule.actions, schedule.stored), replace(platform, levels=levels)

@@ -1,7 +1,9 @@
 """Keys and actions are values that cannot be built meaningless and that print as people write."""
 
 from dataclasses import FrozenInstanceError
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -23,6 +25,30 @@ def test_a_span_is_not_empty_and_increases_from_0(
 def test_a_key_has_no_negative_step() -> None:
     with pytest.raises(BadInput, match="Key: step -1 is negative"):
         Key(Kind.TAPE, -1)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, "1", None])
+def test_steps_and_levels_are_whole_numbers(value: Any) -> None:
+    for make, what in (
+        (lambda: Advance(value, 9), "Advance: begin"),
+        (lambda: Reverse(0, value), "Reverse: end"),
+        (lambda: Key(Kind.TAPE, value), "Key: step"),
+        (lambda: Read(Key(Kind.TAPE, 0), value), "Read: level"),
+    ):
+        with pytest.raises(BadInput, match=rf"{what} = .*; it must be a whole number"):
+            make()
+
+
+def test_whole_numbers_of_numpy_become_plain_ones() -> None:
+    span, access = Record(np.int64(1), np.uint8(3)), Read(Key(Kind.TAPE, np.int32(2)), np.int16(1))
+    assert (span, access) == (Record(1, 3), Read(Key(Kind.TAPE, 2), 1))
+    numbers = (span.begin, span.end, access.key.step, access.level)
+    assert [type(number) for number in numbers] == [int] * 4
+
+
+def test_a_key_is_of_a_kind() -> None:
+    with pytest.raises(BadInput, match="Key: kind = 'x'; it must be a Kind"):
+        Key("x", 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("access", ACCESSES)

@@ -69,6 +69,22 @@ def test_sizes_are_whole_bytes_and_not_negative(name: str, nbytes: object) -> No
         Chain(steps=9, **{**PRICES, name: nbytes})
 
 
+def test_numbers_beyond_any_machine_are_refused() -> None:
+    with pytest.raises(BadInput, match="Chain: advance = inf; it must be finite"):
+        Chain(steps=9, **PRICES | {"advance": 10**400})
+    with pytest.raises(BadInput, match=r"Chain: steps = 10*, .* must be below 2\*\*63 bytes"):
+        Chain(steps=10**400, **PRICES)
+
+
+@pytest.mark.parametrize("steps", [None, 1, 1000])
+def test_all_checkpoints_of_a_chain_together_are_below_2_to_the_63_bytes(steps: int | None) -> None:
+    largest = (2**63 - 1) // (1 + (steps or 0)) - 2
+    costs = PRICES | {"restart": 1, "tape": largest, "adjoint": 1}
+    assert Chain(steps=steps, **costs).tape == largest
+    with pytest.raises(BadInput, match=f"tape = {largest + 1}, .* must be below 2"):
+        Chain(steps=steps, **costs | {"tape": largest + 1})
+
+
 def test_costs_and_sizes_may_be_zero() -> None:
     assert Chain(steps=1, **dict.fromkeys(COSTS, 0)).seconds(Advance(0, 1)) == 0
 

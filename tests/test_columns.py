@@ -22,6 +22,7 @@ ACTIONS = st.one_of(
     + [st.builds(access, KEYS, st.integers(0, 300)) for access in (Write, Read, Discard)]
 )
 LISTS = st.lists(ACTIONS, max_size=12)
+COLUMNS = {"op": "uint8", "begin": "int64", "end": "int64", "level": "int16"}
 FEW = [Advance(0, 3), Write(Key(Kind.TAPE, 2, "u"), 1), Record(3, 4), Reverse(3, 4)]
 
 
@@ -123,6 +124,22 @@ def test_it_prints_its_first_actions() -> None:
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(BadInput, match="a column has 2 rows where `op` has 1"):
         Actions(op=np.array([ADVANCE]), begin=np.array([0, 1]), end=np.array([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("op", 256), ("op", -1), ("begin", 0.5), ("end", np.nan), ("end", 1e30), ("level", 2**16)],
+)
+def test_numbers_that_a_column_would_change_are_refused(name: str, value: float) -> None:
+    columns = {"op": np.array([WRITE]), "begin": np.array([0]), "end": np.array([0])}
+    with pytest.raises(BadInput, match=f"a column of .* holds what is no {COLUMNS[name]}"):
+        Actions(**columns | {name: np.array([value])})
+
+
+@pytest.mark.parametrize("names", [(), ("u",), ("", "u", "u"), ("", "")])
+def test_names_differ_and_the_first_is_empty(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match=r"names = .*; they differ, and the first is empty"):
+        Actions(op=np.array([ADVANCE]), begin=np.array([0]), end=np.array([1]), names=names)
 
 
 MEANINGLESS = {

@@ -13,7 +13,7 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns chain platforms timeline overlap comm layout arrays raster",
+    "columns chain platforms platformtext timeline overlap comm layout arrays raster",
     "machine schedule replay texts papertext occupancy",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
     "sim runner rundir render report page pictures trace calibrate programs",

@@ -85,6 +85,19 @@ def test_a_start_that_fills_a_level_to_the_last_byte_is_taken() -> None:
     assert machine(stored=({x(0), x(1)},), platform=level(14)).used == [14]
 
 
+@pytest.mark.parametrize("key", [x(N + 1), t(N), a(N + 1), x(2**80)], ids=str)
+def test_a_start_with_a_checkpoint_from_beyond_the_chain_is_refused(key: Key) -> None:
+    with pytest.raises(
+        BadInput, match=rf"starts with {key} on level 1 \(disk\); its chain has 6 s"
+    ):
+        machine(stored=(set(), {key}))
+
+
+@pytest.mark.parametrize("key", [x(N), t(N - 1), a(N)], ids=str)
+def test_a_start_with_the_last_checkpoint_of_the_chain_is_taken(key: Key) -> None:
+    assert machine(stored=({key},)).stored[0] == {key}
+
+
 def test_a_chain_of_unknown_length_has_no_machine() -> None:
     chain = Chain(steps=None, advance=1, record=2, reverse=3, restart=1, tape=1, adjoint=1)
     with pytest.raises(BadInput, match="number of steps is not known"):
@@ -273,7 +286,7 @@ def test_read_sets_the_register_of_its_kind_and_leaves_the_key_stored() -> None:
 
 @pytest.mark.parametrize("access", [Read, Discard])
 def test_what_is_not_stored_cannot_be_read_or_discarded(access: type[Read | Discard]) -> None:
-    start = machine(stored=({x(0), x(12), t(3)}, {x(5)}))
+    start = Machine(CHAIN.with_steps(12), ROOMY, [{x(0), x(12), t(3)}, {x(5)}])
     assert refusal(start, access(x(5), 0)) == (
         f"#0 {access.__name__}(x_5, level 0): it is not stored there;"
         " level 0 (ram) holds t_3, x_0, x_12"
@@ -288,7 +301,8 @@ def test_a_discarded_key_is_gone_from_its_level_only() -> None:
 
 
 def test_many_stored_keys_are_named_in_part() -> None:
-    message = refusal(machine(stored=({x(step) for step in range(9)},)), Read(t(0), 0))
+    start = machine(stored=({x(step) for step in range(N + 1)},))
+    message = refusal(start, Read(t(0), 0))
     assert message.endswith("holds x_0, x_1, x_2, x_3, x_4, x_5, ...")
 
 

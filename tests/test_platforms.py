@@ -1,6 +1,7 @@
 """Platforms: what a level costs and holds, and two text forms that say what is wrong with them."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,10 +61,33 @@ def test_a_capacity_is_whole_bytes(capacity: object) -> None:
         Level(name="ram", capacity=capacity)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("ratio", [0, -0.5, math.nan, math.inf])
-def test_a_ratio_is_positive_and_finite(ratio: float) -> None:
+@pytest.mark.parametrize("ratio", [0, -0.5, math.nan, math.inf, 1001, 10**400, "1", None, True])
+def test_a_ratio_is_a_number_above_0_and_no_larger_than_any_codec_makes_it(ratio: float) -> None:
     with pytest.raises(BadInput, match="level 'ram': ratio = "):
         Level(name="ram", ratio=ratio)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("name", 3), ("backend", None), ("channel", b"pcie"), ("write", 3.0), ("read", None)],
+)
+def test_an_entry_of_another_type_is_refused(entry: str, value: object) -> None:
+    with pytest.raises(BadInput, match=rf"level .*: {entry} = .* is not (text|an Affine)"):
+        Level(**{"name": "ram", entry: value})
+
+
+@pytest.mark.parametrize("options", [3, [1], {1: "a"}, {"a": None}, {"a": [1]}, {"a": {"b": 1}}])
+def test_options_are_text_numbers_and_truths(options: Any) -> None:
+    with pytest.raises(
+        BadInput, match=r"level 'ram': option.* is not a table|options are text, num"
+    ):
+        Level(name="ram", options=options)
+
+
+@given(st.floats(0.001, 1000), st.lists(st.integers(0, 2**53)))
+def test_columns_of_checkpoints_are_stored_as_each_of_them(ratio: float, sizes: list[int]) -> None:
+    level = Level(name="ram", ratio=ratio)
+    assert level.stored_of(np.array(sizes, np.int64)).tolist() == list(map(level.stored, sizes))
 
 
 @pytest.mark.parametrize("room", [-1, 0.5, "8", False])
@@ -183,6 +207,12 @@ def test_equal_platforms_have_equal_digests_whatever_numbers_they_were_given() -
     assert plain.digest() == numpys.digest()
 
 
+def test_sizes_of_a_model_may_be_written_as_text() -> None:
+    costs = dict.fromkeys(COSTS, "1") | {"restart": '"8 MiB"'}
+    text = "[models.m]\n" + "\n".join(f"{cost} = {value}" for cost, value in costs.items())
+    assert Platform.loads(text).models["m"].restart == 8 << 20
+
+
 def test_people_may_write_less_and_write_sizes_as_text() -> None:
     text = """
         working_memory = "1.5KiB"
@@ -202,13 +232,25 @@ LEVEL = '[[level]]\nname = "ram"\n'
 MALFORMED = {
     "no TOML": ("level = [", "not TOML: "),
     "a newer form": ("format = 2", r"format = 2; this ckio reads format 1"),
-    "an unknown entry": ("worker = 2", r"the file: 'worker' is not known here; known: format, "),
+    "an unknown entry": ("wokers = 2", r"the file: 'wokers' is not known here; known: format, "),
     "a level that is no table": ("level = 3", r"levels are written as \[\[level\]\] tables"),
     "one [level]": ('[level]\nname = "ram"', r"levels are written as \[\[level\]\] tables"),
     "models that are no table": ("models = 3", r"model costs are written as \[models.NAME\]"),
     "a model that is no table": ("[models]\nm = 3", r"model costs are written as \[models.NAME\]"),
     "no name": (LEVEL + "[[level]]\ncapacity = 1", r"\[\[level\]\] number 1: `name` is missing"),
-    "a name that is no text": ("[[level]]\nname = 3", r"\[\[level\]\] number 0: `name` is missing"),
+    "a name that is no text": ("[[level]]\nname = 3", "level 3: name = 3 is not text"),
+    "a slip of the pen": (LEVEL + "capacitty = 1", "'capacitty' .*; did you mean 'capacity'[?]"),
+    "a number without end": ("working_memory = " + "9" * 5000, "not TOML: "),
+    "tables without end": ("x = " + "[" * 5000, "not TOML: "),
+    "a truth as version": ("format = true", "format = True; this ckio reads format 1"),
+    "a date as capacity": (LEVEL + "capacity = 2024-01-01", "capacity = .* is not a number of b"),
+    "a truth as seconds": (LEVEL + "write = true", "level 'ram', write: True is not seconds"),
+    "a truth as ratio": (LEVEL + "ratio = true", "level 'ram': ratio = True; it must be a number"),
+    "an option in a table": (LEVEL + "options = {a = {b = 1}}", "option 'a' = {'b': 1}; options"),
+    "an option by date": (
+        LEVEL + "options = {a = 2024-01-01}",
+        "option 'a' = .*; options are text",
+    ),
     "an odd name": ('[[level]]\nname = "a b"', "level 'a b': a name is letters"),
     "one name twice": (LEVEL + LEVEL, "two levels are named 'ram'"),
     "an unknown entry of a level": (LEVEL + "speed = 3", "level 'ram': 'speed' is not known here"),
@@ -222,7 +264,7 @@ MALFORMED = {
     "seconds in words": (LEVEL + 'write = "2s"', "level 'ram', write: '2s' is not seconds"),
     "latency in words": (LEVEL + 'write = {latency = "2"}', "level 'ram', write: latency .* = '2'"),
     "an unknown part": (LEVEL + "read_cold = {speed = 1}", "read_cold: 'speed' is not known here"),
-    "a ratio in words": (LEVEL + 'ratio = "2:1"', "level 'ram': ratio = '2:1' is not a number"),
+    "a ratio in words": (LEVEL + 'ratio = "2:1"', "level 'ram': ratio = '2:1'; it must be a num"),
     "a ratio of NaN": (LEVEL + "ratio = nan", "level 'ram': ratio = nan"),
     "a backend by number": (LEVEL + "backend = 3", "level 'ram': backend = 3 is not text"),
     "a channel by number": (LEVEL + "channel = 3", "level 'ram': channel = 3 is not text"),
@@ -262,6 +304,15 @@ def test_a_first_line_of_a_bare_number_makes_it_the_form_of_paper_004() -> None:
     )
 
 
+def test_the_form_of_paper_004_may_have_tabs_and_lines_of_any_system() -> None:
+    plain = Platform.loads("2\n3 0.5 1\n7 10 4\n")
+    assert Platform.loads("\t2 \r\n\r\n3\t0.5\t1\r\n 7 10.0 4e0 # far\r\n") == plain
+
+
+def test_the_form_of_paper_004_may_say_that_there_is_no_level() -> None:
+    assert Platform.loads("0") == Platform((), working_memory=1)
+
+
 PAPER = {
     "nothing": ("# only this\n", ": empty; the first line must be the number of levels"),
     "no count": ("a\n1 2 3", ", line 1: 'a' is not the number of levels"),
@@ -272,8 +323,13 @@ PAPER = {
     "two numbers": ("1\n# c\n1 0", ", line 3: '1 0' is not `slots write read`"),
     "four numbers": ("1\n1 0 0 0", ", line 2: '1 0 0 0' is not `slots write read`"),
     "a word": ("1\n1 free 0", ", line 2: '1 free 0' is not `slots write read`"),
-    "half a slot": ("1\n1.5 0 0", ", line 2: '1.5 0 0' is not `slots write read`"),
-    "negative slots": ("1\n-1 0 0", ", line 2: level 'level0': capacity = -1"),
+    "half a slot": ("1\n1.5 0 0", ", line 2: '1.5' is not a number of slots"),
+    "negative slots": ("1\n-1 0 0", ", line 2: '-1' is not a number of slots"),
+    "slots without end": (
+        "1\n" + "9" * 5000 + " 0 0",
+        ", line 2: '9{80}' is not a number of slots",
+    ),
+    "levels without end": ("9" * 5000, ", line 1: '9{80}' is not the number of levels"),
     "a negative cost": ("2\n1 0 0\n1 0 -2", r", line 3: Affine: latency .* = -2"),
     "a cost of NaN": ("1\n1 nan 0", r", line 2: Affine: latency .* = nan"),
     "an infinite cost": ("1\n1 0 inf", r", line 2: Affine: latency .* = inf"),
@@ -303,6 +359,10 @@ def test_a_malformed_text_platform_is_refused_with_the_file_and_the_line(
         ("1.5GiB", 3 << 29),
         ("0.5 TB", 5 * 10**11),
         ("8PiB", 8 << 50),
+        ("0", 0),
+        ("1.1kB", 1100),
+        ("1.1KiB", 1126),
+        ("9007199254740993.0kB", 9007199254740993000),
     ],
 )
 def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) -> None:
@@ -310,7 +370,11 @@ def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MiB", "-1", "1e3", "64 mib", "2G", "1,5GB", "nan", "inf", "1 GB each"]
+    "text",
+    [
+        *("", "MiB", "-1", "1e3", "64 mib", "2G", "1,5GB", "nan", "inf", "1 GB each"),
+        *("1.5", "1.5B", "1.", ".5GB", "1_000", "٣", "9" * 5000),
+    ],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not a size; write bytes or"):

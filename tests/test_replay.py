@@ -4,6 +4,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -182,6 +183,16 @@ def test_a_step_far_beyond_the_chain_is_refused_like_any_other() -> None:
     for action in (Read(x(far), 0), Write(x(far), 0), Advance(0, far), Record(0, far)):
         with pytest.raises(IllegalAction, match="#0"):
             validate(Schedule(CHAIN, [action]), RAM)
+
+
+@pytest.mark.parametrize("capacity", [2**60, 2**60 - 1])
+def test_sums_of_huge_checkpoints_do_not_overflow(capacity: int) -> None:
+    chain = replace(CHAIN, restart=2**59, tape=2**59)
+    actions = [Write(x(0), 0), Advance(0, 1), Write(x(1), 0), Record(1, 4)]
+    case = Schedule(chain, actions), Platform((Level(name="ram", capacity=capacity),), 2**60)
+    said = outcome(validate, case)
+    assert said == outcome(applied, case)
+    assert ("working memory" if capacity == 2**60 else "are free") in str(said)
 
 
 def test_room_beyond_any_machine_integer_is_room() -> None:

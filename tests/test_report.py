@@ -60,3 +60,14 @@ def test_timelines_of_different_schedules_are_refused() -> None:
     moved = Timeline(other, MEASURED.start, MEASURED.stop, MEASURED.nbytes)
     with pytest.raises(BadInput, match=r"event #4 is Read\(x_0, level 1\) in one"):
         compare(PREDICTED, moved)
+
+
+def test_timelines_that_agree_leave_nothing_to_explain() -> None:
+    for same in (PREDICTED, PREDICTED[:0], timeline([0.0] * 6)):
+        report = compare(same, same)
+        assert (report.error, report.share, report.culprit.difference) == (0.0, 0.0, 0.0)
+        assert report.predicted == report.measured == same.makespan
+
+
+def test_the_row_between_actions_is_there_even_where_there_are_none() -> None:
+    assert [row.name for row in compare(PREDICTED[:0], MEASURED[:0]).rows] == [BETWEEN]

@@ -6,13 +6,13 @@ from operator import add
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
+from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Counts, LevelCounts, Schedule, counts, makespan, seconds, seconds_of
-from tests.strategies import Case, legal_schedules
+from tests.strategies import Case, legal_schedules, untidy_schedules
 
 CHAIN = Chain(steps=4, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
 X0, X2, T3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2), Key(Kind.TAPE, 3)
@@ -46,6 +46,16 @@ def test_each_action_costs_what_its_level_or_its_chain_says() -> None:
     assert makespan(Schedule(CHAIN, ACTIONS), PLATFORM) == sum(prices)
 
 
+def test_a_level_that_the_platform_does_not_have_has_no_price() -> None:
+    message = "uses level 2; the platform has 2 levels, numbered from 0"
+    for access in (Write, Read, Discard):
+        with pytest.raises(BadInput, match=message):
+            seconds(access(X0, 2), CHAIN, PLATFORM)
+        with pytest.raises(BadInput, match=message):
+            makespan(Schedule(CHAIN, [Write(X0, 0), access(X0, 2)]), PLATFORM)
+    assert makespan(Schedule(CHAIN, [Advance(0, 4)]), Platform(())) == 8
+
+
 def test_counts_say_what_is_done_where() -> None:
     total = counts(Schedule(CHAIN, ACTIONS))
     assert (total.advanced, total.recorded, total.reversed, total.forward) == (3, 1, 1, 4)
@@ -77,26 +87,7 @@ def test_schedules_are_values() -> None:
     assert schedule.stored == (frozenset({X0}),)
 
 
-@st.composite
-def untidy_prices(draw: st.DrawFn) -> Affine:
-    return Affine(latency=draw(st.floats(0, 10)), per_byte=draw(st.floats(0, 1)))
-
-
-@st.composite
-def untidy(draw: st.DrawFn) -> Case:
-    """A legal schedule whose prices are any floats, so that the order of adding shows."""
-    schedule, platform = draw(legal_schedules())
-    prices = untidy_prices()
-    levels = tuple(
-        Level(name=level.name, write=draw(prices), read=draw(prices), discard=draw(prices))
-        for level in platform.levels
-    )
-    costs = {name: draw(st.floats(0, 10)) for name in ("advance", "record", "reverse")}
-    chain = Chain(steps=schedule.chain.length, **costs, restart=7, tape=11, adjoint=13)
-    return Schedule(chain, schedule.actions, schedule.stored), Platform(levels)
-
-
-@given(untidy())
+@given(untidy_schedules())
 def test_the_makespan_is_the_sum_from_left_to_right_to_the_last_bit(case: Case) -> None:
     schedule, platform = case
     prices = [seconds(action, schedule.chain, platform) for action in schedule.actions]

@@ -1,11 +1,21 @@
 """Planners that need no search: keep every tape, replay every step, or a block of steps at a time.
 
 store-all and periodic keep tapes in the working memory as far as it goes and put the others on the
-level that they use.
+level that they use; with room for all they are Tables 2 and 3 of Maddison, "On the implementation
+of checkpointing with high-level algorithmic differentiation" (where the end is known from the start
+here, so that the last block is not advanced over first). For n steps in blocks of p, q of them
+before the last one, with h tapes in working memory and (w + r) the round trip of a checkpoint,
+
+    seconds = q p u_f + q (w + r)(restart) + (q max(0, p - h) + max(0, n - q p - h)) (w + r)(tape)
+
+and what every schedule pays for recording and reversing each step once. recompute-all has
+n (n - 1) / 2 advances and n - 1 reads of x_0.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.chain import Chain, is_whole
@@ -16,6 +26,8 @@ from ckio.planners.draft import Draft
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
 
+_Ints = NDArray[np.int64]
+
 
 def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
     """Every tape is kept, no step is taken twice.
@@ -23,7 +35,7 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     The level, where the working memory does not hold all tapes, is the nearest with room for the
     others, or the one called `on`. Raises NoSchedule where none has.
     """
-    return _cheapest(chain, platform, [chain.length], planner="store-all", on=on)
+    return _cheapest(chain, platform, np.array([chain.length]), planner="store-all", on=on)
 
 
 def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
@@ -51,106 +63,118 @@ def periodic(
     """
     steps = chain.length
     if period is None:
-        periods: Sequence[int] = range(1, steps + 1)
+        periods = np.arange(1, steps + 1)
     elif is_whole(period) and 1 <= period <= steps:
-        periods = [period]
+        periods = np.array([period])
     else:
         raise BadInput(f"period = {period!r}; it must be between 1 and the chain's {steps} steps")
     return _cheapest(chain, platform, periods, planner="periodic", on=on)
 
 
 def _cheapest(
-    chain: Chain, platform: Platform, periods: Sequence[int], /, *, planner: str, on: str | None
+    chain: Chain, platform: Platform, periods: _Ints, /, *, planner: str, on: str | None
 ) -> Schedule:
     held = tapes(chain, platform)
     levels = candidates(platform, on)
     if held == chain.length and chain.length in periods:
-        return _Blocks(chain, chain.length, held).schedule(level=0)  # which stores nothing
-    plans = [_Blocks(chain, period, held) for period in periods]
-    least = min(plan.peak(int) for plan in plans)
+        return _schedule(chain, chain.length, held, level=0)  # which stores nothing
+    blocks = _Blocks(chain, periods, held)
+    least = blocks.peak(chain.restart, chain.tape).min()
     level = nearest(
         levels,
-        lambda level: any(plan.fits(level) for plan in plans),
+        lambda level: bool(blocks.fit(level).any()),
         planner=planner,
         needs=f"{least} bytes on one level (steps whose tape stays in working memory: {held})",
     )
-    fitting = (plan for plan in plans if plan.fits(level))
-    best = min(fitting, key=lambda plan: plan.seconds(level))
-    return best.schedule(level=platform.number(level.name))
+    seconds = np.where(blocks.fit(level), blocks.seconds(level), np.inf)
+    best = int(periods[seconds.argmin()])
+    return _schedule(chain, best, held, level=platform.number(level.name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A chain in blocks of `period` steps, the last of them shorter.
+    """A chain in blocks of `period` steps, the last of them shorter, for many periods at once.
 
     x_i of each block's beginning is stored but for the last, which is recorded when the first
     sweep comes to it. Of a block's tapes, the last `held` stay in the register.
     """
 
     chain: Chain
-    period: int
+    period: _Ints
     held: int
 
     @property
-    def last(self) -> int:
-        """Where the last block begins."""
-        return (self.chain.length - 1) // self.period * self.period
+    def restarts(self) -> _Ints:
+        """How many blocks come before the last one."""
+        return (self.chain.length - 1) // self.period
 
-    def spilled(self, begin: int) -> int:
-        """How many tapes of the block at `begin` go to the level."""
-        end = min(begin + self.period, self.chain.length)
-        return max(0, end - begin - self.held)
+    @property
+    def spilled(self) -> _Ints:
+        """How many tapes of each block but the last go to the level."""
+        spilled: _Ints = np.maximum(0, self.period - self.held)
+        return spilled
 
-    def peak(self, stored: Callable[[int], int]) -> int:
-        """The most bytes on the level, which takes `stored(nbytes)` for a checkpoint.
+    @property
+    def spilled_last(self) -> _Ints:
+        """How many tapes of the last block go there."""
+        steps = self.chain.length - self.restarts * self.period
+        spilled: _Ints = np.maximum(0, steps - self.held)
+        return spilled
+
+    def peak(self, restart: int, tape: int) -> _Ints:
+        """The most bytes on a level where a checkpoint takes so many.
 
         They lie there while the last block is reversed, or the one before it, whose x_i is gone.
         """
-        restarts = self.last // self.period
-        restart, tape = stored(self.chain.restart), stored(self.chain.tape)
-        return max(
-            restarts * restart + self.spilled(self.last) * tape,
-            (restarts - 1) * restart + self.spilled(0) * tape,
-        )
+        last = self.restarts * restart + self.spilled_last * tape
+        before = (self.restarts - 1) * restart + self.spilled * tape
+        peak: _Ints = np.maximum(last, before)
+        return peak
 
-    def fits(self, level: Level) -> bool:
-        return level.capacity is None or self.peak(level.stored) <= level.capacity
+    def fit(self, level: Level) -> NDArray[np.bool_]:
+        """For which periods the level has room."""
+        if level.capacity is None:
+            return np.ones(len(self.period), np.bool_)
+        peak = self.peak(level.stored(self.chain.restart), level.stored(self.chain.tape))
+        return np.less_equal(peak, level.capacity)
 
-    def seconds(self, level: Level) -> float:
+    def seconds(self, level: Level) -> NDArray[np.float64]:
         """The makespan, but for recording and reversing each step once."""
-        restarts = self.last // self.period
-        spilled = restarts * self.spilled(0) + self.spilled(self.last)
-        return (
-            self.last * self.chain.advance
-            + restarts * _round_trip(level, self.chain.restart)
-            + spilled * _round_trip(level, self.chain.tape)
+        stored = self.restarts * _round_trip(level, self.chain.restart)
+        spilled = self.restarts * self.spilled + self.spilled_last
+        advanced = self.restarts * self.period * self.chain.advance
+        return np.asarray(
+            advanced + stored + spilled * _round_trip(level, self.chain.tape), np.float64
         )
 
-    def schedule(self, *, level: int) -> Schedule:
-        draft = Draft()
-        begins = range(0, self.last, self.period)
-        for begin in begins:
-            draft.write(begin, level=level)
-            draft.advance(begin, begin + self.period)
-        self._block(draft, self.last, self.chain.length, level)
-        for begin in reversed(begins):
-            draft.read(begin, level=level)
-            draft.discard(begin, level=level)
-            self._block(draft, begin, begin + self.period, level)
-        return draft.schedule(self.chain)
 
-    def _block(self, draft: Draft, begin: int, end: int, level: int) -> None:
-        """Record and reverse a block whose first state is in the register."""
-        middle = max(begin, end - self.held)
-        for step in range(begin, middle):
-            draft.record(step, step + 1)
-            draft.write(step, level=level, kind=Kind.TAPE)
-        draft.record(middle, end)
-        draft.reverse(middle, end)
-        for step in reversed(range(begin, middle)):
-            draft.read(step, level=level, kind=Kind.TAPE)
-            draft.discard(step, level=level, kind=Kind.TAPE)
-            draft.reverse(step, step + 1)
+def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
+    """The schedule of one period."""
+    draft, last = Draft(), (chain.length - 1) // period * period
+    begins = range(0, last, period)
+    for begin in begins:
+        draft.write(begin, level=level)
+        draft.advance(begin, begin + period)
+    _reverse_block(draft, last, chain.length, held, level)
+    for begin in reversed(begins):
+        draft.read(begin, level=level)
+        draft.discard(begin, level=level)
+        _reverse_block(draft, begin, begin + period, held, level)
+    return draft.schedule(chain)
+
+
+def _reverse_block(draft: Draft, begin: int, end: int, held: int, level: int) -> None:
+    """Record and reverse a block whose first state is in the register."""
+    middle = max(begin, end - held)
+    for step in range(begin, middle):
+        draft.record(step, step + 1)
+        draft.write(step, level=level, kind=Kind.TAPE)
+    draft.record(middle, end)
+    draft.reverse(middle, end)
+    for step in reversed(range(begin, middle)):
+        draft.read(step, level=level, kind=Kind.TAPE)
+        draft.discard(step, level=level, kind=Kind.TAPE)
+        draft.reverse(step, step + 1)
 
 
 def _round_trip(level: Level, nbytes: int) -> float:

@@ -4,10 +4,13 @@ Here transfers are synchronous: the program waits for each. Overlap and contenti
 the program waits for; the resources stay as they are.
 """
 
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from ckio.columns import READ, WRITE
 from ckio.platforms import Platform
@@ -17,60 +20,91 @@ from ckio.timeline import Recorder, Timeline
 
 Process = Generator[simpy.Event, Any, None]
 
+_CHUNK = 1 << 14
+"""Actions made ready at a time, and between two calls of `watch`."""
 
-def simulate(schedule: Schedule, platform: Platform, /) -> Timeline:
+
+def simulate(
+    schedule: Schedule, platform: Platform, /, *, watch: Callable[[int], object] | None = None
+) -> Timeline:
     """When every action of a legal schedule begins and ends on this platform, in seconds.
 
     Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
-    of the schedule, to the last bit: both add the same costs in the same order.
+    of the schedule, to the last bit: both add the same costs in the same order. `watch` is called
+    every few thousand actions with how many are done.
     """
     validate(schedule, platform)
-    actions = schedule.actions
     environment = simpy.Environment()
-    compute = simpy.Store(environment)
-    channels = {level.channel: simpy.Store(environment) for level in platform.levels}
-    by_level = [channels[level.channel] for level in platform.levels]
-    for inbox in (compute, *channels.values()):
-        environment.process(_resource(environment, inbox))
+    compute = _Resource(environment)
+    channels = {level.channel: _Resource(environment) for level in platform.levels}
+    resources = [compute, *(channels[level.channel] for level in platform.levels)]
 
     recorder = Recorder()
-    places = [by_level[n] if op >= WRITE else compute for op, _, n, *_ in actions.rows()]
-    costs = seconds_of(schedule, platform).tolist()
-    moved = _bytes_moved(schedule, platform)
-    program = environment.process(_program(environment, places, costs, moved, recorder))
-    environment.run(until=program)
-    return recorder.timeline(actions)
+    program = _program(environment, resources, _orders(schedule, platform, watch), recorder)
+    environment.run(until=environment.process(program))
+    return recorder.timeline(schedule.actions)
 
 
-def _resource(environment: simpy.Environment, inbox: simpy.Store) -> Process:
-    """A resource: it serves its orders one by one, first come, first served."""
-    while True:
-        seconds, done = yield inbox.get()
-        yield environment.timeout(seconds)
-        done.succeed()
+class _Resource:
+    """Serves its orders one by one, first come, first served."""
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self.environment = environment
+        self.orders: deque[tuple[float, simpy.Event]] = deque()
+        self.wake = environment.event()
+        environment.process(self.serve())
+
+    def order(self, seconds: float) -> simpy.Event:
+        """Ask for so many seconds of service; the event says when it is done."""
+        done = self.environment.event()
+        self.orders.append((seconds, done))
+        if not self.wake.triggered:
+            self.wake.succeed()
+        return done
+
+    def serve(self) -> Process:
+        while True:
+            while self.orders:
+                seconds, done = self.orders.popleft()
+                yield self.environment.timeout(seconds)
+                done.succeed()
+            self.wake = self.environment.event()
+            yield self.wake
 
 
 def _program(
     environment: simpy.Environment,
-    places: list[simpy.Store],
-    costs: list[float],
-    moved: list[int],
+    resources: list[_Resource],
+    orders: Iterator[tuple[int, float, int]],
     recorder: Recorder,
 ) -> Process:
     """The run: it gives each action to its resource and waits for it."""
-    for inbox, seconds, nbytes in zip(places, costs, moved, strict=True):
+    for resource, seconds, nbytes in orders:
         start = environment.now
-        done = environment.event()
-        inbox.put((seconds, done))
-        yield done
+        yield resources[resource].order(seconds)
         recorder.add(start, environment.now, nbytes)
 
 
-def _bytes_moved(schedule: Schedule, platform: Platform) -> list[int]:
+def _orders(
+    schedule: Schedule, platform: Platform, watch: Callable[[int], object] | None
+) -> Iterator[tuple[int, float, int]]:
+    """Of each action: its resource (0 computes, 1 + n serves level n), its seconds, its bytes."""
+    actions = schedule.actions
+    resource = np.where(actions.op >= WRITE, actions.level + 1, 0)
+    columns = resource, seconds_of(schedule, platform), _bytes_moved(schedule, platform)
+    for begin in range(0, len(actions), _CHUNK):
+        chunk = slice(begin, begin + _CHUNK)
+        yield from zip(*(column[chunk].tolist() for column in columns), strict=True)
+        if watch is not None:
+            watch(min(begin + _CHUNK, len(actions)))
+
+
+def _bytes_moved(schedule: Schedule, platform: Platform) -> NDArray[np.int64]:
     """Bytes that reach or leave a level in each action."""
-    sizes = schedule.chain.nbytes_of(schedule.actions).tolist()
-    levels = platform.levels
-    return [
-        levels[number].stored(nbytes) if op in (WRITE, READ) else 0
-        for nbytes, (op, _, number, *_) in zip(sizes, schedule.actions.rows(), strict=True)
-    ]
+    actions = schedule.actions
+    nbytes = schedule.chain.nbytes_of(actions)
+    moved = np.zeros(len(actions), np.int64)
+    for number, level in enumerate(platform.levels):
+        there = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
+        moved[there] = level.stored_of(nbytes[there])
+    return moved

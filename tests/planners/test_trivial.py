@@ -1,5 +1,7 @@
 """store-all, recompute-all and periodic: exactly what they do."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 
@@ -10,7 +12,7 @@ from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Platform
 from ckio.schedule import counts, makespan
 
-from .cases import chain, chains, level, platform, platforms
+from .cases import TAPE, chain, chains, level, platform, platforms
 
 
 def x(step: int) -> Key:
@@ -92,13 +94,17 @@ def test_periodic_chooses_the_cheapest_period(chain: Chain, platform: Platform) 
     )
 
 
-def fits(steps: int, capacity: int, period: int) -> bool:
-    machine = Platform((level("ram", 0, 2, 3, spare=capacity),), working_memory=4)
+def fits_on(machine: Platform, steps: int, period: int) -> bool:
     try:
         periodic(chain(steps), machine, period=period)
     except NoSchedule:
         return False
     return True
+
+
+def fits(steps: int, capacity: int, period: int) -> bool:
+    machine = Platform((level("ram", 0, 2, 3, spare=capacity),), working_memory=4)
+    return fits_on(machine, steps, period)
 
 
 @pytest.mark.parametrize("steps", [2, 5, 11, 12])
@@ -122,3 +128,21 @@ def test_a_period_is_a_number_of_steps_of_the_chain(period: int) -> None:
         BadInput, match=r"period = .*; it must be between 1 and the chain's 7 steps"
     ):
         periodic(chain(7), platform((9, 2, 3)), period=period)
+
+
+@pytest.mark.parametrize("tapes", [1, 3])
+def test_periodic_says_the_least_that_any_period_needs(tapes: int) -> None:
+    with pytest.raises(NoSchedule, match=r"needs \d+ bytes") as error:
+        periodic(chain(30), platform((0, 2, 3), tapes=tapes))
+    needed = int(str(error.value).split("needs ")[1].split()[0])
+    for spare, fit in ((needed, True), (needed - 1, False)):
+        machine = Platform((level("ram", 0, 2, 3, spare=spare),), working_memory=tapes * TAPE)
+        periods = range(1, 31)
+        assert any(fits_on(machine, 30, period) for period in periods) == fit
+
+
+def test_a_million_steps_are_planned_without_an_object_for_each_period() -> None:
+    start = time.perf_counter()
+    machine = platform((None, 2, 3), tapes=1000)
+    assert counts(periodic(chain(1_000_000), machine)).reversed == 1_000_000
+    assert time.perf_counter() - start < 5  # measured: 0.1

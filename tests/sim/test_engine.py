@@ -1,6 +1,9 @@
 """The simulator on schedules that can be reckoned by hand."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
@@ -8,6 +11,7 @@ from ckio.errors import IllegalAction
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
+from tests.strategies import Case, untidy_schedules
 
 CHAIN = Chain(steps=2, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 NVME = Level(
@@ -57,3 +61,27 @@ def test_an_illegal_schedule_is_refused() -> None:
 
 def test_a_schedule_without_actions_takes_no_time() -> None:
     assert simulate(Schedule(CHAIN, []), PLATFORM).makespan == 0.0
+
+
+@given(untidy_schedules())
+def test_the_clock_shows_the_sum_of_the_costs_to_the_last_bit(case: Case) -> None:
+    timeline = simulate(*case)
+    assert timeline.makespan == makespan(*case)
+    assert timeline.start.tolist() == [0.0, *timeline.stop.tolist()][: len(timeline)]
+
+
+def test_levels_that_share_a_channel_are_no_slower_while_the_program_waits_for_each() -> None:
+    ram = Level(name="ram", channel="bus", write=Affine(0.5))
+    shared = Platform((replace(NVME, channel="bus"), ram), 50)
+    actions = [Write(X0, 0), Write(X0, 1), Advance(0, 1)]
+    assert simulate(Schedule(CHAIN, actions), shared).stop.tolist() == [1.5, 2.0, 3.0]
+
+
+def test_a_watcher_hears_now_and_then_how_many_actions_are_done() -> None:
+    steps = 40_000
+    schedule = Schedule(CHAIN.with_steps(steps), [Advance(i, i + 1) for i in range(steps)])
+    heard: list[int] = []
+    simulate(schedule, PLATFORM, watch=heard.append)
+    assert heard == sorted(heard)
+    assert len(heard) > 2
+    assert heard[-1] == steps

@@ -1,0 +1,208 @@
+"""Platforms as text: TOML, there and back, and paper 004's form, which is only read."""
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final, NoReturn
+
+import tomli_w
+
+from ckio.chain import COSTS, SIZES, Chain
+from ckio.errors import BadInput
+from ckio.platforms import ACCESSES, Affine, Level, Platform, size
+
+FORMAT: Final = 1
+"""The version of the TOML form; a newer one is refused."""
+
+_HEADER: Final = """\
+# The storage of one machine, as ckio sees it. Edit freely: nothing else is kept.
+# Seconds of one access = latency + per_byte * bytes of the checkpoint.
+# Bytes are plain numbers or text like "64 MiB". A level without `capacity` never fills;
+# without `working_memory` a tape of any length fits in memory.
+
+"""
+
+
+def dumps(platform: Platform, /) -> str:
+    """The TOML form, made to be read and edited."""
+    models = {
+        name: {cost: getattr(chain, cost) for cost in COSTS}
+        for name, chain in platform.models.items()
+    }
+    return _HEADER + tomli_w.dumps(_tables(platform) | ({"models": models} if models else {}))
+
+
+def digest(platform: Platform, /) -> str:
+    """A short name for everything that a plan depends on."""
+    return hashlib.sha256(tomli_w.dumps(_tables(platform)).encode()).hexdigest()[:16]
+
+
+def _tables(platform: Platform) -> dict[str, Any]:
+    """Everything that a plan depends on, as TOML's own types."""
+    tables: dict[str, Any] = {"format": FORMAT}
+    if platform.working_memory is not None:
+        tables["working_memory"] = platform.working_memory
+    return tables | {"level": [_table(level) for level in platform.levels]}
+
+
+def _table(level: Level) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": level.name}
+    if level.capacity is not None:
+        table["capacity"] = level.capacity
+    table |= {"backend": level.backend, "channel": level.channel, "ratio": level.ratio}
+    for access in ACCESSES:
+        cost = getattr(level, access)
+        if cost is not None:
+            table[access] = asdict(cost)
+    if level.options:
+        table["options"] = dict(level.options)
+    return table
+
+
+def loads(text: str, /, *, source: str) -> Platform:
+    """Read the TOML form; raises BadInput with the source, the level and the entry."""
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits is a bare ValueError
+        raise BadInput(f"{source}: not TOML: {error}") from None
+    return _Reader(source).platform(data)
+
+
+class _Reader:
+    """Turns parsed TOML into a Platform; names the file, the level and the entry that is wrong."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def fail(self, text: str) -> NoReturn:
+        raise BadInput(f"{self.source}: {text}") from None
+
+    def platform(self, data: Mapping[str, Any]) -> Platform:
+        self.only(data, ("format", "working_memory", "level", "models"), "the file")
+        version = data.get("format", FORMAT)
+        if type(version) is not int or version != FORMAT:
+            self.fail(f"format = {version!r}; this ckio reads format {FORMAT}")
+        entries = data.get("level", [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            self.fail("levels are written as [[level]] tables")
+        models = data.get("models", {})
+        if not isinstance(models, dict) or not all(
+            isinstance(costs, dict) for costs in models.values()
+        ):
+            self.fail("model costs are written as [models.NAME] tables")
+        levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
+        room = self.bytes_of(data, "working_memory", "the file")
+        chains = {name: self.model(name, costs) for name, costs in models.items()}
+        try:
+            return Platform(levels, room, chains)
+        except BadInput as error:
+            self.fail(str(error))
+
+    def level(self, place: int, entry: Mapping[str, Any]) -> Level:
+        where = f"level {entry.get('name', place)!r}"
+        self.only(entry, [field.name for field in fields(Level)], where)
+        if "name" not in entry:
+            self.fail(f"[[level]] number {place}: `name` is missing")
+        known = dict(entry, capacity=self.bytes_of(entry, "capacity", where))
+        for access in ACCESSES:
+            if access in entry:
+                known[access] = self.affine(entry[access], f"{where}, {access}")
+        try:
+            return Level(**known)
+        except BadInput as error:
+            self.fail(str(error))
+
+    def affine(self, entry: object, where: str) -> Affine:
+        if isinstance(entry, int | float) and not isinstance(entry, bool):
+            entry = {"latency": entry}
+        if not isinstance(entry, dict):
+            self.fail(f"{where}: {entry!r} is not seconds, nor {{ latency = …, per_byte = … }}")
+        self.only(entry, [field.name for field in fields(Affine)], where)
+        try:
+            return Affine(**entry)
+        except BadInput as error:
+            self.fail(f"{where}: {str(error).removeprefix('Affine: ')}")
+
+    def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
+        where = f"models.{name}"
+        self.only(costs, COSTS, where)
+        missing = [cost for cost in COSTS if cost not in costs]
+        if missing:
+            self.fail(f"{where}: {', '.join(missing)} missing")
+        sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
+        try:
+            return Chain(steps=None, **{**costs, **sizes})
+        except BadInput as error:
+            self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
+
+    def bytes_of(self, entry: Mapping[str, Any], name: str, where: str) -> int | None:
+        value = entry.get(name)
+        if isinstance(value, str):
+            try:
+                return size(value)
+            except BadInput as error:
+                self.fail(f"{where}: {name}: {error}")
+        if value is not None and type(value) is not int:
+            self.fail(
+                f'{where}: {name} = {value!r} is not a number of bytes, nor text like "64MiB"'
+            )
+        return value
+
+    def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> None:
+        """Refuse the first entry that is not known, with the nearest that is."""
+        for name in sorted(set(entry) - set(known)):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+            self.fail(f"{where}: {name!r} is not known here; {hint}")
+
+
+def loads_paper(text: str, /, *, source: str) -> Platform:
+    """Read paper 004's form; raises BadInput with the source and the line.
+
+        2            # the number of levels K
+        20  1   1    # K lines: slots, seconds to write, seconds to read
+        500 5.5 5
+
+    A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
+    """
+    lines = [
+        (number, line)
+        for number, raw in enumerate(text.splitlines(), 1)
+        if (line := raw.split("#", 1)[0].strip())
+    ]
+    if not lines:
+        raise BadInput(f"{source}: empty; the first line must be the number of levels")
+    (number, first), *rows = lines
+    if not re.fullmatch(r"[0-9]{1,9}", first):
+        raise BadInput(f"{source}, line {number}: {first[:80]!r} is not the number of levels")
+    if len(rows) != int(first):
+        raise BadInput(
+            f"{source}, line {lines[-1][0]}: {int(first)} levels announced,"
+            f" {len(rows)} lines `slots write read` follow"
+        )
+    levels = [
+        _paper_level(place, line, f"{source}, line {at}") for place, (at, line) in enumerate(rows)
+    ]
+    return Platform(tuple(levels), working_memory=1)
+
+
+def _paper_level(place: int, line: str, where: str) -> Level:
+    try:
+        slots, write, read = line.split()
+        costs = float(write), float(read)
+    except ValueError:
+        raise BadInput(f"{where}: {line[:80]!r} is not `slots write read`") from None
+    if not re.fullmatch(r"[0-9]{1,18}", slots):
+        raise BadInput(f"{where}: {slots[:80]!r} is not a number of slots, whole and >= 0")
+    try:
+        return Level(
+            name=f"level{place}",
+            capacity=int(slots),
+            write=Affine(latency=costs[0]),
+            read=Affine(latency=costs[1]),
+        )
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
