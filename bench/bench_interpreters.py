@@ -1,11 +1,13 @@
 """How many actions a second does each interpreter of a schedule take?"""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import record
 
+from ckio.actions import Buffers, Field, Key, Layout
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.machine import Machine
@@ -41,6 +43,49 @@ def _run(schedule: Schedule, platform: Platform) -> None:
     run(schedule, platform, CountingModel(schedule.chain), [Ram(capacity=SLOTS * 64)])
 
 
+class Nothing:
+    """A model and a level that do nothing: what is left is what the runner costs."""
+
+    durable = False
+    fields: Layout = (Field("nothing", "|u1", (64,)),)
+    buffers: Buffers = (memoryview(bytearray(64)),)
+
+    def layout(self, key: Key, /) -> Layout:
+        return self.fields
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return end
+
+    record = advance
+
+    def reverse(self, begin: int, end: int, /) -> None: ...
+
+    def dump(self, key: Key, /) -> Buffers:
+        return self.buffers
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        return nullcontext(self.buffers)
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None: ...
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        return 64
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        return 64
+
+    def discard(self, key: Key, /) -> None: ...
+
+    def keys(self) -> Iterable[Key]:
+        return ()
+
+    def close(self) -> None: ...
+
+
+def _run_nothing(schedule: Schedule, platform: Platform) -> None:
+    run(schedule, platform, Nothing(), [Nothing()])
+
+
 INTERPRETERS: dict[str, Callable[[Schedule, Platform], object]] = {
     "walk (every action made, nothing done)": lambda s, _: sum(1 for _ in s.actions),
     "Machine.apply": _walk,
@@ -48,6 +93,7 @@ INTERPRETERS: dict[str, Callable[[Schedule, Platform], object]] = {
     "makespan": makespan,
     "counts": lambda s, _: counts(s),
     "simulate": simulate,
+    "run (model and level that do nothing)": _run_nothing,
     "run (counting model, RAM level)": _run,
     "render": lambda s, _: render(s.actions),
     "dumps": dumps,

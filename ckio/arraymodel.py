@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.arrays import Array, Arrays, as_bytes
+from ckio.arrays import Array, Arrays, as_bytes, copies, is_differentiable
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 
 
@@ -76,17 +76,18 @@ class ArrayModel(ABC):
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         self.on_step = on_step
-        self._control, self._state = _copies("control", control), _copies("state", state)
-        self._taped = tuple(self._state if tape is None else tape)
+        self._control = copies("ArrayModel: controls", control)
+        self._state = copies("ArrayModel: state arrays", state)
+        self._taped = tuple(self._state if tape is None else dict.fromkeys(tape))
         self._check()
         self._adjoint = _Adjoint.of(self._state, self._control)
-        self._tape = [self._new_tape()]
+        self._tape = self._new_tapes(1)
         self._layouts = self._layout_by_kind(units or {})
 
         # What a checkpoint is read into before it takes the place of the above.
         self._spare_state = Arrays({name: np.empty_like(x) for name, x in self._state.items()})
         self._spare_adjoint = _Adjoint.of(self._state, self._control)
-        self._spare_tape = self._new_tape()
+        (self._spare_tape,) = self._new_tapes(1)
 
         self._step: int | None = None  # i where the state is x_i; None before x_0 is made
         self._taped_from = 0  # the step whose tape is the first of self._tape
@@ -145,7 +146,7 @@ class ArrayModel(ABC):
         return self._forward(begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        self._tape += [self._new_tape() for _ in range(len(self._tape), end - begin)]
+        self._tape += self._new_tapes(max(0, end - begin - len(self._tape)))
         self._taped_from = begin
         return self._forward(begin, end, self._tape)
 
@@ -154,7 +155,12 @@ class ArrayModel(ABC):
             self._check_seeded(end)
             self._turned = True
         for i in reversed(range(begin, end)):
-            self.adjoint_step(self._adjoint.cotangent, self._tape[i - self._taped_from], i)
+            cotangent, tape = self._adjoint.cotangent, self._tape[i - self._taped_from]
+            try:
+                self._check_nothing(self.adjoint_step(cotangent, tape, i), "adjoint_step")
+            except Exception as error:
+                error.add_note(f"(adjoint of step {i})")
+                raise
             if i == 0:
                 self.adjoint_start(self._adjoint.cotangent)
             self._report(i)
@@ -210,10 +216,22 @@ class ArrayModel(ABC):
             if tapes:
                 for name, kept in tapes[i - begin].items():
                     np.copyto(kept, self._state[name])
-            self.step(self._state, i)
+            try:
+                self._check_nothing(self.step(self._state, i), "step")
+            except Exception as error:
+                error.add_note(f"(step {i})")
+                raise
             self._step = i + 1
             self._report(i + 1)
         return end
+
+    def _check_nothing(self, returned: object, method: str) -> None:
+        """Arrays that are returned instead of written to would be lost without a word."""
+        if returned is not None:
+            raise RunFailed(
+                f"{type(self).__name__}.{method} returned a {type(returned).__name__}; it must"
+                " change its arrays in place and return nothing"
+            )
 
     def _report(self, i: int) -> None:
         if self.on_step is not None:
@@ -232,7 +250,8 @@ class ArrayModel(ABC):
             return
         for array in self._adjoint.arrays():
             array[...] = 0
-        self._adjoint.functional[...] = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
+        value = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
+        self._adjoint.functional[...] = float(value)  # which refuses None
         self._seeded_at = i
 
     def _check_seeded(self, n: int) -> None:
@@ -243,8 +262,14 @@ class ArrayModel(ABC):
                 " and J is known only where it ends"
             )
 
-    def _new_tape(self) -> Arrays:
-        return Arrays({name: np.empty_like(self._state[name]) for name in self._taped})
+    def _new_tapes(self, count: int) -> list[Arrays]:
+        """Room for the tape of so many steps; in one piece, which costs fewer page faults."""
+        rooms = {
+            name: np.empty((count, *x.shape), x.dtype)
+            for name, x in self._state.items()
+            if name in self._taped
+        }
+        return [Arrays({name: rooms[name][k, ...] for name in self._taped}) for k in range(count)]
 
     def _layout_by_kind(self, units: Mapping[str, str]) -> dict[Kind, Layout]:
         unit = {name: units.get(name, "") for name in ("J", *self._state, *self._control)}
@@ -265,19 +290,25 @@ class ArrayModel(ABC):
     def _check(self) -> None:
         if unknown := [name for name in self._taped if name not in self._state]:
             raise BadInput(f"ArrayModel: tape names {unknown}; the state has {list(self._state)}")
-        if fixed := [name for name, x in self._control.items() if not _differentiable(x)]:
+        if fixed := [name for name, x in self._control.items() if not is_differentiable(x)]:
             raise BadInput(f"ArrayModel: controls {fixed} have no derivative; make them float64")
         for name in self._state.keys() & self._control.keys():
-            if self._state[name].shape != self._control[name].shape:
+            start, control = self._state[name], self._control[name]
+            if start.shape != control.shape:
                 raise BadInput(
-                    f"ArrayModel: control {name!r} has shape {self._control[name].shape}, the array"
-                    f" in the state {self._state[name].shape}; they must be the same"
+                    f"ArrayModel: control {name!r} has shape {control.shape}, the array"
+                    f" in the state {start.shape}; they must be the same"
                 )
-        accumulates = "J" in self._state and _differentiable(self._state["J"])
+            if not is_differentiable(start):
+                raise BadInput(
+                    f"ArrayModel: {name!r} is a control, and {start.dtype} in the state, which has"
+                    " no derivative; make it float64 there too"
+                )
+        accumulates = "J" in self._state and _is_number(self._state["J"])
         if type(self).adjoint_seed is ArrayModel.adjoint_seed and not accumulates:
             raise BadInput(
-                "ArrayModel: the state needs an array 'J' of floating point, in which step sums up"
-                " the functional; or define adjoint_seed, which computes it from x_n"
+                "ArrayModel: the state needs one real number 'J', in which step sums up the"
+                " functional; or define adjoint_seed, which computes it from x_n"
             )
 
 
@@ -293,7 +324,7 @@ class _Adjoint:
     def of(state: Arrays, control: Arrays) -> "_Adjoint":
         """One of zeros for this state and these controls."""
         return _Adjoint(
-            Arrays({n: np.zeros_like(x) for n, x in state.items() if _differentiable(x)}),
+            Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
             Arrays({n: np.zeros_like(x) for n, x in control.items()}),
             np.zeros(()),
         )
@@ -303,17 +334,8 @@ class _Adjoint:
         return *self.cotangent.values(), *self.gradient.values(), self.functional
 
 
-def _copies(what: str, arrays: Mapping[str, ArrayLike]) -> Arrays:
-    copies = Arrays({name: np.array(value, order="C") for name, value in arrays.items()})
-    if objects := [name for name, x in copies.items() if x.dtype.hasobject]:
-        raise BadInput(
-            f"ArrayModel: {what} arrays {objects} hold objects, whose bytes mean nothing"
-        )
-    return copies
-
-
-def _differentiable(array: Array) -> bool:
-    return np.issubdtype(array.dtype, np.inexact)
+def _is_number(array: Array) -> bool:
+    return array.size == 1 and np.issubdtype(array.dtype, np.floating)
 
 
 def _field(name: str, array: Array, unit: str) -> Field:

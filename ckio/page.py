@@ -56,7 +56,8 @@ def page(
     facts : pairs of str
         What was run and how it ended, a name and a value each, in reading order.
     rows : sequences of str
-        A table of predicted against measured seconds, its heading first; none where it is empty.
+        A table of predicted against measured seconds, its heading first and the total last; none
+        where it is empty.
     platform, chain
         Where and what; the platform's TOML ends the page.
     predicted, measured : Timeline
@@ -66,7 +67,7 @@ def page(
     body = [
         f"<h1>{escape(title)}</h1>",
         _facts(facts),
-        *(["<h2>Predicted against measured</h2>", _table(rows)] if rows else []),
+        *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
         "<h2>Storage levels</h2>",
         _table(_levels(predicted if measured is None else measured, chain, platform)),
         *_figures(timelines, chain, platform),
@@ -84,11 +85,11 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return f"<dl>\n{pairs}\n</dl>"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
     head, *body = rows
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
     return (
-        '<div class="wide"><table>\n<thead><tr>'
+        f'<div class="{css}"><table>\n<thead><tr>'
         + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
         + "</tr></thead>\n<tbody>\n"
         + "\n".join(f"<tr>{line}</tr>" for line in lines)
@@ -98,9 +99,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
     """What went to and from each level."""
-    rows = [
-        ["level", "writes", "reads", "written", "read", "busy", "most stored", "most", "capacity"]
-    ]
+    heading = "level, writes, reads, written, read, busy, peak slots, peak bytes, capacity"
+    rows = [heading.split(", ")]
     actions = timeline.actions
     for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
         level = platform.levels[place]
@@ -171,7 +171,10 @@ dd { margin: 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem 1.6rem .25rem 0; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+th:last-child, td:last-child { padding-right: 0; }
 th { font-weight: 400; color: var(--quiet); border-bottom: 1px solid var(--rule); }
+.summed tbody tr:last-child td { font-weight: 600; border-top: 1px solid var(--rule); }
+@media (max-width: 56rem) { th, td { padding-right: .9rem; } }
 figure { margin: 0; }
 figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
 svg.picture { display: block; width: 100%; height: auto; }

@@ -1,13 +1,15 @@
 """The runner: a schedule performed on a real model and real storage."""
 
 from collections.abc import Callable, Sequence
+from traceback import format_exception_only
 from typing import assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
+from ckio.chain import is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import KINDS, RECORD, WRITE
-from ckio.errors import BadInput, LevelFull, RunFailed, StorageError
+from ckio.errors import BadInput, CkioError, LevelFull, RunFailed
 from ckio.layout import nbytes_of
 from ckio.memory import available
 from ckio.model import Model
@@ -44,7 +46,7 @@ def run(
     clock
         What measures; the wall clock by default.
     watch
-        Called with each event after it has happened.
+        Called with each event after it has happened; what it raises ends the run as it is.
 
     Raises
     ------
@@ -55,7 +57,8 @@ def run(
     StorageError
         A level failed; its name and the action are in the message. What was stored is intact.
     RunFailed
-        The model finished before the schedule's last step.
+        The model finished before the schedule's last step; or it, or a backend, raised something
+        that is not ckio's own: then that is the `__cause__`, and the message names the action.
     """
     validate(schedule, platform)
     _check_fit(schedule, platform, model, backends)
@@ -64,13 +67,16 @@ def run(
     clock = clock or WallClock()
     recorder = Recorder()
     origin = clock.now()
-    for action in schedule.actions:
+    for number, action in enumerate(schedule.actions):
         start = clock.now() - origin
         try:
             nbytes = _perform(action, model, backends)
-        except StorageError as error:
-            error.args = (f"{_where(action, platform)}: {error}",)
+        except CkioError as error:
+            error.args = (f"#{number} {_where(action, platform)}: {error}",)
             raise
+        except Exception as error:
+            words = " ".join(map(str.strip, format_exception_only(error)))
+            raise RunFailed(f"#{number} {_where(action, platform)}: {words}") from error
         stop = clock.now() - origin
         recorder.add(start, stop, nbytes)
         if watch is not None:
@@ -82,9 +88,9 @@ def _perform(action: Action, model: Model, backends: Sequence[Backend]) -> int:
     """Do one action; returns the bytes that reached or left a level."""
     match action:
         case Advance(begin, end):
-            _check_reached(model.advance(begin, end), end)
+            _check_reached(model.advance(begin, end), begin, end)
         case Record(begin, end):
-            _check_reached(model.record(begin, end), end)
+            _check_reached(model.record(begin, end), begin, end)
         case Reverse(begin, end):
             model.reverse(begin, end)
         case Write(key, level):
@@ -99,11 +105,17 @@ def _perform(action: Action, model: Model, backends: Sequence[Backend]) -> int:
     return 0
 
 
-def _check_reached(reached: int, end: int) -> None:
-    if reached != end:
+def _check_reached(reached: int, begin: int, end: int) -> None:
+    if reached == end:
+        return
+    if not (is_whole(reached) and begin <= reached < end):
         raise RunFailed(
-            f"the model finished at step {reached}, on the way to {end}; plan for {reached} steps"
+            f"the model says that it reached {reached!r}; it must return the step where it stands,"
+            f" {end} unless it finished before"
         )
+    raise RunFailed(
+        f"the model finished at step {reached}, on the way to {end}; plan for {reached} steps"
+    )
 
 
 def _where(action: Action, platform: Platform) -> str:
@@ -131,13 +143,27 @@ def _check_fit(
                 f"the schedule plans {planned} bytes for a {kind.name.lower()} checkpoint;"
                 f" the model's has {real}: plan with the model's sizes"
             )
-    for number, keys in enumerate(schedule.stored):
-        missing = keys - set(backends[number].keys())
-        if missing:
-            raise BadInput(
-                f"the schedule starts with {min(map(str, missing))} on level"
-                f" {platform.levels[number].name!r}; it is not stored there"
-            )
+    for number, (level, backend) in enumerate(zip(platform.levels, backends, strict=True)):
+        _check_stored(schedule, number, level.name, set(backend.keys()))
+
+
+def _check_stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
+    """A level must hold what the schedule starts with, and nothing else that it will write."""
+    stored = schedule.stored[number] if number < len(schedule.stored) else frozenset()
+    if missing := stored - there:
+        raise BadInput(
+            f"the schedule starts with {min(map(str, missing))} on level {name!r}; it is not"
+            " stored there"
+        )
+    if not there - stored:
+        return
+    actions = schedule.actions
+    writes = actions.take((actions.op == WRITE) & (actions.level == number))
+    if twice := (there - stored).intersection(map(writes.key, writes.rows())):
+        raise BadInput(
+            f"level {name!r} already holds {min(map(str, twice))}, which the schedule writes there;"
+            " give it an empty level, or discard what was left"
+        )
 
 
 def _check_tape(schedule: Schedule) -> None:

@@ -1,22 +1,31 @@
 """What calibration finds on levels and models whose prices are known."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ckio.actions import Advance, Buffers, Key, Kind, Layout, Record
+from ckio.arrays import Arrays
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.calibrate import MARGIN, Sample, calibrate, fit
+from ckio.calibrate import MARGIN, Sample, calibrate, fit, measure_model
+from ckio.calibrate.samples import seconds_of, typical
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
+from ckio.columns import ADVANCE, Actions
 from ckio.compression import Zstd
-from ckio.errors import BadInput
+from ckio.errors import BadInput, UnsupportedKind
+from ckio.model import ArrayModel
 from ckio.platforms import Affine, Level
 from ckio.testing import CountingModel, Throttled
+from ckio.timeline import Timeline
 
 CHAIN = Chain(
-    steps=24, advance=0.75, record=1.5, reverse=2.5, restart=5000, tape=3000, adjoint=7000
+    steps=24, advance=0.0625, record=0.125, reverse=0.25, restart=5000, tape=3000, adjoint=7000
 )
 RAM = Level(name="ram", write=Affine(0.5, 1e-4), read=Affine(0.25, 2e-4), discard=Affine(0.125))
 FAR = Level(name="far", write=Affine(2.0, 1e-3), read=Affine(3.0, 5e-4), discard=Affine(0.5))
@@ -34,9 +43,9 @@ def test_it_finds_the_prices_of_levels_and_models() -> None:
             assert cost.per_byte == pytest.approx(real.per_byte, rel=1e-6, abs=1e-12)
     costs = found.models["counting"].with_steps(24)
     assert (costs.restart, costs.tape, costs.adjoint) == (5000, 3000, 7000)
-    assert costs.advance == pytest.approx(0.75)
-    assert costs.record == pytest.approx(1.5)
-    assert costs.reverse == pytest.approx(2.5)
+    assert costs.advance == pytest.approx(0.0625)
+    assert costs.record == pytest.approx(0.125)
+    assert costs.reverse == pytest.approx(0.25)
     assert found.working_memory == 3000
 
 
@@ -73,8 +82,122 @@ def test_a_level_that_compresses_counts_what_it_stores() -> None:
     assert 1.0 <= noise.levels[0].ratio <= 1.1 * MARGIN
 
 
+class Decay(ArrayModel):
+    """x' = 0.9 x for a given number of steps."""
+
+    def __init__(self, size: int = 10, *, steps: int | None = None) -> None:
+        self.steps = steps
+        super().__init__({"x": np.ones(size), "J": 0.0}, control={"x": np.ones(size)})
+
+    def step(self, state: Arrays, i: int, /) -> None:
+        state["x"] *= 0.9
+
+    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        adjoint["x"] *= 0.9
+
+    def finished(self, state: Arrays, i: int, /) -> bool:
+        return i == self.steps
+
+
+class DecayOfStatesOnly(Decay):
+    """One that stores nothing but its state."""
+
+    def layout(self, key: Key, /) -> Layout:
+        if key.kind is not Kind.RESTART:
+            raise UnsupportedKind(f"{key}: only states can be stored")
+        return super().layout(key)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 23, 24, 25])
+def test_a_program_that_is_shorter_than_the_probe_is_measured_too(steps: int) -> None:
+    costs = measure_model(lambda: Decay(steps=steps), repeats=2)
+    assert min(costs.advance, costs.record, costs.reverse) > 0
+    found = calibrate({"ram": Ram()}, models={"decay": lambda: Decay(steps=steps)}, repeats=1)
+    assert set(found.models) == {"decay"}
+
+
+def test_a_program_without_a_step_cannot_be_measured() -> None:
+    with pytest.raises(BadInput, match="finishes at step 0"):
+        measure_model(lambda: Decay(steps=0))
+
+
+def test_a_slow_model_is_measured_on_fewer_steps() -> None:
+    clock = VirtualClock()
+    chain = replace(CHAIN, steps=3, advance=2.0, record=7.0, reverse=11.0)
+    costs = measure_model(lambda: CountingModel(chain, clock), clock=clock)
+    assert (costs.advance, costs.record, costs.reverse) == (2.0, 7.0, 11.0)
+    assert clock.now() < 100
+
+
+def test_the_working_memory_holds_a_step_of_every_model() -> None:
+    models = {"small": lambda: Decay(3), "large": lambda: Decay(30), "none": DecayOfStatesOnly}
+    found = calibrate({"ram": Ram()}, models=models, repeats=1)
+    assert found.working_memory == found.models["large"].tape == 248
+    assert (found.models["none"].tape, found.models["none"].adjoint) == (0, 0)
+
+
+@pytest.mark.parametrize("nbytes", [1, 7])
+def test_the_smallest_checkpoints_have_a_price_too(nbytes: int) -> None:
+    (level,) = calibrate({"ram": Ram()}, [nbytes], repeats=1).levels
+    assert min(cost(nbytes) for cost in (level.write, level.read, level.discard)) > 0
+
+
+def test_a_level_with_room_for_one_checkpoint_is_measured() -> None:
+    found = calibrate(
+        {"ram": Ram(capacity=88)}, models={"decay": Decay}, capacities={"ram": 88}, repeats=1
+    )
+    assert found.levels[0].write(88) > 0
+
+
+@pytest.mark.parametrize("capacities", [{}, {"ram": 1 << 40}])
+def test_large_checkpoints_are_tried_in_few_slots(capacities: dict[str, int]) -> None:
+    class Told(Exception):
+        """What the level was asked to make room for."""
+
+    class Asked(Ram):
+        def reserve(self, sizes: Mapping[int, int], /) -> None:
+            raise Told(dict(sizes))
+
+    with pytest.raises(Told, match=r"^\{209715200: 1\}$"):
+        calibrate({"ram": Asked()}, [200 << 20], capacities=capacities)
+
+
+def test_what_happens_between_two_actions_is_part_of_the_second() -> None:
+    actions = Actions.of([Advance(0, 1), Record(1, 2), Advance(2, 3)])
+    start, stop = np.array([0.5, 2.0, 8.0]), np.array([1.0, 4.0, 9.0])
+    timeline = Timeline(actions, start, stop, np.zeros(3, np.int64))
+    assert seconds_of(timeline, ADVANCE).tolist() == [1.0, 5.0]
+
+
+def test_between_two_reads_the_model_takes_a_step_as_in_a_run() -> None:
+    done: list[str] = []
+
+    class Stepping(Decay):
+        def step(self, state: Arrays, i: int, /) -> None:
+            done.append("step")
+            super().step(state, i)
+
+    class Noting(Ram):
+        def read(self, key: Key, into: Buffers, /) -> int:
+            done.append("read")
+            return super().read(key, into)
+
+    # Noise is read as well, in a first part; there is no step of ours in it.
+    calibrate({"ram": Noting()}, [1000], models={"stepping": Stepping}, repeats=1)
+    own = " ".join(done[len(done) - done[::-1].index("read") :: -1])
+    assert "read step read step read step" in own
+    assert "read read" not in own[: own.rindex("read step read")]
+
+
+def test_one_stall_is_not_the_rule_and_slow_moments_count() -> None:
+    assert typical(np.array([1.0] * 99 + [1e6])) == pytest.approx(1.15)
+    assert typical(np.array([1.0, 1.0, 4.0])) == 2.0
+    assert typical(np.array([1.0, 3.0]), np.array([3.0, 1.0])) == 1.5
+    assert typical(np.zeros(3)) > 0
+
+
 def samples(*pairs: tuple[int, float], model: bool = False) -> list[Sample]:
-    return [Sample("l", "read", n, s, 0.0, 1.0, model) for n, s in pairs]
+    return [Sample("l", "read", n, s, 1.0, model) for n, s in pairs]
 
 
 def test_costs_are_never_negative() -> None:

@@ -1,5 +1,7 @@
 """The friendly model keeps the promises of Model, whatever order of moves a schedule asks for."""
 
+import copy
+import pickle
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -361,12 +363,139 @@ def test_arrays_are_changed_in_place_only():
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: arrays.update(hares=np.ones(3)),
+        lambda arrays: arrays.setdefault("foxes", np.ones(3)),
+        lambda arrays: arrays.pop("hares"),
+        lambda arrays: arrays.__ior__({"hares": np.ones(3)}),
+        lambda arrays: arrays.__delitem__("hares"),
+        lambda arrays: arrays.clear(),
+    ],
+)
+def test_no_array_is_exchanged_added_or_dropped(change):
+    model = lynx()
+    names = list(model.control)
+    with pytest.raises(TypeError, match="changed in place"):
+        change(model.control)
+    assert list(model.control) == names
+
+
+def test_an_array_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(KeyError, match="no array is called 'foxes' here; there are hares, rate"):
+        lynx().control["foxes"]
+
+
+def test_arrays_can_be_copied_and_sent_to_another_process():
+    gradient = store_all(N).gradient
+    for other in (copy.deepcopy(gradient), pickle.loads(pickle.dumps(gradient))):
+        assert {n: g.tobytes() for n, g in other.items()} == {
+            n: g.tobytes() for n, g in gradient.items()
+        }
+        assert not np.shares_memory(other["rate"], gradient["rate"])
+
+
+def test_arrays_that_are_returned_and_not_written_to_are_noticed():
+    class Functional(Lynx):
+        def step(self, state, i):
+            return {name: 2 * array for name, array in state.items()}
+
+    class FunctionalAdjoint(Lynx):
+        def adjoint_step(self, adjoint, tape, i):
+            return dict(adjoint)
+
+    with pytest.raises(RunFailed, match=r"Functional.step returned a dict; it must change"):
+        lynx(Functional).advance(0, 1)
+    with pytest.raises(RunFailed, match=r"FunctionalAdjoint.adjoint_step returned a dict"):
+        store_all(N, lambda: lynx(FunctionalAdjoint))
+
+
+def test_what_goes_wrong_in_a_step_says_in_which():
+    class Breaking(Lynx):
+        def step(self, state, i):
+            if i == 4:
+                raise ZeroDivisionError("no hares")
+            super().step(state, i)
+
+        def adjoint_step(self, adjoint, tape, i):
+            adjoint["hares"] += np.ones(4)
+
+    with pytest.raises(ZeroDivisionError, match="no hares") as forward:
+        lynx(Breaking).advance(0, N)
+    assert forward.value.__notes__ == ["(step 4)"]
+    with pytest.raises(ValueError, match="broadcast") as back:
+        store_all(3, lambda: lynx(Breaking))
+    assert back.value.__notes__ == ["(adjoint of step 2)"]
+
+
+def test_an_array_named_twice_is_on_the_tape_once():
+    model = Lynx(
+        {"hares": [1.0], "lynxes": [1.0], "season": [1.0], "month": 0, "J": 0.0},
+        control={"rate": 1.0},
+        tape=["season", "hares", "season"],
+    )
+    assert [field.name for field in model.layout(t(0))] == ["season", "hares"]
+    model.record(0, 1)
+    assert [view.nbytes for view in model.dump(t(0))] == [8, 8]
+
+
+@pytest.mark.parametrize("lengths", [(1, 5, 3), (4, 2, 7)])
+def test_tapes_of_any_length_follow_one_another(lengths):
+    model, reference = lynx(), store_all(sum(lengths))
+    starts = [sum(lengths[:k]) for k in range(len(lengths))]
+    saved = []
+    for begin, length in zip(starts, lengths, strict=True):
+        saved.append(save(model, x(begin)))
+        model.record(begin, begin + length)
+    for begin, length, start in reversed(list(zip(starts, lengths, saved, strict=True))):
+        restore(model, x(begin), start)
+        model.record(begin, begin + length)
+        model.reverse(begin, begin + length)
+    assert results(model) == results(reference)
+
+
+@pytest.mark.parametrize(
+    "hares",
+    [
+        np.asfortranarray([[1.5, 0.7], [1.1, 0.3], [0.4, 2.0]]),
+        np.array([[1.5, 0, 0.7, 0], [1.1, 0, 0.3, 0], [0.4, 0, 2.0, 0]])[:, ::2],
+    ],
+    ids=["Fortran order", "with gaps"],
+)
+def test_arrays_come_in_any_order_and_are_kept_in_c_order(hares):
+    def make(hares):
+        return Lynx(
+            {
+                "hares": hares,
+                "lynxes": np.ones((3, 2)),
+                "season": np.ones((3, 2)),
+                "month": 0,
+                "J": 0.0,
+            },
+            control={"hares": hares, "rate": np.ones((3, 2))},
+        )
+
+    model = store_all(N, lambda: make(hares))
+    assert results(model) == results(store_all(N, lambda: make(hares.copy(order="C"))))
+    field = model.layout(x(0))[0]
+    array = np.frombuffer(save(make(hares), x(0))[0]).reshape(field.shape)
+    np.testing.assert_array_equal(array, hares)
+
+
+@pytest.mark.parametrize(
     ("state", "options", "message"),
     [
-        ({"x": [1.0]}, {"control": {}}, "needs an array 'J'"),
-        ({"x": [1.0], "J": 0}, {"control": {}}, "needs an array 'J' of floating point"),
+        ({"x": [1.0]}, {"control": {}}, "needs one real number 'J'"),
+        ({"x": [1.0], "J": 0}, {"control": {}}, "needs one real number 'J'"),
+        ({"x": [1.0], "J": [0.0, 0.0]}, {"control": {}}, "needs one real number 'J'"),
+        ({"x": [1.0], "J": 0j}, {"control": {}}, "needs one real number 'J'"),
         ({"J": 0.0}, {"control": {"n": 3}}, r"\['n'\] have no derivative"),
         ({"J": 0.0, "x": [1.0]}, {"control": {"x": [1.0, 2.0]}}, "must be the same"),
+        (
+            {"J": 0.0, "x": [1]},
+            {"control": {"x": [1.5]}},
+            "'x' is a control, and int64 in the state",
+        ),
         ({"J": 0.0}, {"control": {}, "tape": ["x"]}, r"tape names \['x'\]"),
         ({"J": 0.0, "x": [None]}, {"control": {}}, "hold objects"),
     ],

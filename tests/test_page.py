@@ -182,6 +182,32 @@ def test_the_levels_are_told_in_numbers() -> None:
         assert f"<tr><td>{name}</td><td>{count}</td><td>{count}</td>" in text
 
 
+def test_the_total_stands_out() -> None:
+    tables = [
+        a["class"]
+        for tag, a in Tags(report()).seen
+        if tag == "div" and "wide" in (a.get("class") or "")
+    ]
+    assert tables == ["wide summed", "wide"]
+    assert ".summed tbody tr:last-child td { font-weight: 600" in report()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e-12, 1e9])
+@pytest.mark.parametrize(
+    "actions", [[], [Record(0, 1), Reverse(0, 1)]], ids=["nothing", "one step"]
+)
+def test_no_times_and_extreme_times_have_their_pictures(
+    actions: list[Action], seconds: float
+) -> None:
+    chain = Chain(steps=1, advance=0, record=seconds, reverse=seconds, restart=1, tape=1, adjoint=1)
+    timeline = in_sequence(Schedule(chain, actions), PLATFORM)
+    for platform in (PLATFORM, Platform(())):
+        drawn = draw(timeline, chain, platform)
+        assert ElementTree.fromstring(drawn) is not None
+        assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', drawn)
+        Tags(report(predicted=timeline, measured=None, chain=chain, platform=platform))
+
+
 def test_predicted_and_measured_share_one_axis_and_can_be_switched() -> None:
     text = report()
     assert text.count('<div class="predicted">') == text.count('<div class="measured">') == 3

@@ -1,12 +1,16 @@
 """The runner performs exactly what was planned, and says what stood in the way."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from strategies import legal_schedules
 
-from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.backends.directory import Directory
+from ckio.backends.files import Files as SystemFiles
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
@@ -17,6 +21,7 @@ from ckio.runner import run
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
+from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)
@@ -102,7 +107,9 @@ class _Forgetful(Ram):
 
 
 def test_a_storage_error_names_the_level_and_the_action() -> None:
-    with pytest.raises(MissingCheckpoint, match=r"^Read\(x_\d, level 0\) on 'ram': x_\d is gone$"):
+    with pytest.raises(
+        MissingCheckpoint, match=r"^#\d+ Read\(x_\d, level 0\) on 'ram': x_\d is gone$"
+    ):
         run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [_Forgetful()])
 
 
@@ -114,6 +121,115 @@ class _Short(CountingModel):
 def test_a_model_that_finishes_early_is_reported() -> None:
     with pytest.raises(RunFailed, match="finished at step"):
         run(revolve(CHAIN, PLATFORM), PLATFORM, _Short(CHAIN), [Ram()])
+
+
+@pytest.mark.parametrize("reached", [None, -1, 10, 2.0])
+def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object) -> None:
+    class Vague(CountingModel):
+        def advance(self, begin, end, /):  # type: ignore[no-untyped-def]
+            super().advance(begin, end)
+            return reached
+
+    with pytest.raises(RunFailed, match=rf"reached {reached}; it must return the step where it"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, Vague(CHAIN), [Ram()])
+
+
+class _Broken(CountingModel):
+    """A model that raises whatever it was given when it reverses step 5."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(CHAIN)
+        self.error = error
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        if begin == 5:
+            raise self.error
+        super().reverse(begin, end)
+
+
+def test_what_a_model_raises_is_the_cause_and_the_action_is_named() -> None:
+    error = ZeroDivisionError("by depth")
+    with pytest.raises(
+        RunFailed, match=r"^#\d+ Reverse\[5, 6\): ZeroDivisionError: by depth$"
+    ) as e:
+        run(revolve(CHAIN, PLATFORM), PLATFORM, _Broken(error), [Ram()])
+    assert e.value.__cause__ is error
+
+
+def test_an_error_of_ours_keeps_its_class() -> None:
+    with pytest.raises(BadInput, match=r"^#\d+ Reverse\[5, 6\): too deep$"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, _Broken(BadInput("too deep")), [Ram()])
+
+
+def test_what_the_watcher_raises_ends_the_run_as_it_is() -> None:
+    def watch(event: Event) -> None:
+        raise TimeoutError(str(event.action))
+
+    with pytest.raises(TimeoutError, match=r"^Write\(x_0, level 0\)$"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [Ram()], watch=watch)
+
+
+@pytest.mark.parametrize("stop", range(1, 14))
+def test_an_interrupt_leaves_whole_checkpoints(stop: int, tmp_path: Path) -> None:
+    """Whether it comes in a step or in a write: what is listed afterwards can be read."""
+
+    class Interrupted(CountingModel):
+        count = 0
+
+        def dump(self, key: Key, /) -> Buffers:
+            self._tick()
+            return super().dump(key)
+
+        def advance(self, begin: int, end: int, /) -> int:
+            self._tick()
+            return super().advance(begin, end)
+
+        def _tick(self) -> None:
+            self.count += 1
+            if self.count == stop:
+                raise KeyboardInterrupt
+
+    class Files(SystemFiles):
+        count = 0
+
+        def write(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> None:
+            self.count += 1
+            if self.count == stop:
+                raise KeyboardInterrupt
+            super().write(fd, buffers, offset)
+
+    schedule, stored = revolve(CHAIN, PLATFORM), 0
+    tries = ((Interrupted(CHAIN), SystemFiles()), (CountingModel(CHAIN), Files()))
+    for number, (model, files) in enumerate(tries):
+        place = tmp_path / str(number)
+        level = Directory(place, files=files)
+        with pytest.raises(KeyboardInterrupt):
+            run(schedule, PLATFORM, model, [level])
+        level.close()
+        level = Directory(place)
+        for key in sorted(level.keys(), key=str):
+            with CountingModel(CHAIN).load(key, level.layout(key)) as buffers:
+                level.read(key, buffers)
+            stored += 1
+        level.close()
+    assert stored or stop == 1
+
+
+def test_what_an_earlier_run_left_is_seen_before_the_start() -> None:
+    level = Ram()
+    run(Schedule(CHAIN, [Write(X0, 0)]), PLATFORM, CountingModel(CHAIN), [level])
+    model = CountingModel(CHAIN)
+    with pytest.raises(BadInput, match="level 'ram' already holds x_0, which the schedule writes"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, model, [level])
+    assert model.state == 0
+    run(Schedule(CHAIN, [Read(X0, 0)], [[X0]]), PLATFORM, CountingModel(CHAIN), [level])
+
+
+def test_tapes_of_no_bytes_are_written_and_read() -> None:
+    chain, tape = replace(CHAIN, steps=1, tape=0), Key(Kind.TAPE, 0)
+    schedule = Schedule(chain, [Record(0, 1), Write(tape, 0), Read(tape, 0), Reverse(0, 1)])
+    timeline = run(schedule, PLATFORM, CountingModel(chain), [Ram()])
+    assert [event.nbytes for event in timeline] == [0, 0, 0, 0]
 
 
 def test_restart_and_tape_of_one_size_share_the_reservation() -> None:
@@ -157,5 +273,5 @@ def test_a_level_that_fills_in_mid_run_says_so() -> None:
         def reserve(self, sizes, /):  # type: ignore[no-untyped-def]
             del sizes
 
-    with pytest.raises(LevelFull, match=r"^Write\(x_\d, level 0\) on 'ram': "):
+    with pytest.raises(LevelFull, match=r"^#\d+ Write\(x_\d, level 0\) on 'ram': "):
         run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [Shrinking(capacity=150)])

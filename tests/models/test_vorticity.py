@@ -410,6 +410,15 @@ def test_a_rossby_wave_travels_west_as_theory_says():
     np.testing.assert_allclose(model._state["psi"], psi(200 * model.dt), rtol=0, atol=0.02)
 
 
+def test_the_wind_blows_west_at_the_walls_and_east_between_them():
+    """τ = -wind cos(2π y / L), so that Q = -∂τ/∂y / ρ H: clockwise in the south half."""
+    wind, density, depth, length, grid = 0.1, 1000.0, 500.0, 2e6, 16
+    curl = Vorticity(grid=grid, wind=wind, depth=depth, length=length).control["Q"]
+    y = np.linspace(0, 1, grid + 1)[:, None]
+    expected = -2 * np.pi * wind / (density * depth * length) * np.sin(2 * np.pi * y)
+    np.testing.assert_allclose(curl, np.broadcast_to(expected, curl.shape), rtol=1e-12, atol=1e-25)
+
+
 def test_the_same_seed_is_the_same_flow_on_every_grid():
     coarse, fine = Vorticity(grid=32, seed=5), Vorticity(grid=64, seed=5)
     zeta = coarse.control["zeta"]

@@ -1,0 +1,152 @@
+"""What the levels and the models cost on this machine, measured through the code that runs them.
+
+Every figure comes from the timeline of a probe schedule, performed by `run`: the same dump, copy,
+checksum and commit as in a real run, between steps of a model, on slots that a first pass has
+warmed. What an action takes is counted from the end of the one before it: what it costs to come
+from one to the next is part of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ckio.backends.base import Backend
+from ckio.calibrate.probe import Noise, Probe
+from ckio.calibrate.samples import Sample, fit
+from ckio.calibrate.steps import MOST_BYTES, STEPS, MakeModel, measure_model, reach
+from ckio.clock import Clock
+from ckio.errors import BadInput
+from ckio.model import sizes_of
+from ckio.platforms import Affine, Level, Platform
+
+__all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
+
+SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
+"""Bytes of the checkpoints that are tried where no model says better."""
+
+MARGIN: Final = 1.1
+"""How much worse than measured a checkpoint may compress before its level counts as full."""
+
+_PASS_BYTES: Final = 32 << 20
+"""Of all slots together: what leaves the caches, as a real run does."""
+
+Progress = Callable[[str, int], None]
+"""Told what is measured next, and how many measurements there are in all."""
+
+
+def calibrate(
+    backends: Mapping[str, Backend],
+    sizes: Sequence[int] = (),
+    /,
+    *,
+    repeats: int = 5,
+    capacities: Mapping[str, int | None] | None = None,
+    models: Mapping[str, MakeModel] | None = None,
+    progress: Progress = lambda _what, _total: None,
+    clock: Clock | None = None,
+) -> Platform:
+    """Measure open, empty levels, and models, and return the platform that they make.
+
+    Parameters
+    ----------
+    backends
+        The levels by name, nearest first.
+    sizes
+        Bytes of the checkpoints to try; by default around those of the models, or `SIZES`.
+    repeats
+        Passes over the slots after the one that warms them; one of them at least, and then as many
+        as a few seconds allow.
+    capacities
+        Bytes that a level may hold, where it is limited.
+    models
+        Makers of fresh models by identity; their costs and sizes become `Platform.models`.
+    progress
+        Told before each measurement what it is, and how many there are in all.
+    clock
+        What measures; the wall clock by default.
+    """
+    capacities, models = capacities or {}, models or {}
+    steps = {name: reach(make, clock=clock) for name, make in models.items()}
+    tries = [
+        _Try(make, sizes_of(make())["restart"], steps[name], own=True)
+        for name, make in models.items()
+    ]
+    made_up = [
+        _Try(partial(Noise, nbytes), nbytes, STEPS, own=False)
+        for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in tries]))
+    ]
+    probes = [
+        Probe(name, backend, each.make, each.nbytes, each.slots(capacity), each.own, repeats, clock)
+        for name, backend in backends.items()
+        for capacity in [capacities.get(name)]
+        for each in _fitting(name, capacity, made_up + tries)
+    ]
+    total = len(probes) + len(models)
+    samples: list[Sample] = []
+    for probe in probes:
+        progress(f"{probe.level}, {probe.nbytes} bytes", total)
+        samples += probe.samples()
+    levels = tuple(_level(name, capacities.get(name), samples) for name in backends)
+    chains = {}
+    for name, make in models.items():
+        progress(name, total)
+        chains[name] = measure_model(make, repeats=repeats, clock=clock, steps=steps[name])
+    return Platform(levels, max((c.tape for c in chains.values()), default=None), chains)
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """What a level is tried with: the checkpoints of a model, which takes so many steps."""
+
+    make: MakeModel
+    nbytes: int
+    steps: int
+    own: bool
+
+    def slots(self, capacity: int | None) -> int:
+        """How many: enough to leave the caches, but not more than anybody can spare."""
+        each = max(1, self.nbytes)
+        most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
+        return max(1, min(self.steps, STEPS - 1, max(4, _PASS_BYTES // each), most // each))
+
+
+def _fitting(level: str, capacity: int | None, tries: Sequence[_Try]) -> list[_Try]:
+    """Those that a level can hold; BadInput where it holds none."""
+    fitting = [each for each in tries if capacity is None or each.nbytes <= capacity]
+    if not fitting:
+        raise BadInput(
+            f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
+        )
+    return fitting
+
+
+def _sizes(own: Sequence[int]) -> set[int]:
+    """Sizes around those of the models, but none that is a burden and theirs are not."""
+    if not own:
+        return set(SIZES)
+    around = {max(1, nbytes * scale // 4) for nbytes in own for scale in (1, 2, 8)}
+    return {SIZES[0], *(nbytes for nbytes in around if nbytes <= max(MOST_BYTES, *own))}
+
+
+def _level(name: str, capacity: int | None, samples: Sequence[Sample]) -> Level:
+    here = [sample for sample in samples if sample.level == name]
+
+    def cost(access: str) -> Affine | None:
+        chosen = [sample for sample in here if sample.access == access]
+        return fit(chosen) if chosen else None
+
+    stored = max(
+        (s.ratio for s in here if s.access == "write" and s.model),
+        default=max(s.ratio for s in here if s.access == "write"),
+    )
+    return Level(
+        name=name,
+        capacity=capacity,
+        write=cost("write") or Affine(),
+        read=cost("read") or Affine(),
+        read_cold=cost("read_cold"),
+        discard=cost("discard") or Affine(),
+        # What does not compress is stored as it is, so that no margin is due above 1.
+        ratio=stored if stored >= 1.0 else min(1.0, stored * MARGIN),
+    )

@@ -1,0 +1,143 @@
+"""One level measured with the checkpoints of one model, through the code that runs them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ckio.actions import Action, Advance, Buffers, Discard, Field, Key, Kind, Layout, Read, Write
+from ckio.backends.base import Backend
+from ckio.calibrate.samples import Sample, seconds_of, typical
+from ckio.calibrate.steps import BUDGET, MakeModel
+from ckio.chain import Chain
+from ckio.clock import Clock
+from ckio.columns import DISCARD, READ, WRITE
+from ckio.model import Model, as_bytes
+from ckio.platforms import Level, Platform
+from ckio.runner import run
+from ckio.schedule import Schedule
+from ckio.timeline import Timeline
+
+_NOISE_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One level probed with the checkpoints of one model, which it fills its slots with."""
+
+    level: str
+    backend: Backend
+    make: MakeModel
+    nbytes: int
+    slots: int
+    model: bool
+    repeats: int
+    clock: Clock | None
+
+    def samples(self) -> Iterator[Sample]:
+        """What every access takes, after a first pass that warms the slots."""
+        model, there, back = self.make(), self._there(), self._back()
+        spent = self._run(model, there + back).makespan
+        warm: list[Timeline] = []
+        while not warm or (len(warm) < self.repeats and spent < BUDGET):
+            warm.append(self._run(model, there + back))
+            spent += warm[-1].makespan
+        for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):
+            yield self._sample(access, warm, op)
+        evict = getattr(self.backend, "evict", None)
+        if evict is not None:
+            self._run(model, there)
+            evict()
+            cold = self._run(model, back, stored=[map(x, range(self.slots))])
+            yield self._sample("read_cold", [cold], READ)
+
+    def _there(self) -> list[Action]:
+        """Fill the slots, going forward."""
+        return [
+            action
+            for step in range(self.slots)
+            for action in (Write(x(step), 0), Advance(step, step + 1))
+        ]
+
+    def _back(self) -> list[Action]:
+        """Going back, read each, go on from it as a run does, and empty its slot; end at x_0."""
+        return [
+            action
+            for step in reversed(range(self.slots))
+            for action in (
+                Read(x(step), 0),
+                *((Advance(step, step + 1),) if step else ()),
+                Discard(x(step), 0),
+            )
+        ]
+
+    def _run(
+        self, model: Model, actions: list[Action], *, stored: Sequence[Iterable[Key]] = ()
+    ) -> Timeline:
+        chain = Chain(
+            steps=self.slots,
+            advance=0,
+            record=0,
+            reverse=0,
+            restart=self.nbytes,
+            tape=0,
+            adjoint=0,
+        )
+        schedule = Schedule(chain, actions, stored)
+        platform = Platform((Level(name=self.level),))
+        return run(schedule, platform, model, [self.backend], clock=self.clock)
+
+    def _sample(self, access: str, timelines: Sequence[Timeline], op: int) -> Sample:
+        seconds = np.concatenate([seconds_of(timeline, op) for timeline in timelines])
+        moved = max(int(t.nbytes[t.actions.op == op].max()) for t in timelines)
+        return Sample(
+            level=self.level,
+            access=access,
+            nbytes=self.nbytes,
+            seconds=typical(seconds),
+            ratio=moved / self.nbytes if self.nbytes else 1.0,
+            model=self.model,
+        )
+
+
+def x(step: int) -> Key:
+    """The restart data of a step."""
+    return Key(Kind.RESTART, step)
+
+
+class Noise:
+    """A model that is nothing but a checkpoint of a given size: four arrays of noise."""
+
+    def __init__(self, nbytes: int) -> None:
+        random, quarter = np.random.default_rng(nbytes), nbytes // 32 * 8
+        # Repeated at a distance that no codec looks back to: large noise takes long to make.
+        noise = random.integers(0, 256, min(nbytes, _NOISE_BYTES), np.uint8)
+        parts = np.split(np.resize(noise, nbytes), [quarter, 2 * quarter, 3 * quarter])
+        self._arrays = [part for part in parts if part.size]
+
+    def layout(self, key: Key, /) -> Layout:
+        del key
+        return tuple(
+            Field(f"part{n}", "uint8", array.shape) for n, array in enumerate(self._arrays)
+        )
+
+    def advance(self, begin: int, end: int, /) -> int:
+        for array in self._arrays:  # all of it, so that the caches are as after a step
+            np.add(array, np.uint8(end - begin), out=array)
+        return end
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self.advance(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None: ...
+
+    def dump(self, key: Key, /) -> Buffers:
+        del key
+        return [as_bytes(array) for array in self._arrays]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+        del layout
+        yield self.dump(key)

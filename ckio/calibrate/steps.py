@@ -1,0 +1,93 @@
+"""What the steps of a model cost, and its checkpoints."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ckio.calibrate.samples import seconds_of, typical
+from ckio.chain import Chain
+from ckio.clock import Clock, WallClock
+from ckio.columns import ADVANCE, RECORD, REVERSE
+from ckio.errors import BadInput
+from ckio.model import Model, sizes_of
+from ckio.planners.binomial import revolve
+from ckio.platforms import Level, Platform
+from ckio.runner import run
+from ckio.timeline import Timeline
+
+MakeModel = Callable[[], Model]
+
+STEPS: Final = 24
+"""Steps of a probe, the most."""
+BUDGET: Final = 5.0
+"""Seconds: what has taken this long is not measured once more."""
+MOST_BYTES: Final = 256 << 20
+"""Of the checkpoints of a probe together: what is no burden on a machine."""
+
+
+def measure_model(
+    make: MakeModel,
+    /,
+    *,
+    repeats: int = 5,
+    clock: Clock | None = None,
+    steps: int | None = None,
+) -> Chain:
+    """A model's seconds per step and bytes per checkpoint, as a chain without a length.
+
+    A short adjoint computation with few checkpoints in memory, from fresh models: once, and up to
+    `repeats` times while it has not taken a few seconds. It takes `steps`, or what `reach` finds.
+    """
+    from ckio.backends.ram import Ram
+
+    steps = steps or reach(make, clock=clock)
+    chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(make()))
+    slots = max(2, min(4, MOST_BYTES // max(1, chain.restart)))
+    capacity = slots * chain.restart
+    platform = Platform((Level(name="ram", capacity=capacity),), chain.tape)
+    schedule = revolve(chain, platform)
+    timelines: list[Timeline] = []
+    while not timelines or (
+        len(timelines) < repeats and sum(t.makespan for t in timelines) < BUDGET
+    ):
+        timelines.append(run(schedule, platform, make(), [Ram(capacity=capacity)], clock=clock))
+    record = _per_step(timelines, RECORD)
+    return replace(
+        chain,
+        steps=None,
+        # A program of one step never advances; then recording is the nearest that is known.
+        advance=_per_step(timelines, ADVANCE) if steps > 1 else record,
+        record=record,
+        reverse=_per_step(timelines, REVERSE),
+    )
+
+
+def _per_step(timelines: Sequence[Timeline], op: int) -> float:
+    """Seconds per step of one action; the first of a fresh model is not like the others."""
+    seconds, steps = [], []
+    for timeline in timelines:
+        actions = timeline.actions
+        length = (actions.end - actions.begin)[actions.op == op].astype(np.float64)
+        later = slice(1 if len(length) > 1 else 0, None)
+        steps.append(length[later])
+        seconds.append((seconds_of(timeline, op) / length)[later])
+    return typical(np.concatenate(seconds), np.concatenate(steps))
+
+
+def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
+    """How many steps of a model a probe takes: fewer where it finishes early, or where it is slow.
+
+    Raises BadInput for a model that has no step.
+    """
+    model, clock = make(), clock or WallClock()
+    late = clock.now() + BUDGET
+    for step in range(STEPS):
+        if model.advance(step, step + 1) == step:
+            if step == 0:
+                raise BadInput("the model finishes at step 0; there is no step to measure")
+            return step
+        if clock.now() > late:
+            return step + 1
+    return STEPS
