@@ -46,3 +46,20 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be written"):
         directory.write("result.json", "{}")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["result.json"]
+
+
+def test_what_came_to_nothing_is_cleared_and_what_was_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "a" / "b"):
+        directory = RunDirectory(path)
+        directory.write_manifest({})
+        (path / "levels").mkdir()
+        directory.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(BadInput, match="cannot hold a run"):
+        RunDirectory(tmp_path / "loop")

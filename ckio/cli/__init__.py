@@ -1,15 +1,24 @@
-"""The command line: strings in and out; everything it does is a call of the library."""
+"""The command line: strings in and out; everything it does is a call of the library.
+
+0       done, and the gradient is verified where that was asked for
+1       a run failed, or its gradient is wrong
+2       bad input; nothing was done
+130     interrupted (128 + the number of the signal)
+"""
 
 import importlib
+import io
 import logging
+import os
+import signal
 import sys
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from ckio import __version__
-from ckio.errors import BadInput, CkioError
+from ckio.cli import console
+from ckio.errors import BadInput, CkioError, RunFailed
 
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
@@ -22,7 +31,7 @@ COMMANDS: Final = {
 }
 """Each command is a module of this package; it is imported when it is called."""
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED = 2, 1
 
 
 class _Lazy(click.Group):
@@ -31,13 +40,31 @@ class _Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
         if cmd_name not in COMMANDS:
-            return None
-        if ctx.command is self and "--help" in sys.argv[1:2]:
-            # The overview needs one line of each command, not the command.
-            return click.Command(cmd_name, short_help=COMMANDS[cmd_name])
+            from ckio.registry import nearest
+
+            hint = nearest(cmd_name, COMMANDS)
+            raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The overview needs one line of each command, not the command."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            # Before click sees it, which would begin a new line.
+            raise click.Abort from error
+
+
+class _Terminated(KeyboardInterrupt):
+    """A signal other than Ctrl-C asks for the same: stop, and leave things in order."""
 
 
 @click.group(
@@ -56,41 +83,96 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+class _Notes(logging.Handler):
+    """Keeps what is logged until the command has ended well: an error is one line, alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
 def main(arguments: list[str] | None = None, /) -> None:
     """Run the command line and leave the process with its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.path.insert(0, str(Path.cwd()))  # where people keep the MODULE of their model
-    debug = "--debug" in given
-    logging.basicConfig(format="ckio: %(message)s", level=logging.WARNING)
+    words = [word for word in given if word != "--debug"]
+    debug = words != given
+    notes = _Notes()
+    _prepare_process(notes)
     try:
-        status = cli.main(
-            [word for word in given if word != "--debug"], prog_name="ckio", standalone_mode=False
-        )
-    except (CkioError, click.ClickException, click.Abort, KeyboardInterrupt, MemoryError) as error:
+        answers = _answers(words)
+        status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
+    except BrokenPipeError:
+        status = _leave_quietly()
+    except Exception as error:
         if debug:
             raise
         status = _explain(error)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
-        status = FAILED
+    else:
+        for line in dict.fromkeys(notes.lines):
+            click.echo(f"ckio: {line}", err=True)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _prepare_process(notes: _Notes) -> None:
+    logger = logging.getLogger("ckio")
+    logger.addHandler(notes)
+    logger.propagate = False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it was closed
+            stream.reconfigure(errors="replace")  # ASCII has no µ
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+
+
+def _terminate(number: int, frame: object) -> None:
+    del frame
+    raise _Terminated(number)
+
+
+def _answers(words: list[str]) -> io.TextIOWrapper | None:
+    """Where the line of JSON goes, if one is asked for and there is a stdout."""
+    return console.claim_stdout() if "--json" in words and sys.stdout is not None else None
+
+
+def _leave_quietly() -> int:
+    """Whoever read our output has seen enough; what is still in buffers goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    return FAILED
 
 
 def _explain(error: BaseException) -> int:
     """Say in one line what is wrong; returns the exit status."""
+    hint = "; with --debug you see where"
     match error:
         case click.ClickException():
-            where = getattr(error, "ctx", None)
-            name = where.command_path if where else "ckio"
-            text, status = f"{name}: {error.format_message()}", BAD_INPUT
+            text, status = _in_our_voice(error), BAD_INPUT
         case BadInput():
-            text, status = f"ckio: {error}", BAD_INPUT
+            text, status = f"{error}", BAD_INPUT
         case CkioError():
-            text, status = f"ckio: {error}", FAILED
+            theirs = isinstance(error, RunFailed) and error.__cause__ is not None
+            text, status = f"{error}{hint if theirs else ''}", FAILED
         case MemoryError():
-            text, status = "ckio: out of memory; plan with less working memory or capacity", FAILED
+            text, status = "out of memory; plan with less working memory or capacity", FAILED
+        case click.Abort():
+            error = error.__cause__ or error
+            number = error.args[0] if isinstance(error, _Terminated) else signal.SIGINT
+            text, status = "interrupted", 128 + number
         case _:
-            text, status = "ckio: interrupted", INTERRUPTED
-    click.echo(" ".join(text.split()), err=True)
+            text, status = f"{type(error).__name__}: {error}{hint}", FAILED
+    text = "; ".join([text, *getattr(error, "__notes__", ())])
+    click.echo(f"ckio: {' '.join(text.split())}", err=True)
     return status
+
+
+def _in_our_voice(error: click.ClickException) -> str:
+    """What click says, as we would: where it is, no capital, no full stop."""
+    text = error.format_message().replace(". Did", "; did")
+    context = getattr(error, "ctx", None)
+    command = context.command_path.partition(" ")[2] if context else ""
+    return f"{command}{': ' if command else ''}{text[:1].lower()}{text[1:].rstrip('.')}"

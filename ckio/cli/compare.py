@@ -1,22 +1,26 @@
 """`ckio compare`: where a prediction was right, and what explains the rest."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ckio.cli import console
-from ckio.cli.options import FILE, read_text
+from ckio.cli.files import FILE, read_document
+from ckio.cli.options import json_option
 from ckio.errors import BadInput
+from ckio.pictures.words import bytes_text
 from ckio.report import Report, compare
-from ckio.texts import Document, loads
+from ckio.texts import Document
 from ckio.timeline import Timeline
 
 
-@click.command(short_help="Line up a predicted and a measured timeline.")
+@click.command()
 @click.argument("predicted", type=FILE)
 @click.argument("measured", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@json_option
 def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
     """Compare two timelines of one schedule, by class of action and in total.
 
@@ -35,7 +39,7 @@ def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
-    found = loads(read_text(path), source=str(path))
+    found = read_document(path)
     if found.timeline is None:
         raise BadInput(f"{path}: a schedule, not a timeline; `ckio simulate -o` makes one")
     return found, found.timeline
@@ -74,22 +78,28 @@ HEADER = [
 
 
 def table(report: Report, /) -> list[list[str]]:
-    """The rows of a comparison as text, the total last."""
+    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
+    longest = max(report.predicted, report.measured)
+    places = min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1
+
+    def cells(name: str, counted: Sequence[int], predicted: float, measured: float) -> list[str]:
+        seconds = f"{predicted:.{places}f}", f"{measured:.{places}f}"
+        return [
+            name,
+            *(f"{n or ''}" for n in counted),
+            *seconds,
+            f"{measured - predicted:+.{places}f}",
+        ]
+
     rows = [
         [
-            row.name,
-            f"{row.actions}",
-            f"{row.steps}" if row.steps else "",
-            f"{row.predicted:.4f}",
-            f"{row.measured:.4f}",
-            f"{row.difference:+.4f}",
-            console.nbytes(row.nbytes) if row.nbytes else "",
+            *cells(row.name, (row.actions, row.steps), row.predicted, row.measured),
+            bytes_text(row.nbytes) if row.nbytes else "",
         ]
         for row in report.rows
     ]
-    whole = (report.predicted, report.measured, report.measured - report.predicted)
-    total = ["total", str(sum(row.actions for row in report.rows)), ""]
-    return [*rows, [*total, f"{whole[0]:.4f}", f"{whole[1]:.4f}", f"{whole[2]:+.4f}", ""]]
+    actions = sum(row.actions for row in report.rows)
+    return [*rows, [*cells("total", (actions, 0), report.predicted, report.measured), ""]]
 
 
 def verdict(report: Report, /) -> str:

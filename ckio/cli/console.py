@@ -1,9 +1,12 @@
 """What the commands show: tables, progress, and the one line of JSON."""
 
 import json
+import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, Protocol
 
 import click
@@ -15,30 +18,53 @@ class Ticker(Protocol):
     def __call__(self, steps: int = 1, /, *, say: str = "", total: int | None = None) -> None: ...
 
 
+def claim_stdout() -> TextIOWrapper:
+    """Keep stdout for the line of JSON: what a model prints, in any language, goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
 def json_line(data: Mapping[str, Any], /) -> str:
-    """An object on one line."""
-    return json.dumps(data, allow_nan=False)
+    """An object on one line; numbers that are not finite, which JSON does not have, are null."""
+    return json.dumps(_finite(data), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {name: _finite(entry) for name, entry in value.items()}
+        case list():
+            return [_finite(entry) for entry in value]
+        case _:
+            return value
 
 
 def print_json(data: Mapping[str, Any], /) -> None:
-    """Print exactly one object on one line."""
-    click.echo(json_line(data))
+    """Print exactly one object on one line, alone on what was stdout when the command began."""
+    click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
-    """A table with its first column to the left and the others to the right."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    """A table with its first column to the left and the others to the right; never cropped."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    def line(cells: Sequence[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        words = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        return "  ".join(words).rstrip()
+
+    if title:
+        click.secho(title, bold=True)
+    click.echo(line(header))
+    click.echo("-" * (sum(widths) + 2 * (len(widths) - 1)))
     for number, row in enumerate(rows):
-        table.add_row(*row, style="bold" if number in bold else None)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 110).print(table)
+        click.secho(line(row), bold=number in bold or None)
+    click.echo()
 
 
 @contextmanager
@@ -49,7 +75,7 @@ def progress(
 
     Without a total, one that says that the work goes on.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_, **__: None
         return
     from rich.console import Console
@@ -85,19 +111,3 @@ def progress(
                 bar.update(task, total=total)
 
         yield tick
-
-
-def seconds(value: float, /) -> str:
-    """Seconds as people read them."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(value) >= scale or unit == "µs":
-            return f"{value / scale:.3g} {unit}" if unit != "s" else f"{value:.3f} s"
-    raise AssertionError
-
-
-def nbytes(value: float, /) -> str:
-    """Bytes as people read them."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value >= scale:
-            return f"{value / scale:.1f} {unit}"
-    return f"{value:.0f} B"

@@ -1,8 +1,8 @@
-"""What the commands share: how platforms, costs, models and levels are given in words."""
+"""The options that commands share: how costs, planners and plans are given in words."""
 
 import functools
 import inspect
-import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +11,12 @@ from typing import Any, Final
 import click
 
 from ckio.chain import COSTS, Chain
+from ckio.cli import console
+from ckio.cli.files import FILE, read_text
+from ckio.cli.models import Settings, costs
 from ckio.errors import BadInput
-from ckio.platforms import Level, Option, Platform, is_paper_text, size
-from ckio.registry import find, find_model, make
+from ckio.platforms import Option, Platform, is_paper_text, size
+from ckio.registry import find
 from ckio.schedule import Schedule
 
 TEXT_COSTS: Final[Mapping[str, float | int]] = {
@@ -26,31 +29,11 @@ TEXT_COSTS: Final[Mapping[str, float | int]] = {
 }
 """What paper 004's text form takes for granted: a checkpoint is one byte, so capacity is slots."""
 
-Settings = Mapping[str, Option]
+MOST_BYTES: Final = 2**63 - 1
+"""Bytes are counted in 64 bits."""
 
-
-class _Size(click.ParamType[int]):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else size(value)
-        except BadInput as error:
-            self.fail(str(error), param, ctx)
-
-
-class _Setting(click.ParamType[tuple[str, Option]]):
-    name = "k=v"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Option]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
-        return name, typed(text)
+MOST_STEPS: Final = 2**31 - 1
+"""The schedule of more would take some 100 GB."""
 
 
 def typed(text: str, /) -> Option:
@@ -65,49 +48,67 @@ def typed(text: str, /) -> Option:
     return text
 
 
-SIZE, SETTING = _Size(), _Setting()
-FILE = click.Path(path_type=Path)
-
-
-def read_text(path: Path, /) -> str:
-    """The text of a file; BadInput where it cannot be read."""
+def _size(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+    """Sizes in bytes, one or several."""
+    if value is None or isinstance(value, tuple):
+        return value and tuple(_size(_context, _option, one) for one in value)
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not a text file") from None
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
+        nbytes = size(value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from None
+    if nbytes > MOST_BYTES:
+        raise click.BadParameter(f"{value!r} is more than 8 EiB")
+    return nbytes
 
 
-def write_text(path: Path, text: str, /) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+def _settings(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
+    """A model's options by name; of two with one name the last counts."""
+    settings = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        settings[name] = typed(text)
+    return settings
 
 
-def read_platform(path: Path, /) -> Platform:
-    """A platform from a file in either form."""
-    return Platform.loads(read_text(path), source=str(path))
+def size_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
+    """An option for bytes."""
+    return click.option(*names, metavar="SIZE", callback=_size, **attributes)
 
 
-def identity(model: str, settings: Settings, /) -> str:
-    """The name under which a model's costs are kept: the model and its options, sorted."""
-    return " ".join([model, *(f"{name}={settings[name]}" for name in sorted(settings))])
+settings_option = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
+    help="option of the model; may be repeated",
+)  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
 
 
-def maker(model: str, settings: Settings, /) -> Callable[[], Any]:
-    """What makes fresh instances of a model; its options are checked once, now."""
-    factory = find_model(model)
-    try:
-        inspect.signature(factory).bind(**settings)
-    except TypeError as error:
-        raise BadInput(f"model {model!r}: {error}") from None
-    return functools.partial(make, f"model {model!r}", factory, settings)
+def _all(*options: Any) -> Callable[[Any], Any]:
+    """Several options in one."""
+    return lambda command: functools.reduce(lambda made, add: add(made), options[::-1], command)
+
+
+planner_options = _all(
+    click.option("--planner", show_default="hrevolve", help="which planner"),
+    click.option("--steps", type=int, help="steps of the chain"),
+    click.option("--platform", type=FILE, metavar="FILE", help="TOML, or paper 004's text"),
+    click.option("--on", metavar="LEVEL", help="the level of a one-level planner"),
+    click.option("--period", type=int, help="steps between checkpoints of `periodic`"),
+)
+"""The options that choose a planner."""
+
+cost_options = _all(
+    click.option("--advance", type=float, help="seconds of a forward step"),
+    click.option("--record", type=float, help="seconds of a forward step that keeps its tape"),
+    click.option("--reverse", type=float, help="seconds of an adjoint step"),
+    size_option("--restart", help="bytes of a restart checkpoint, e.g. 64MiB"),
+    size_option("--tape", help="bytes of one step's tape"),
+    size_option("--adjoint", help="bytes of an adjoint checkpoint"),
+    click.option("--model", metavar="MODEL", help="take costs and sizes from a model"),
+    settings_option,
+)
+"""The options that price and size the chain."""
 
 
 @dataclass(frozen=True)
@@ -119,68 +120,45 @@ class Plan:
     platform: Platform
     call: Callable[[Chain, Platform], Schedule]
 
-
-def planner_options(command: Callable[..., Any], /) -> Callable[..., Any]:
-    """The options that choose a planner."""
-    for option in reversed(
-        (
-            click.option("--planner", default="hrevolve", show_default=True, help="which planner"),
-            click.option("--steps", type=int, help="steps of the chain"),
-            click.option("--platform", type=FILE, metavar="FILE", help="TOML, or paper 004's text"),
-            click.option("--on", metavar="LEVEL", help="the level of a one-level planner"),
-            click.option("--period", type=int, help="steps between checkpoints of `periodic`"),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def cost_options(command: Callable[..., Any], /) -> Callable[..., Any]:
-    """The options that price and size the chain."""
-    for option in reversed(
-        (
-            click.option("--advance", type=float, help="seconds of a forward step"),
-            click.option(
-                "--record", type=float, help="seconds of a forward step that keeps its tape"
-            ),
-            click.option("--reverse", type=float, help="seconds of an adjoint step"),
-            click.option("--restart", type=SIZE, help="bytes of a restart checkpoint"),
-            click.option("--tape", type=SIZE, help="bytes of one step's tape"),
-            click.option("--adjoint", type=SIZE, help="bytes of an adjoint checkpoint"),
-            click.option("--model", metavar="MODEL", help="take costs and sizes from a model"),
-            click.option(
-                "--set", "settings", type=SETTING, multiple=True, help="option of the model"
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
+        """The schedule, and the seconds it took to make."""
+        what = f"planning {self.chain.length} steps with {self.planner}"
+        too_large = BadInput(f"{what} takes more memory than there is; plan fewer")
+        if self.chain.length > MOST_STEPS:
+            raise too_large
+        with console.progress(what, quiet=quiet):
+            start = time.perf_counter()
+            try:
+                schedule = self.call(self.chain, self.platform)
+            except (MemoryError, OverflowError):
+                raise too_large from None
+            return schedule, time.perf_counter() - start
 
 
 def plan_of(
     *,
-    planner: str,
+    planner: str | None,
     steps: int | None,
     platform: Path | None,
     on: str | None,
     period: int | None,
     model: str | None = None,
-    settings: tuple[tuple[str, Option], ...] = (),
-    **costs: float | int | None,
+    settings: Settings,
+    quiet: bool,
+    **given: float | int | None,
 ) -> Plan:
     """The plan that the options ask for; raises BadInput where they do not fit together."""
     if steps is None:
         raise BadInput("--steps is missing: the number of steps of the chain")
     if platform is None:
         raise BadInput("--platform is missing: a file from `ckio calibrate`, or paper 004's text")
+    if settings and model is None:
+        raise BadInput("--set gives options to a model: give --model as well")
     text = read_text(platform)
     machine = Platform.loads(text, source=str(platform))
-    if is_paper_text(text):
-        known = TEXT_COSTS
-    else:
-        known = _model_costs(machine, platform, model, dict(settings))
-    given = {name: value for name, value in costs.items() if value is not None}
-    values = {**known, **given}
+    call = planner_call(planner or "hrevolve", on=on, period=period)
+    values = dict(_known_costs(text, machine, platform, model, settings, quiet=quiet))
+    values |= {name: value for name, value in given.items() if value is not None}
     missing = [f"--{name}" for name in COSTS if name not in values]
     if missing:
         raise BadInput(
@@ -189,29 +167,17 @@ def plan_of(
     chain = Chain(steps=steps, **values)  # type: ignore[arg-type]
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.tape)
-    return Plan(planner, chain, machine, planner_call(planner, on=on, period=period))
+    return Plan(planner or "hrevolve", chain, machine, call)
 
 
-def planner_call(
-    name: str, /, *, on: str | None = None, period: int | None = None
-) -> Callable[[Chain, Platform], Schedule]:
-    """A planner with its options; raises BadInput for an option that it does not have."""
-    planner = find("planners", name)
-    options = {key: value for key, value in (("on", on), ("period", period)) if value is not None}
-    known = inspect.signature(planner).parameters
-    for option in options:
-        if option not in known:
-            raise BadInput(f"planner {name!r} has no option --{option}")
-    return functools.partial(planner, **options)
-
-
-def _model_costs(
-    machine: Platform, path: Path, model: str | None, settings: Settings
+def _known_costs(
+    text: str, machine: Platform, path: Path, model: str | None, settings: Settings, *, quiet: bool
 ) -> Mapping[str, float | int]:
-    """Costs and sizes that the platform file knows of the model, or that are measured now."""
+    """Seconds and bytes that need not be given: a model's, or those of paper 004's text."""
     if model is not None:
-        name = identity(model, settings)
-        chain = machine.models.get(name) or _measured(model, settings)
+        chain = costs(model, settings, machine, quiet=quiet)
+    elif is_paper_text(text):
+        return TEXT_COSTS
     elif len(machine.models) == 1:
         (chain,) = machine.models.values()
     elif machine.models:
@@ -222,36 +188,15 @@ def _model_costs(
     return {name: getattr(chain, name) for name in COSTS}
 
 
-def _measured(model: str, settings: Settings) -> Chain:
-    from ckio.calibrate import measure_model
-
-    return measure_model(maker(model, settings))
-
-
-def parse_level(text: str, /, *, here: Path) -> Level:
-    """A level from `NAME=BACKEND[:PLACE][,option=value]...`; a relative PLACE is made absolute.
-
-    `capacity` is a size; everything else is an option of the backend, or of its codec
-    (`codec=zstd`, `codec_level=3`).
-    """
-    match = re.fullmatch(r"([^=,]+)=([^:,]+)(?::([^,]*))?((?:,.*)?)", text)
-    if not match:
-        raise BadInput(f"--level {text!r} is not NAME=BACKEND[:PLACE][,option=value]...")
-    name, backend, place, rest = match.groups()
-    options: dict[str, Option] = {}
-    for part in filter(None, rest.split(",")):
-        option, equals, value = part.partition("=")
-        if not equals:
-            raise BadInput(f"--level {text!r}: {part!r} is not option=value")
-        options[option] = typed(value)
-    capacity = options.pop("capacity", None)
-    channel = str(options.pop("channel", ""))
-    if place:
-        options = {"path": str((here / place).absolute()), **options}
-    return Level(
-        name=name,
-        backend=backend,
-        capacity=None if capacity is None else size(str(capacity)),
-        channel=channel,
-        options=options,
-    )
+def planner_call(
+    name: str, /, *, on: str | None = None, period: int | None = None
+) -> Callable[[Chain, Platform], Schedule]:
+    """A planner with its options; raises BadInput for an option that it does not have."""
+    planner = find("planners", name)
+    given = {"on": on, "period": period}
+    options = {option: value for option, value in given.items() if value is not None}
+    known = inspect.signature(planner).parameters
+    for option in options:
+        if option not in known:
+            raise BadInput(f"planner {name!r} has no option --{option}")
+    return functools.partial(planner, **options)

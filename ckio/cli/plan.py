@@ -1,35 +1,35 @@
 """`ckio plan`: a planner's schedule, its cost and its counts."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ckio.cli import console
-from ckio.cli.options import FILE, Plan, cost_options, plan_of, planner_options, write_text
+from ckio.cli.files import out, write_text
+from ckio.cli.options import cost_options, json_option, plan_of, planner_options
+from ckio.pictures.words import seconds_text
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, counts, makespan
 
 
-@click.command(short_help="Make the schedule that is best for a chain on a platform.")
+@click.command()
 @planner_options
 @cost_options
-@click.option("-o", "--output", type=FILE, help="write the schedule to this file")
+@out("-o", "--output", help="write the schedule to this file")
 @click.option(
     "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
     help="of the file: ckio's own, or paper 004's notation",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@json_option
 def command(*, output: Path | None, form: str, as_json: bool, **options: Any) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
     """
-    plan = plan_of(**options)
-    with console.progress(f"planning {plan.chain.length} steps with {plan.planner}", quiet=as_json):
-        schedule, seconds = timed(plan)
+    plan = plan_of(**options, quiet=as_json)
+    schedule, seconds = plan.schedule(quiet=as_json)
     if output is not None:
         write_text(output, _text(schedule, plan.platform, form))
     figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
@@ -39,13 +39,6 @@ def command(*, output: Path | None, form: str, as_json: bool, **options: Any) ->
         show(figures)
         if output is not None:
             click.echo(f"written to {output}")
-
-
-def timed(plan: Plan, /) -> tuple[Schedule, float]:
-    """The schedule of a plan, and the seconds it took to make."""
-    start = time.perf_counter()
-    schedule = plan.call(plan.chain, plan.platform)
-    return schedule, time.perf_counter() - start
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
@@ -79,9 +72,9 @@ def show(figures: dict[str, Any], /) -> None:
     click.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s,"
         f" {forward} forward steps ({forward / steps:.2f} per step), {figures['actions']} actions,"
-        f" planned in {console.seconds(figures['plan_seconds'])}"
+        f" planned in {seconds_text(figures['plan_seconds'])}\n"
     )
-    header = ["level", "writes", "reads", "discards", "peak slots"]
+    header = ["level", "writes", "reads", "discards", "slots at most"]
     rows = [[str(value) for value in level.values()] for level in figures["levels"]]
     console.print_table("", header, rows)
 

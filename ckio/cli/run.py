@@ -1,7 +1,6 @@
 """`ckio run`: a model's adjoint by a schedule, on real storage."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,19 @@ import xxhash
 
 from ckio import __version__, rundir
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.cli import compare as comparison
 from ckio.cli import console
-from ckio.cli.options import (
-    FILE,
-    SETTING,
-    Plan,
-    Settings,
-    identity,
-    maker,
-    planner_call,
-    planner_options,
-    read_platform,
-)
-from ckio.cli.plan import timed
+from ckio.cli.files import FILE, read_platform
+from ckio.cli.levels import Keep, opened
+from ckio.cli.models import RESULTS, Settings, blamed, check_has, costs, maker, watched
+from ckio.cli.options import Plan, json_option, planner_call, planner_options, settings_option
 from ckio.columns import REVERSE, WRITE
-from ckio.errors import BadInput
+from ckio.errors import BadInput, RunFailed
 from ckio.gradient import GradientCheck, check_gradient
 from ckio.model import Differentiable
+from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.platforms import Option, Platform
-from ckio.registry import close, open_level
+from ckio.platforms import Platform
 from ckio.report import Report, compare
 from ckio.rundir import RunDirectory
 from ckio.runner import run
@@ -45,23 +35,23 @@ from ckio.timeline import Timeline
 HALVINGS = 5
 
 
-@click.command(short_help="Run a model's adjoint by a schedule, on real storage.")
+@click.command()
 @click.argument("model")
 @planner_options
-@click.option("--set", "settings", type=SETTING, multiple=True, help="option of the model")
+@settings_option
 @click.option("--into", type=FILE, required=True, metavar="DIR", help="a new directory for the run")
 @click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@json_option
 def command(
     *,
     model: str,
-    planner: str,
+    planner: str | None,
     steps: int | None,
     platform: Path | None,
     on: str | None,
     period: int | None,
-    settings: tuple[tuple[str, Option], ...],
+    settings: Settings,
     into: Path,
     keep: bool,
     check_gradient: bool,
@@ -71,40 +61,29 @@ def command(
 
     MODEL is a registered name or MODULE:ATTRIBUTE. DIR gets the manifest, the result and both
     timelines. Checkpoints lie where the platform's levels say; they go when the run ends well.
+
+    With --check-gradient the exit status is 0 only if the gradient is verified.
     """
     if steps is None:
         raise BadInput("--steps is missing: the number of steps to run")
     if platform is None:
         raise BadInput("--platform is missing: a file from `ckio calibrate`")
-    options = dict(settings)
-    make = maker(model, options)
+    fresh = maker(model, settings)
     machine = read_platform(platform)
-    plan = Plan(
-        planner,
-        costs(model, options, machine, make).with_steps(steps),
-        machine,
-        planner_call(planner, on=on, period=period),
-    )
+    call = planner_call(planner or "hrevolve", on=on, period=period)
+    chain = costs(model, settings, machine, quiet=as_json).with_steps(steps)
+    plan = Plan(planner or "hrevolve", chain, machine, call)
+    keeps: Keep = "everything" if keep else "after errors"
     outcome = perform(
-        model, options, make, plan, into, keep=keep, check=check_gradient, quiet=as_json
+        model, settings, fresh, plan, into, keep=keeps, check=check_gradient, quiet=as_json
     )
     if as_json:
         console.print_json(outcome.figures)
     else:
         show(outcome)
-        click.echo(f"kept in {into}")
-
-
-def costs(
-    model: str, settings: Settings, platform: Platform, make: Callable[[], Differentiable], /
-) -> Chain:
-    """The model's costs from the platform, or measured now where it has none."""
-    known = platform.models.get(identity(model, settings))
-    if known is not None:
-        return known
-    from ckio.calibrate import measure_model
-
-    return measure_model(make)
+        click.echo(f"the plan, both timelines and the result are in {into}")
+    if outcome.figures["verified"] is False:
+        raise RunFailed("the gradient is NOT verified")
 
 
 @dataclass(frozen=True)
@@ -123,41 +102,54 @@ class Outcome:
 def perform(
     name: str,
     settings: Settings,
-    make: Callable[[], Differentiable],
+    fresh: Callable[[], Differentiable],
     plan: Plan,
     into: Path,
     /,
     *,
-    keep: bool = False,
+    keep: Keep = "after errors",
     check: bool = False,
     quiet: bool = False,
 ) -> Outcome:
-    """Plan, simulate, run and compare, with everything that is worth keeping kept in `into`."""
+    """Plan, simulate, run and compare, with everything that is worth keeping kept in `into`.
+
+    Of what fails before a durable level holds a checkpoint, nothing is kept.
+    """
     chain, platform = plan.chain, plan.platform
-    schedule, _ = timed(plan)
-    predicted = simulate(schedule, platform)
+    model = fresh()
+    check_has(f"model {name!r}", model, (*RESULTS, "control") if check else RESULTS)
     directory = RunDirectory(into)
-    model = make()
-    with ExitStack() as stack:
-        backends = open_levels(stack, platform, directory.id)
-        directory.write_manifest(
-            {
-                "ckio": __version__,
-                "model": name,
-                "settings": dict(settings),
-                "planner": plan.planner,
-                "chain": asdict(chain),
-                "platform": platform.digest(),
-                "levels": [level.name for level in platform.levels],
-            }
-        )
-        directory.write(rundir.SCHEDULE, dumps(schedule, platform))
-        directory.write(rundir.PREDICTED, dumps(schedule, platform, predicted))
-        measured = _run(schedule, platform, model, backends, quiet=quiet)
-        for backend in backends:
-            close(backend, remove=not keep)
+    try:
+        schedule, _ = plan.schedule(quiet=quiet)
+        predicted = simulate(schedule, platform)
+        with opened(platform.levels, directory.id, keep=keep) as backends:
+            directory.write_manifest(
+                {
+                    "ckio": __version__,
+                    "model": name,
+                    "settings": dict(settings),
+                    "planner": plan.planner,
+                    "chain": asdict(chain),
+                    "platform": platform.digest(),
+                    "levels": [level.name for level in platform.levels],
+                }
+            )
+            directory.write(rundir.SCHEDULE, dumps(schedule, platform))
+            directory.write(rundir.PREDICTED, dumps(schedule, platform, predicted))
+            with blamed(f"model {name!r}"):
+                measured = _run(schedule, platform, model, backends, quiet=quiet)
+    except BaseException as error:
+        if getattr(error, "__notes__", ()):
+            error.add_note(f"the plan is in {into}")
+        else:
+            directory.clear()
+        raise
+    _keep(directory, rundir.MEASURED, dumps(schedule, platform, measured))
+    verified = None
+    if check:
+        with blamed(f"model {name!r}, while its gradient is checked"):
+            verified = _checked(fresh, chain.length, model.gradient, quiet=quiet)
     report = compare(predicted, measured, names=[level.name for level in platform.levels])
-    verified = _checked(make, chain.length, model.gradient, quiet=quiet) if check else None
     figures = {
         "planner": plan.planner,
         "steps": chain.length,
@@ -171,26 +163,23 @@ def perform(
         "verified": None if verified is None else verified.verified,
         "levels": _levels(measured, platform),
     }
-    directory.write(rundir.MEASURED, dumps(schedule, platform, measured))
-    directory.write(rundir.RESULT, console.json_line(figures))
+    _keep(directory, rundir.RESULT, console.json_line(figures))
     return Outcome(schedule, platform, predicted, measured, report, verified, figures)
 
 
-def open_levels(stack: ExitStack, platform: Platform, run_id: str, /) -> list[Backend]:
-    """Open every level for a run; whatever happens, they are closed when the stack is."""
-    backends = []
-    for level in platform.levels:
-        backend = open_level(level, run=run_id)
-        stack.callback(backend.close)
-        backends.append(backend)
-    return backends
+def _keep(directory: RunDirectory, name: str, text: str) -> None:
+    """Write what came of a run; that this fails is no longer anybody's bad input."""
+    try:
+        directory.write(name, text)
+    except BadInput as error:
+        raise RunFailed(f"the run ended well, but {error}") from None
 
 
 def _run(
     schedule: Schedule,
     platform: Platform,
     model: Differentiable,
-    backends: list[Backend],
+    backends: Sequence[Backend],
     *,
     quiet: bool,
 ) -> Timeline:
@@ -201,26 +190,12 @@ def _run(
         return run(schedule, platform, watched(lambda: model, tick)(), backends)
 
 
-def watched(
-    make: Callable[[], Differentiable], tick: console.Ticker, /
-) -> Callable[[], Differentiable]:
-    """A maker of the same models, which move a progress bar if they have a callback for it."""
-
-    def made() -> Differentiable:
-        model = make()
-        if hasattr(model, "on_step"):
-            model.on_step = lambda _step: tick()
-        return model
-
-    return made
-
-
 def _checked(
-    make: Callable[[], Differentiable], steps: int, gradient: Mapping[str, Any], *, quiet: bool
+    fresh: Callable[[], Differentiable], steps: int, gradient: Mapping[str, Any], *, quiet: bool
 ) -> GradientCheck:
     runs = HALVINGS + 4
     with console.progress("checking the gradient", runs * steps, quiet=quiet) as tick:
-        return check_gradient(watched(make, tick), steps, gradient, halvings=HALVINGS)
+        return check_gradient(watched(fresh, tick), steps, gradient, halvings=HALVINGS)
 
 
 def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
@@ -248,11 +223,11 @@ def digest(gradient: Mapping[str, Any], /) -> str:
 
 def _summary(array: Any) -> dict[str, float]:
     values = np.asarray(array)
-    return {
-        "norm": float(np.sqrt(np.sum(np.abs(values) ** 2))),
-        "min": float(values.min()),
-        "max": float(values.max()),
-    }
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.sqrt(np.sum(np.abs(values) ** 2)))
+    if not values.size:
+        return {"norm": norm, "min": 0.0, "max": 0.0}
+    return {"norm": norm, "min": float(values.min()), "max": float(values.max())}
 
 
 def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
@@ -284,7 +259,7 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
     found += [
         (
             f"level {level['name']}",
-            f"{console.nbytes(level['written'])} written, {console.nbytes(level['read'])} read",
+            f"{bytes_text(level['written'])} written, {bytes_text(level['read'])} read",
         )
         for level in figures["levels"]
     ]

@@ -5,21 +5,20 @@ from pathlib import Path
 
 import click
 
-from ckio.cli.options import FILE, read_platform, read_text, write_text
-from ckio.errors import BadInput
+from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
 from ckio.platforms import Platform
 from ckio.render import render
 from ckio.report import compare
-from ckio.texts import Document, loads
+from ckio.texts import Document
 from ckio.timeline import Timeline
 
 
-@click.command(short_help="Draw a schedule or a timeline.")
+@click.command()
 @click.argument("file", type=FILE)
 @click.option("--platform", type=FILE, metavar="FILE", help="where FILE does not say it")
-@click.option("--svg", type=FILE, metavar="OUT", help="write the pictures as SVG")
-@click.option("--html", type=FILE, metavar="OUT", help="write a page of pictures")
-@click.option("--perfetto", type=FILE, metavar="OUT", help="write a trace that Perfetto opens")
+@out("--svg", metavar="OUT", help="write the pictures as SVG")
+@out("--html", metavar="OUT", help="write a page of pictures")
+@out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens")
 @click.option("--width", type=click.IntRange(40), help="columns of the text picture")
 def command(
     *,
@@ -35,17 +34,16 @@ def command(
     Pictures and traces have time in them: of a schedule they show its simulated timeline, and of
     a measured timeline the page shows both.
     """
-    found = loads(read_text(file), source=str(file))
+    found = read_document(file)
     if svg is None and html is None and perfetto is None:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
         return
-    machine = read_platform(platform) if platform else found.platform
-    if machine is None:
-        raise BadInput(f"{file}: it does not say for which platform it is; give --platform")
+    machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
 
-    predicted, chain = simulate(found.schedule, machine), found.schedule.chain
+    with blamed_on(file):
+        predicted, chain = simulate(found.schedule, machine), found.schedule.chain
     timeline = found.timeline or predicted
     if svg is not None:
         from ckio.pictures import draw

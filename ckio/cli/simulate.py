@@ -6,38 +6,31 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.cli.options import (
-    FILE,
-    cost_options,
-    plan_of,
-    planner_options,
-    read_platform,
-    read_text,
-    write_text,
-)
-from ckio.cli.plan import timed
+from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.options import cost_options, json_option, plan_of, planner_options
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
-from ckio.texts import dumps, loads
+from ckio.texts import dumps
 from ckio.timeline import Timeline
 
 
-@click.command(short_help="Predict when every action of a schedule begins and ends.")
-@click.argument("file", type=FILE, required=False)
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @planner_options
 @cost_options
-@click.option("-o", "--output", type=FILE, help="write the timeline to this file")
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@out("-o", "--output", help="write the timeline to this file")
+@json_option
 def command(*, file: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
     """Simulate the schedule in FILE, or the one that the planning options ask for.
 
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
     """
-    schedule, platform = _schedule(file, options)
-    with console.progress(f"simulating {len(schedule)} actions", quiet=as_json):
+    schedule, platform = _schedule(file, options, quiet=as_json)
+    what = f"simulating {len(schedule)} actions"
+    with console.progress(what, quiet=as_json), blamed_on(file):
         timeline = simulate(schedule, platform)
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline))
@@ -45,12 +38,15 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
         return
-    click.echo(f"makespan {timeline.makespan:.6g} s, {len(schedule)} actions")
+    click.echo(
+        f"{schedule.chain.length} steps, {len(schedule)} actions:"
+        f" makespan {timeline.makespan:.6g} s\n"
+    )
     share = [
         [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
         for name, seconds in busy(timeline, platform).items()
     ]
-    console.print_table("busy", ["resource", "seconds", "of the makespan"], share)
+    console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if output is not None:
         click.echo(f"written to {output}")
 
@@ -65,14 +61,16 @@ def busy(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
     return found
 
 
-def _schedule(file: Path | None, options: dict[str, Any]) -> tuple[Schedule, Platform]:
+def _schedule(
+    file: Path | None, options: dict[str, Any], *, quiet: bool
+) -> tuple[Schedule, Platform]:
     if file is None:
-        plan = plan_of(**options)
-        return timed(plan)[0], plan.platform
-    found = loads(read_text(file), source=str(file))
-    platform = found.platform
-    if options["platform"] is not None:
-        platform = read_platform(options["platform"])
-    if platform is None:
-        raise BadInput(f"{file}: it does not say for which platform it is; give --platform")
-    return found.schedule, platform
+        plan = plan_of(**options, quiet=quiet)
+        return plan.schedule(quiet=quiet)[0], plan.platform
+    other = options.pop("platform")
+    given = [name for name, value in options.items() if value not in (None, {})]
+    if given:
+        name = "set" if given[0] == "settings" else given[0]
+        raise BadInput(f"{file} is planned already; leave out --{name}, or leave out {file}")
+    found = read_document(file)
+    return found.schedule, platform_for(found, file, other)

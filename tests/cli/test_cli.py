@@ -2,13 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli.commands import CKIO, answer, ckio, complaint
 
-CKIO = Path(sys.executable).with_name("ckio")
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\
 format = 1
@@ -30,32 +28,6 @@ COSTS = (
 )
 
 
-def ckio(*words: object, at: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would; no traceback, whatever happens."""
-    command = [str(CKIO), *map(str, words)]
-    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr or done.stdout
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def answer(*words: object, at: Path) -> dict[str, Any]:
-    """The one JSON object that a command prints."""
-    out = ckio(*words, "--json", at=at).stdout
-    assert out.count("\n") == 1
-    return json.loads(out)
-
-
-def complaint(*words: object, at: Path, status: int = 2) -> str:
-    """The one line that a command has to say about its input; nothing is written."""
-    before = sorted(at.rglob("*"))
-    done = ckio(*words, at=at, status=status)
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert sorted(at.rglob("*")) == before
-    return done.stderr
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "listing_1.txt").write_text(LISTING_1)
@@ -72,6 +44,12 @@ def test_it_says_what_it_can_do(tmp_path: Path) -> None:
         assert f"  {command} " in out
     assert ckio(at=tmp_path).stdout == out
     assert ckio("--version", at=tmp_path).stdout.startswith("ckio 0.")
+    assert "did you mean plan?" in complaint("plann", at=tmp_path)
+
+
+def test_the_installed_command_is_the_same(tmp_path: Path) -> None:
+    done = subprocess.run([CKIO, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == ckio("--help", at=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -169,7 +147,7 @@ def test_a_schedule_can_be_simulated_on_another_platform(place: Path) -> None:
         (["--steps", "50", "--planner", "store-all"], "store-all"),
         (["--steps", "5", "--model", "vortex"], "did you mean vorticity"),
         ([], "--steps is missing"),
-        (["--steps", "5", "--colour"], "No such option"),
+        (["--steps", "5", "--colour"], "no such option"),
     ],
 )
 def test_bad_options_of_plan_get_one_line(place: Path, words: list[str], said: str) -> None:
@@ -206,7 +184,8 @@ def test_no_level_that_can_serve_gets_one_line(place: Path) -> None:
 def test_files_that_are_not_there_or_not_text_get_one_line(place: Path) -> None:
     (place / "noise.bin").write_bytes(bytes(range(128, 256)))
     assert "No such file" in complaint("simulate", "gone.txt", at=place)
-    assert "not a text file" in complaint("simulate", "noise.bin", at=place)
+    assert "not text" in complaint("simulate", "noise.bin", at=place)
+    assert "not text" in complaint("plan", "--steps", 3, "--platform", "noise.bin", at=place)
     assert "node.toml" in complaint("simulate", "node.toml", at=place)
     assert "No such file" in complaint("plan", "--steps", 3, "--platform", "gone", at=place)
 
@@ -215,7 +194,7 @@ def test_a_result_that_cannot_be_written_gets_one_line(place: Path) -> None:
     line = complaint(
         *("plan", "--steps", 5, "--platform", "listing_1.txt", "-o", "nowhere/plan.txt"), at=place
     )
-    assert "nowhere/plan.txt: cannot be written" in line
+    assert "nowhere/plan.txt cannot be written: there is no directory" in line
 
 
 # Calibrate, run, compare

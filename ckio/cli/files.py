@@ -1,0 +1,91 @@
+"""The files that commands read and write."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ckio.errors import BadInput, IllegalAction
+from ckio.platforms import Platform
+from ckio.rundir import write_whole
+from ckio.texts import Document, load
+
+FILE = click.Path(path_type=Path)
+"""A file or directory; the library says what is wrong with it."""
+
+
+def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> Any:
+    """Refuse, before any work is done, a path at which no file can be written."""
+    if path is None:
+        return None
+    folder = Path(os.path.realpath(path)).parent
+    if path.is_dir() or path.name in ("", ".."):
+        raise click.BadParameter(f"{path} cannot be written: it is a directory")
+    if not folder.is_dir():
+        raise click.BadParameter(f"{path} cannot be written: there is no directory {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written: no permission")
+    return path
+
+
+def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
+    """An option for a file to write, which is checked before the work is done."""
+    return click.option(*names, type=FILE, callback=_writable, **attributes)
+
+
+def read_text(path: Path, /) -> str:
+    """The text of a file; BadInput where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not text") from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def read_document(path: Path, /) -> Document:
+    """The schedule or timeline in a file; BadInput where there is none."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return load(file, source=str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def read_platform(path: Path, /) -> Platform:
+    """A platform from a file in either form."""
+    return Platform.loads(read_text(path), source=str(path))
+
+
+@contextmanager
+def blamed_on(path: Path | None, /) -> Iterator[None]:
+    """Make a schedule that is not legal the fault of the file that it was read from, if any."""
+    try:
+        yield
+    except IllegalAction as error:
+        if path is None:
+            raise
+        raise BadInput(f"{path} is not legal on this platform: {error}") from None
+
+
+def platform_for(document: Document, path: Path, other: Path | None, /) -> Platform:
+    """The platform in `other`, or else the one that came with the schedule in `path`."""
+    if other is not None:
+        return read_platform(other)
+    if document.platform is None:
+        raise BadInput(f"{path}: it does not say for which platform it is; give --platform")
+    return document.platform
+
+
+def write_text(path: Path, text: str, /) -> None:
+    """Write a file whole or not at all; a device or a pipe gets the text as it comes."""
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            write_whole(Path(os.path.realpath(path)), text)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None

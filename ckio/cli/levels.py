@@ -1,0 +1,97 @@
+"""The levels that commands work on: given in words, opened for one piece of work, and left."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from ckio.backends.base import Backend
+from ckio.cli.options import typed
+from ckio.errors import BadInput, StorageError
+from ckio.platforms import Level, Option, size
+from ckio.registry import close, open_level, place
+from ckio.rundir import missing_folders
+
+Keep = Literal["nothing", "after errors", "everything"]
+"""Which checkpoints stay on the levels: none, those of a failed run, or whatever is there."""
+
+
+def parse_level(text: str, /, *, here: Path) -> Level:
+    """A level from `NAME=BACKEND[:PLACE][,option=value]...`; a relative PLACE is made absolute.
+
+    `capacity` is a size; everything else is an option of the backend, or of its codec
+    (`codec=zstd`, `codec_level=3`).
+    """
+    match = re.fullmatch(r"([^=,]+)=([^:,]+)(?::([^,]*))?((?:,.*)?)", text)
+    if not match:
+        raise BadInput(f"--level {text!r} is not NAME=BACKEND[:PLACE][,option=value]...")
+    name, backend, where, rest = match.groups()
+    given: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise BadInput(f"--level {text!r}: {part!r} is not option=value")
+        given[option] = value
+    capacity, channel = given.pop("capacity", None), given.pop("channel", "")
+    options: dict[str, Option] = {option: typed(value) for option, value in given.items()}
+    if where:
+        options = {"path": str((here / _home(where)).absolute()), **options}
+    try:
+        nbytes = None if capacity is None else size(capacity)
+        return Level(name=name, backend=backend, capacity=nbytes, channel=channel, options=options)
+    except BadInput as error:
+        raise BadInput(f"--level {text!r}: {error}") from None
+
+
+def _home(where: str) -> Path:
+    """A shell leaves a ~ in the middle of a word as it is."""
+    try:
+        return Path(where).expanduser()
+    except RuntimeError as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
+@contextmanager
+def opened(levels: Sequence[Level], run: str, /, *, keep: Keep) -> Iterator[list[Backend]]:
+    """Levels open for the run called `run`; what is not kept on them is removed in the end.
+
+    An error that leaves checkpoints on a level gets a note that says where.
+    """
+    with ExitStack() as stack:
+        backends: list[Backend] = []
+        for level in levels:
+            stack.enter_context(_no_new_folders(level))
+            backends.append(stack.enter_context(_opened(level, run, keep)))
+        yield backends
+
+
+@contextmanager
+def _opened(level: Level, run: str, keep: Keep) -> Iterator[Backend]:
+    backend = open_level(level, run=run)
+    try:
+        yield backend
+    except BaseException as error:
+        left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
+        with suppress(StorageError):  # the error that is on its way says more
+            close(backend, remove=not left)
+        if left:
+            are = "checkpoint is" if left == 1 else "checkpoints are"
+            error.add_note(f"{left} {are} left in {place(level, run) or level.name}")
+        raise
+    else:
+        close(backend, remove=keep != "everything")
+
+
+@contextmanager
+def _no_new_folders(level: Level) -> Iterator[None]:
+    """Remove the folders above a level's files that were not there before, if they end up empty."""
+    where = place(level, "")
+    new = [] if where is None else missing_folders(where)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for folder in new:
+                if folder.exists():
+                    folder.rmdir()

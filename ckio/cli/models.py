@@ -1,0 +1,111 @@
+"""The models that commands work on: their names, their costs, and whose errors are whose."""
+
+import logging
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import getattr_static
+from typing import Any, Final
+
+from ckio.chain import Chain
+from ckio.cli import console
+from ckio.errors import BadInput, CkioError, RunFailed
+from ckio.model import Differentiable
+from ckio.platforms import Option, Platform
+from ckio.registry import check_options, find_model, make
+
+log = logging.getLogger("ckio")
+
+Settings = Mapping[str, Option]
+
+MOVES: Final = ("layout", "advance", "record", "reverse", "dump", "load")
+RESULTS: Final = ("functional", "gradient")
+
+
+def identity(model: str, settings: Settings, /) -> str:
+    """The name under which a model's costs are kept: the model and its options, sorted.
+
+    >>> identity("vorticity", {"wind": 0.1, "grid": 64.0})
+    'vorticity grid=64 wind=0.1'
+    """
+    return " ".join([model, *(f"{name}={_text(settings[name])}" for name in sorted(settings))])
+
+
+def _text(value: Option) -> str:
+    """One way to write a value, so that 64 and 64.0 are the same option."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return shlex.quote(value)
+        case float() if value.is_integer():
+            return str(int(value))
+        case _:
+            return str(value)
+
+
+def maker(model: str, settings: Settings, /) -> Callable[[], Any]:
+    """What makes fresh instances of a model; its options are checked once, now."""
+    factory, what = find_model(model), f"model {model!r}"
+    check_options(what, factory, settings)
+
+    def made() -> Any:
+        fresh = make(what, factory, settings)
+        check_has(what, fresh, MOVES)
+        return fresh
+
+    return made
+
+
+def check_has(what: str, model: object, needed: tuple[str, ...], /) -> None:
+    """Raise BadInput where something that should be a model lacks part of one."""
+    missing = [name for name in needed if getattr_static(model, name, None) is None]
+    # A model may hand its parts on from another object.
+    missing = [name for name in missing if not hasattr(model, name)]
+    if missing:
+        kind = type(model).__name__
+        raise BadInput(f"{what} makes a {kind}, which is no model: it has no {missing[0]!r}")
+
+
+@contextmanager
+def blamed(what: str, /) -> Iterator[None]:
+    """Say whose fault it is where a model fails, or raises something that ckio does not know."""
+    try:
+        yield
+    except RunFailed as error:
+        error.args = (f"{what}: {error}",)
+        raise
+    except (CkioError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunFailed(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def costs(model: str, settings: Settings, platform: Platform, /, *, quiet: bool) -> Chain:
+    """A model's costs and sizes as the platform has them, or else measured now, with a note.
+
+    A model whose costs are known need not be importable here.
+    """
+    name = identity(model, settings)
+    known = platform.models.get(name)
+    if known is not None:
+        return known
+    from ckio.calibrate import measure_model
+
+    log.warning("the platform has no costs of %r: they were measured now", name)
+    with console.progress(f"measuring {name}", quiet=quiet), blamed(f"model {model!r}, measured"):
+        return measure_model(maker(model, settings))
+
+
+def watched(
+    fresh: Callable[[], Differentiable], tick: console.Ticker, /
+) -> Callable[[], Differentiable]:
+    """A maker of the same models, which move a progress bar if they have a callback for it."""
+
+    def made() -> Differentiable:
+        model = fresh()
+        if hasattr(model, "on_step"):
+            model.on_step = lambda _step: tick()
+        return model
+
+    return made

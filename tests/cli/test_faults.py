@@ -1,0 +1,397 @@
+"""Models, places and files that go wrong: one line says what, and nothing half-done stays."""
+
+import fcntl
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import CKIO, answer, ckio, complaint
+
+from ckio.backends.directory import Directory
+from ckio.cli.models import identity
+
+MODELS = """\
+import os
+import time
+import numpy as np
+from ckio import ArrayModel
+
+class Growth(ArrayModel):
+    fault, at = "", 45
+
+    def step(self, state, i):
+        self.go_wrong(i)
+        x, rate = state["x"], self.control["rate"]
+        state["J"] += (x**2).sum()
+        x *= 1 + rate * (1 - x)
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, rate = tape["x"], self.control["rate"]
+        factor = 1.5 if self.fault == "wrong" else 1
+        self.gradient["rate"] += factor * (x * (1 - x) * adjoint["x"]).sum()
+        adjoint["x"] *= 1 + rate * (1 - 2 * x)
+        adjoint["x"] += 2 * x * adjoint["J"]
+
+    def finished(self, state, i):
+        return self.fault == "short" and i == self.at
+
+    def go_wrong(self, i):
+        if self.fault == "prints":
+            print("step", i)
+            os.write(1, b"as Fortran does\\n")
+        elif self.fault == "slow":
+            time.sleep(0.01)
+        elif i != self.at:
+            return
+        elif self.fault == "raises":
+            1 / 0
+        elif self.fault == "exits":
+            raise SystemExit(0)
+
+def growth(fault="", at=45):
+    x = np.linspace(0.1, 0.4, 512)
+    noise = np.random.default_rng(0).random(512)  # what no codec makes small
+    model = Growth({"x": x, "noise": noise, "J": 0.0}, control={"x": x, "rate": 0.3}, tape=["x"])
+    model.fault, model.at = fault, at
+    return model
+
+def broken():
+    raise OSError("no wind.nc")
+"""
+LEVELS = (
+    *("--level", "ram=ram,capacity=20KiB"),
+    *("--level", "nvme=directory:ck,capacity=100KiB"),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a model of somebody's own and the machine calibrated for it."""
+    at = tmp_path_factory.mktemp("own")
+    (at / "ocean.py").write_text(MODELS)
+    ckio("calibrate", *LEVELS, "--repeats", 1, "--model", "ocean:growth", "-o", "node.toml", at=at)
+    text = (at / "node.toml").read_text()
+    costs = text[text.index("advance") :]
+    for fault in ("raises", "exits", "short", "slow", "wrong", "prints"):
+        text += f'[models."ocean:growth fault={fault}"]\n{costs}'
+    (at / "node.toml").write_text(text)
+    return at
+
+
+def run(model: str, *options: object, into: str = "run", steps: int = 50) -> tuple[object, ...]:
+    return ("run", model, *options, "--steps", steps, "--platform", "node.toml", "--into", into)
+
+
+def faulty(fault: str, *options: object, into: str = "run", on: str = "nvme") -> tuple[object, ...]:
+    planner = ("--planner", "revolve", "--on", on)  # costs, which vary, do not change its plan
+    return run("ocean:growth", "--set", f"fault={fault}", *options, *planner, into=into)
+
+
+# Somebody's own model
+
+
+def test_a_model_in_the_current_directory_is_calibrated_planned_run_and_checked(
+    place: Path,
+) -> None:
+    found = answer(*run("ocean:growth", into="good"), "--check-gradient", at=place)
+    assert found["verified"] is True
+    (place / "elsewhere").mkdir()
+    line = complaint("run", *run("ocean:growth")[1:4], "--platform", "../node.toml", "--into", "r",
+                     at=place / "elsewhere")  # fmt: skip
+    assert "No module named 'ocean'" in line
+
+
+def test_a_wrong_gradient_is_told_and_fails_the_command(place: Path) -> None:
+    done = ckio(*faulty("wrong", into="wrong"), "--check-gradient", "--json", at=place, status=1)
+    assert json.loads(done.stdout)["verified"] is False
+    assert done.stderr == "ckio: the gradient is NOT verified\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raises", "ZeroDivisionError: division by zero"),
+        ("exits", "SystemExit: 0"),
+        ("short", "finished at step 45"),
+    ],
+)
+def test_a_model_that_fails_leaves_sound_checkpoints_and_says_where(
+    place: Path, fault: str, said: str
+) -> None:
+    line = ckio(*faulty(fault, into=fault), at=place, status=1).stderr
+    assert line.count("\n") == 1
+    assert said in line
+    assert "Advance[" in line or fault == "exits"
+    run_id = json.loads((place / fault / "manifest.json").read_text())["run"]
+    assert f"{_verified(place / 'ck' / run_id)} checkpoints are left in {place}/ck/{run_id}" in line
+    assert answer(*run("ocean:growth", into=f"after-{fault}"), at=place)["steps"] == 50
+
+
+def _verified(place: Path) -> int:
+    """How many checkpoints a level holds; all of them are read and verified."""
+    level = Directory(place)
+    keys = level.keys()
+    for key in keys:
+        sizes = [math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in level.layout(key)]
+        level.read(key, [memoryview(bytearray(nbytes)) for nbytes in sizes])
+    level.close()
+    return len(keys)
+
+
+def test_a_model_that_fails_before_anything_is_stored_leaves_nothing(place: Path) -> None:
+    line = complaint(*faulty("raises", "--set", "at=0", on="ram"), at=place, status=1)
+    assert "ZeroDivisionError" in line
+    assert "left" not in line
+
+
+def test_debug_shows_where_a_model_failed(place: Path) -> None:
+    words = [*map(str, faulty("raises", "--set", "at=0", on="ram")), "--debug"]
+    done = subprocess.run([CKIO, *words], cwd=place, capture_output=True, text=True, check=False)
+    assert "in go_wrong" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "said"),
+    [
+        ("def f(:", "m:f", "SyntaxError"),
+        ("raise SystemExit(0)", "m:f", "SystemExit"),
+        ("1 / 0", "m:f", "ZeroDivisionError"),
+        ("f = 3", "m:f", "cannot be called"),
+        ("f = dict", "m:f", "is no model: it has no 'layout'"),
+        ("def f():\n  raise OSError('no wind.nc')", "m:f", "OSError: no wind.nc"),
+        ("def f(grid): ...", "m:f", "needs the option 'grid'"),
+        ("", "..:f", "MODULE:ATTRIBUTE"),
+        ("", "m:", "MODULE:ATTRIBUTE"),
+    ],
+)
+def test_what_is_no_model_gets_one_line(
+    place: Path, tmp_path: Path, source: str, name: str, said: str
+) -> None:
+    (tmp_path / "m.py").write_text(source)
+    platform = place / "node.toml"
+    words = ("plan", "--model", name, "--steps", 3, "--platform", platform, "-o", "p.txt")
+    assert said in complaint(*words, at=tmp_path)
+
+
+def test_what_a_model_prints_is_not_in_the_json(place: Path) -> None:
+    done = ckio(*faulty("prints", into="prints"), "--json", at=place)
+    assert json.loads(done.stdout)["steps"] == 50
+    assert "as Fortran does" in done.stderr
+
+
+def test_a_file_called_like_a_module_of_python_hides_nothing(place: Path, tmp_path: Path) -> None:
+    for name in ("platform", "random", "statistics", "calendar"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError")
+    options = ("--platform", place / "node.toml", "--model", "ocean:growth")
+    (tmp_path / "ocean.py").write_text("raise ValueError")
+    assert answer("plan", "--steps", 3, *options, at=tmp_path)["steps"] == 3
+
+
+def test_costs_that_the_platform_has_not_are_measured_and_that_is_said(place: Path) -> None:
+    done = ckio(*run("vorticity", "--set", "grid=4", into="v", steps=3), at=place)
+    assert done.stderr == (
+        "ckio: the platform has no costs of 'vorticity grid=4': they were measured now\n"
+    )
+
+
+def test_a_model_is_the_same_however_its_options_are_written() -> None:
+    assert identity("m", {"b": 64.0, "a": True}) == identity("m", {"a": True, "b": 64})
+    assert identity("m", {"a": "x b=1"}) != identity("m", {"a": "x", "b": 1})
+    assert identity("m", {"a": 0.5}) != identity("m", {"a": 0})
+
+
+# Places
+
+
+def test_a_plan_that_the_disk_cannot_hold_is_seen_before_the_start(place: Path) -> None:
+    text = (place / "node.toml").read_text()
+    (place / "huge.toml").write_text(text.replace("capacity = 102400", "capacity = 90000000"))
+    before = sorted(place.rglob("*"))
+    words = (*run("ocean:growth"), "--platform", "huge.toml", "--planner", "revolve")
+    done = _limited(100_000, *words, "--on", "nvme", at=place)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "level 'nvme' has no room for this plan" in done.stderr
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_disk_that_fills_during_a_run_is_told_with_level_key_and_bytes(place: Path) -> None:
+    # A codec that is expected to do far better than it does.
+    text = (place / "node.toml").read_text().replace("capacity = 102400", "capacity = 4000000")
+    level, _, rest = text.partition('backend = "directory"')
+    rest = rest.replace("ratio = 1.0", "ratio = 0.02", 1)
+    rest = rest.replace("[level.options]", '[level.options]\ncodec = "zstd"', 1)
+    (place / "zstd.toml").write_text(f'{level}backend = "directory"{rest}')
+    words = (*run("ocean:growth", into="full"), "--platform", "zstd.toml")
+    done = _limited(450_000, *words, "--planner", "revolve", "--on", "nvme", at=place)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1
+    for word in ("Write(x_", "on 'nvme'", "bytes are needed", "are free", "checkpoints are left"):
+        assert word in done.stderr
+    run_id = json.loads((place / "full" / "manifest.json").read_text())["run"]
+    assert f"{_verified(place / 'ck' / run_id)} checkpoints are left" in done.stderr
+
+
+def _limited(nbytes: int, *words: object, at: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command with files of so many bytes at most."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
+
+    return subprocess.run(
+        [CKIO, *map(str, words)],
+        cwd=at, capture_output=True, text=True, check=False, preexec_fn=limit,
+    )  # fmt: skip
+
+
+def test_directories_that_cannot_be_used_get_one_line(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for into in ("file", "file/run", "full", "loop", "/proc", "/proc/nothing"):
+        words = ("run", "vorticity", "--set", "grid=4", "--steps", 3, "--into", into)
+        (tmp_path / "n.toml").write_text('[[level]]\nname = "ram"\n')
+        complaint(*words, "--platform", "n.toml", at=tmp_path)
+    for where in ("file", "file/ck", "loop/ck", "/proc/ck"):
+        words = ("calibrate", "--level", f"a=directory:{where}", "--repeats", 1)
+        complaint(*words, "-o", "c.toml", at=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (["a=ram", "a=ram"], "two levels are named 'a'"),
+        (["a=rum"], "did you mean ram"),
+        (["a=directory"], "needs the option 'path'"),
+        (["a=ram,capacity=-1"], "'-1' is not a size"),
+        (["a=ram,capacity=10"], "holds none of the sizes"),
+        (["a b=ram"], "a name is letters"),
+        (["a=ram,codec=zst"], "did you mean zstd"),
+        (["a=ram,codec_level=3"], "has no codec"),
+        (["a=directory:x", "b=directory:y,durability=firm"], "'firm' is not known"),
+        (["a"], "is not NAME=BACKEND"),
+    ],
+)
+def test_levels_that_cannot_be_get_one_line(tmp_path: Path, levels: list[str], said: str) -> None:
+    words = [word for level in levels for word in ("--level", level)]
+    assert said in complaint("calibrate", *words, at=tmp_path)
+
+
+def test_an_archive_beside_a_foreign_file_leaves_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.h5").write_text("somebody's thesis")
+    words = ("calibrate", "--level", "a=hdf5:a.h5", "--size", "4KiB", "--repeats", 1)
+    ckio(*words, "-o", "c.toml", at=tmp_path)
+    assert (tmp_path / "a.h5").read_text() == "somebody's thesis"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "c.toml"}
+
+
+# Files
+
+
+def test_a_device_is_written_to_and_not_replaced(place: Path) -> None:
+    words = ("plan", "--steps", 3, "--platform", "node.toml", "--model", "ocean:growth")
+    os.mkfifo(place / "pipe")
+    (place / "link.txt").symlink_to("target.txt")
+    reader = os.open(place / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    ckio(*words, "-o", "pipe", at=place)
+    assert os.read(reader, 15) == b"# ckio schedule"
+    os.close(reader)
+    assert (place / "pipe").is_fifo()
+    ckio(*words, "-o", "link.txt", at=place)
+    assert (place / "link.txt").is_symlink()
+    assert (place / "target.txt").read_text().startswith("# ckio schedule")
+
+
+def test_a_place_that_cannot_be_written_is_seen_before_the_work(place: Path) -> None:
+    for path in (".", "", "nowhere/x", "node.toml/x"):
+        line = complaint("calibrate", "--level", "a=ram", "--repeats", 10**9, "-o", path, at=place)
+        assert "cannot be written" in line
+
+
+def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
+    ckio("plan", "--steps", 9, "--platform", "node.toml", "--model", "ocean:growth",
+         "-o", "plan.txt", at=place)  # fmt: skip
+    text = (place / "plan.txt").read_text()
+    for new, said in (
+        (text.replace("# steps 9", "# steps 8"), "not legal"),
+        (text[: len(text) // 2], "expected|cut off"),
+        (text.replace("schedule 1", "schedule 7"), "newer ckio"),
+        (text.replace("capacity = 102400", "capacity = 1"), "it was edited"),
+    ):
+        (place / "edited.txt").write_text(new)
+        line = complaint("simulate", "edited.txt", at=place)
+        assert "edited.txt" in line
+        assert any(word in line for word in said.split("|"))
+    assert "--steps" in complaint("simulate", "plan.txt", "--steps", 3, at=place)
+
+
+# Signals and streams
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_says_what_is_left_and_lets_go(
+    place: Path, number: int, status: int
+) -> None:
+    into = f"stopped-{number}"
+    with _started(*faulty("slow", into=into), at=place) as process:
+        _wait_for(place / into / "predicted.txt")
+        time.sleep(0.5)
+        process.send_signal(number)
+        assert process.communicate()[1].startswith("ckio: interrupted; ")
+    assert process.returncode == status
+    run_id = json.loads((place / into / "manifest.json").read_text())["run"]
+    fd = os.open(place / "ck" / run_id, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
+
+
+def test_calibrate_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    words = ("--level", "a=directory:deep/er", "--level", "b=hdf5:deep/b.h5")
+    sizes = ("--size", "4KiB", "--repeats", 20_000)
+    with _started("calibrate", *words, *sizes, at=tmp_path) as process:
+        _wait_for(tmp_path / "deep")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == "ckio: interrupted\n"
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def _started(*words: object, at: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [CKIO, *map(str, words)],
+        cwd=at, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_streams_may_be_closed_cut_short_or_ascii(place: Path) -> None:
+    plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
+    for script in (
+        f"{plan} | true",
+        f"{plan} --json | true",
+        f"{plan} >&-",
+        f"PYTHONIOENCODING=ascii {plan}",
+        f"PYTHONIOENCODING=latin-1 {plan} -o λ.txt",
+        f"env -u HOME COLUMNS=7 {plan} <&-",
+        f"{sys.executable} -O {plan}",
+    ):
+        done = subprocess.run(
+            ["sh", "-c", script], cwd=place, capture_output=True, text=True, check=True
+        )
+        assert done.stderr == ""
