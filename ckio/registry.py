@@ -97,7 +97,10 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
     check_options(what, factory, options)
     try:
         return factory(**options)
-    except (CkioError, MemoryError):
+    except CkioError as error:
+        error.args = (f"{what}: {error}",)
+        raise
+    except MemoryError:
         raise
     except (Exception, SystemExit) as error:
         raise BadInput(f"{what} cannot be made: {_told(error)}") from error

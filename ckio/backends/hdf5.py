@@ -105,7 +105,9 @@ class Hdf5:
 
     @staticmethod
     def for_run(path: str | Path, run: str, /) -> Path:
-        """The file of one run, beside `path`."""
+        """The file of one run, beside `path`; raises BadInput where that is a directory."""
+        if Path(path).is_dir():
+            raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
         return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:

@@ -4,12 +4,16 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import click
+
+_EVERY: Final = 0.1
+"""Seconds between two looks of a progress bar."""
 
 
 class Ticker(Protocol):
@@ -104,9 +108,16 @@ def progress(
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
 
+        done, shown = 0, time.monotonic()
+
         def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
-            text = f"{what}: {say}" if say else what
-            bar.update(task, advance=steps, description=text)
+            # Steps may take microseconds, and they are being timed: the bar must not cost more.
+            nonlocal done, shown
+            done += steps
+            if not say and time.monotonic() < shown + _EVERY:
+                return
+            shown = time.monotonic()
+            bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
             if total is not None:
                 bar.update(task, total=total)
 

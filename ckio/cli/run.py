@@ -254,7 +254,7 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
     found = [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
-        ("forward steps", f"{forward} ({least} the least possible in these slots, I/O ignored)"),
+        ("forward steps", f"{forward} (at least {least} with restart data in these slots)"),
     ]
     found += [
         (

@@ -355,3 +355,8 @@ def test_evicted_checkpoints_are_read_from_the_disk(path: Path) -> None:
     archive.evict()
     assert get(archive, x(0), raw(3 << 20)) == original
     archive.close()
+
+
+def test_a_directory_is_no_place_for_an_archive(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is a directory; an archive is a file"):
+        Hdf5.for_run(tmp_path, "cafe")
