@@ -124,7 +124,8 @@ def makespan(schedule: Schedule, platform: Platform, /) -> float:
     Raises BadInput for a level that the platform does not have.
     """
     costs = seconds_of(schedule, platform)
-    return float(np.cumsum(costs)[-1]) if len(costs) else 0.0
+    with np.errstate(over="ignore"):
+        return float(np.cumsum(costs)[-1]) if len(costs) else 0.0
 
 
 def counts(schedule: Schedule, /) -> Counts:

@@ -121,8 +121,3 @@ def test_one_variable_has_no_size_of_its_own() -> None:
 
 def test_the_names_of_the_costs_are_all_but_the_steps() -> None:
     assert list(PRICES) == list(COSTS)
-
-
-def test_costs_whose_sums_would_not_be_finite_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"advance = 1e\+101; it must not exceed 1e\+100"):
-        Chain(steps=1, advance=1e101, record=0, reverse=0, restart=1, tape=1, adjoint=1)

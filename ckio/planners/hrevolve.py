@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.chain import Chain
+from ckio.errors import BadInput
 from ckio.planners.base import Room, log, rooms, tapes
 from ckio.planners.draft import Draft
 from ckio.platforms import Platform
@@ -106,11 +107,14 @@ def solve(chain: Chain, platform: Platform, /, *, planner: str, repaired: bool) 
     fixed = chain.length * (chain.record + chain.reverse)
     if not given:
         return Plan((), fixed)
-    solved = [
-        _tables(order, length=chain.length - 1, advance=chain.advance, repaired=repaired)
-        for order in islice(orders(given), _MOST_ORDERS)
-    ]
+    with np.errstate(over="ignore"):
+        solved = [
+            _tables(order, length=chain.length - 1, advance=chain.advance, repaired=repaired)
+            for order in islice(orders(given), _MOST_ORDERS)
+        ]
     best = min(solved, key=lambda tables: tables[-1].seconds[-1])
+    if not np.isfinite(best[-1].seconds[-1]):
+        raise BadInput(f"{planner}: the costs are too large to be added up; give them in seconds")
     names = [platform.levels[table.room.number].name for table in best]
     log.info("%s: levels in the order %s, of %d tried", planner, ", ".join(names), len(solved))
     return Plan(best, float(best[-1].seconds[-1]) + fixed)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.chain import Chain
+from ckio.errors import BadInput
 from ckio.planners.base import Room
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
 from ckio.platforms import Platform
@@ -209,3 +210,9 @@ def test_a_cheap_level_with_room_for_every_state_holds_every_state() -> None:
     schedule = hrevolve(chain(500, advance=4), platform((None, 1, 1)))
     assert counts(schedule).forward == 2 * 500 - 1
     assert counts(schedule).levels[0].peak == 499
+
+
+@both
+def test_costs_beyond_what_can_be_added_up_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="too large to be added up"):
+        PLANNERS[name](chain(3), platform((5, 1e308, 1e308)))
