@@ -10,7 +10,7 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
 from ckio.machine import Machine
 from ckio.platforms import Level, Platform
-from tests.strategies import Case, any_schedules, is_allowed
+from ckio.testing.strategies import Case, any_schedules, is_allowed
 
 N = 6
 CHAIN = Chain(steps=N, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)

@@ -2,7 +2,6 @@
 
 import numpy as np
 from hypothesis import given
-from strategies import Case, legal_schedules
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.chain import Chain
@@ -11,6 +10,7 @@ from ckio.machine import Machine
 from ckio.occupancy import BEFORE, Lifetimes, occupancies
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
+from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)

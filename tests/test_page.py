@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies import Case, legal_schedules
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
@@ -21,6 +20,7 @@ from ckio.pictures import Axis, draw, resources, storage, sweeps
 from ckio.pictures.svg import COLUMNS, DISTINCT
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)

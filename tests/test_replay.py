@@ -19,7 +19,7 @@ from ckio.machine import Machine
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan
-from tests.strategies import (
+from ckio.testing.strategies import (
     Case,
     any_schedules,
     complete_schedules,

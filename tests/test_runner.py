@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from strategies import legal_schedules
 
 from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
@@ -21,6 +20,7 @@ from ckio.runner import run
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
+from ckio.testing.strategies import legal_schedules
 from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)

@@ -12,7 +12,7 @@ from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Counts, LevelCounts, Schedule, counts, makespan, seconds, seconds_of
-from tests.strategies import Case, legal_schedules, untidy_schedules
+from ckio.testing.strategies import Case, legal_schedules, untidy_schedules
 
 CHAIN = Chain(steps=4, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
 X0, X2, T3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2), Key(Kind.TAPE, 3)

@@ -15,8 +15,8 @@ from ckio.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.testing.strategies import Case, any_schedules, legal_schedules
 from ckio.timeline import Timeline
-from tests.strategies import Case, any_schedules, legal_schedules
 
 CHAIN = Chain(steps=4, advance=0.1, record=1 / 3, reverse=5, restart=7, tape=11, adjoint=13)
 PLATFORM = Platform(

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 from hypothesis import given
-from strategies import Case, legal_schedules
 
 from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.platforms import Level, Platform
 from ckio.schedule import seconds_of
+from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 from ckio.trace import trace
 

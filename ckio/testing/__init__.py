@@ -7,7 +7,8 @@ A new backend is held to the same tests as ours by
             return Mine(tmp_path / "level", **limits)
 
 Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
-Only the suite needs pytest and hypothesis; it is imported when it is asked for.
+Only the suite, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
+pytest or hypothesis; they are imported when they are asked for.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -6,7 +6,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from strategies import random_complete
 
 from ckio.actions import Kind, Write
 from ckio.backends.base import Backend
@@ -26,6 +25,7 @@ from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.testing.strategies import random_complete
 
 # --- every component of the gradient
 

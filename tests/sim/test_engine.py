@@ -11,7 +11,7 @@ from ckio.errors import IllegalAction
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
-from tests.strategies import Case, untidy_schedules
+from ckio.testing.strategies import Case, untidy_schedules
 
 CHAIN = Chain(steps=2, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 NVME = Level(

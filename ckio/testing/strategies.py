@@ -303,6 +303,6 @@ def untidy_schedules(draw: st.DrawFn) -> Case:
         replace(level, write=draw(prices), read=draw(prices), discard=draw(prices))
         for level in platform.levels
     )
-    costs = {name: draw(seconds) for name in ("advance", "record", "reverse")}
-    chain = replace(schedule.chain, **costs)
+    advance, record, reverse = (draw(seconds) for _ in range(3))
+    chain = replace(schedule.chain, advance=advance, record=record, reverse=reverse)
     return Schedule(chain, schedule.actions, schedule.stored), replace(platform, levels=levels)
