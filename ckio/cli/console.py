@@ -101,9 +101,9 @@ def progress(
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
             known = task.total is not None
-            return Text(f"{task.completed:,.0f} of {task.total:,.0f} {unit}" if known else "")
+            return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if known else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Count(), Rate())
+    columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
     times = (TimeRemainingColumn(),) if total is not None else (TimeElapsedColumn(),)
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
