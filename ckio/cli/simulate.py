@@ -29,9 +29,9 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
     """
     schedule, platform = _schedule(file, options, quiet=as_json)
-    what = f"simulating {len(schedule)} actions"
-    with console.progress(what, quiet=as_json), blamed_on(file):
-        timeline = simulate(schedule, platform)
+    bar = console.progress("simulating", len(schedule), unit="actions", quiet=as_json)
+    with bar as tick, blamed_on(file):
+        timeline = simulate(schedule, platform, watch=tick)
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline))
     found = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}

@@ -31,7 +31,7 @@ def simulate(
 
     Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
     of the schedule, to the last bit: both add the same costs in the same order. `watch` is called
-    every few thousand actions with how many are done.
+    every few thousand actions with how many more are done.
     """
     validate(schedule, platform)
     environment = simpy.Environment()
@@ -96,7 +96,7 @@ def _orders(
         chunk = slice(begin, begin + _CHUNK)
         yield from zip(*(column[chunk].tolist() for column in columns), strict=True)
         if watch is not None:
-            watch(min(begin + _CHUNK, len(actions)))
+            watch(min(_CHUNK, len(actions) - begin))
 
 
 def _bytes_moved(schedule: Schedule, platform: Platform) -> NDArray[np.int64]:

@@ -77,11 +77,10 @@ def test_levels_that_share_a_channel_are_no_slower_while_the_program_waits_for_e
     assert simulate(Schedule(CHAIN, actions), shared).stop.tolist() == [1.5, 2.0, 3.0]
 
 
-def test_a_watcher_hears_now_and_then_how_many_actions_are_done() -> None:
+def test_a_watcher_hears_now_and_then_how_many_more_actions_are_done() -> None:
     steps = 40_000
     schedule = Schedule(CHAIN.with_steps(steps), [Advance(i, i + 1) for i in range(steps)])
     heard: list[int] = []
     simulate(schedule, PLATFORM, watch=heard.append)
-    assert heard == sorted(heard)
     assert len(heard) > 2
-    assert heard[-1] == steps
+    assert sum(heard) == steps
