@@ -12,20 +12,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends import payload
 from ckio.backends.buffers import pieces
-from ckio.backends.files import Files, failure
+from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.format import BLOCK, FREE, MAGIC, Head, length, pack, payload_begin, unpack
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.place import Place
 from ckio.backends.shelves import Shelves
-from ckio.errors import BadInput, CorruptCheckpoint, StorageError
-
-DURABILITIES: Final = {"process": False, "fdatasync": True}
-"""What a committed checkpoint survives, and whether that takes a sync."""
+from ckio.errors import CorruptCheckpoint, StorageError
 
 _NAME = re.compile(r"slots-(\d{4,15})-v(\d{1,9})\.ckio")
 _VERSION = 1
@@ -82,12 +79,8 @@ class Directory:
         checksum: bool = True,
         files: Files | None = None,
     ) -> None:
-        if durability not in DURABILITIES:
-            raise BadInput(
-                f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}"
-            )
         self.path = Path(path).absolute()
-        self._sync = DURABILITIES[durability]
+        self._sync = takes_sync(durability)
         self._checksum = checksum
         self._system = files or Files()
         self._ledger: Ledger[_Slot] = Ledger(f"directory {self.path}", capacity)

@@ -8,15 +8,26 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from ckio.actions import Buffers
 from ckio.backends.buffers import TILE
-from ckio.errors import LevelFull, StorageError
+from ckio.errors import BadInput, LevelFull, StorageError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errors that mean: no room."""
 
+DURABILITIES: Final = {"process": False, "fdatasync": True}
+"""What a committed checkpoint survives, the process or the machine, and whether that takes a sync."""
+
 _ZEROS = memoryview(bytes(TILE))
+
+
+def takes_sync(durability: str, /) -> bool:
+    """Whether a level of this durability syncs at each commit; raises BadInput for an unknown one."""
+    if durability not in DURABILITIES:
+        raise BadInput(f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}")
+    return DURABILITIES[durability]
 
 
 class Files:

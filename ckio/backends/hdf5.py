@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends import hdf5_file, payload
-from ckio.backends.files import Files, failure
+from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import Form, form_of
 from ckio.backends.hdf5_draft import eof
 from ckio.backends.hdf5_group import Group, family, room, serves, slot_layout, slot_nbytes
@@ -27,9 +27,6 @@ from ckio.backends.hdf5_library import MAX_GROUPS
 from ckio.backends.hdf5_rows import FREE, ROW, Row
 from ckio.backends.ledger import Entry, Ledger
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
-
-DURABILITIES: Final = ("process", "fdatasync")
-"""What a checkpoint survives once it is written: its process, or also the machine."""
 
 _SLACK: Final = 1 << 16
 """Bytes of metadata and rounding for which the reservation of a size leaves room."""
@@ -77,12 +74,8 @@ class Hdf5:
         now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
-        if durability not in DURABILITIES:
-            raise BadInput(
-                f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}"
-            )
         self.path = Path(path).absolute()
-        self._sync = durability == "fdatasync"
+        self._sync = takes_sync(durability)
         self._checksum = checksum
         self._now = now
         self._system = files or Files()
