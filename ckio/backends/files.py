@@ -18,13 +18,13 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errors that mean: no room."""
 
 DURABILITIES: Final = {"process": False, "fdatasync": True}
-"""What a committed checkpoint survives, the process or the machine, and whether that takes a sync."""
+"""What a checkpoint survives, its process or also the machine, and whether that takes a sync."""
 
 _ZEROS = memoryview(bytes(TILE))
 
 
 def takes_sync(durability: str, /) -> bool:
-    """Whether a level of this durability syncs at each commit; raises BadInput for an unknown one."""
+    """Whether a level of this durability syncs at each commit; BadInput for an unknown one."""
     if durability not in DURABILITIES:
         raise BadInput(f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}")
     return DURABILITIES[durability]
