@@ -5,29 +5,18 @@ from copy import deepcopy
 import pytest
 from hypothesis import given
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
 from ckio.machine import Machine
 from ckio.platforms import Level, Platform
+from ckio.testing import a, t, x
 from ckio.testing.strategies import Case, any_schedules, is_allowed
 
 N = 6
 CHAIN = Chain(steps=N, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
 ROOMY = Platform((Level(name="ram"), Level(name="disk")))
 Keys = tuple[set[Key], ...]
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
-
-
-def t(step: int) -> Key:
-    return Key(Kind.TAPE, step)
-
-
-def a(step: int) -> Key:
-    return Key(Kind.ADJOINT, step)
 
 
 def machine(*actions: Action, stored: Keys = (), platform: Platform = ROOMY) -> Machine:

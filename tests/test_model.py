@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import ArrayModel, as_bytes
+from ckio.testing import a, restore, save, t, x
 
 N = 9
 
@@ -65,28 +66,6 @@ def lynx(kind: type[Lynx] = Hunted) -> Lynx:
         tape=("hares", "lynxes", "season"),
         units={"hares": "kg", "J": "kg2"},
     )
-
-
-def x(i: int) -> Key:
-    return Key(Kind.RESTART, i)
-
-
-def t(i: int) -> Key:
-    return Key(Kind.TAPE, i)
-
-
-def a(i: int) -> Key:
-    return Key(Kind.ADJOINT, i)
-
-
-def save(model: ArrayModel, key: Key) -> list[bytes]:
-    return [bytes(view) for view in model.dump(key)]
-
-
-def restore(model: ArrayModel, key: Key, saved: list[bytes]) -> None:
-    with model.load(key, model.layout(key)) as buffers:
-        for buffer, data in zip(buffers, saved, strict=True):
-            buffer[:] = data
 
 
 def results(model: ArrayModel) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from ckio.machine import Machine
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan
+from ckio.testing import a, t, x
 from ckio.testing.strategies import (
     Case,
     any_schedules,
@@ -35,18 +36,6 @@ RAM = Platform((Level(name="ram", capacity=21),), working_memory=11)
 
 
 ROOMY = Platform((Level(name="ram"),))
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
-
-
-def t(step: int) -> Key:
-    return Key(Kind.TAPE, step)
-
-
-def a(step: int) -> Key:
-    return Key(Kind.ADJOINT, step)
 
 
 def applied(schedule: Schedule, platform: Platform, /) -> Machine:

@@ -14,7 +14,7 @@ pytest or hypothesis; they are imported when they are asked for.
 from typing import TYPE_CHECKING, Any
 
 from ckio.clock import VirtualClock
-from ckio.testing.checkpoints import FLOW, buffers, contents, get, put, raw
+from ckio.testing.checkpoints import FLOW, a, buffers, contents, get, put, raw, restore, save, t, x
 from ckio.testing.fakes import CountingModel, Throttled
 
 if TYPE_CHECKING:
@@ -28,11 +28,16 @@ __all__ = [
     "CountingModel",
     "Throttled",
     "VirtualClock",
+    "a",
     "buffers",
     "contents",
     "get",
     "put",
     "raw",
+    "restore",
+    "save",
+    "t",
+    "x",
 ]
 
 

@@ -6,15 +6,25 @@ import numpy as np
 
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.base import Backend
-from ckio.model import Array, as_bytes
+from ckio.model import Array, Model, as_bytes
 
-X0, X3, X7, T3, A9 = (
-    Key(Kind.RESTART, 0),
-    Key(Kind.RESTART, 3),
-    Key(Kind.RESTART, 7),
-    Key(Kind.TAPE, 3),
-    Key(Kind.ADJOINT, 9),
-)
+
+def x(step: int, /) -> Key:
+    """The key of the restart data x_i."""
+    return Key(Kind.RESTART, step)
+
+
+def t(step: int, /) -> Key:
+    """The key of the tape of a step."""
+    return Key(Kind.TAPE, step)
+
+
+def a(step: int, /) -> Key:
+    """The key of the adjoint at a step."""
+    return Key(Kind.ADJOINT, step)
+
+
+X0, X3, X7, T3, A9 = x(0), x(3), x(7), t(3), a(9)
 
 FLOW: Layout = (
     Field("zeta", "<f8", (5, 7), "1/s"),
@@ -62,3 +72,15 @@ def get(backend: Backend, key: Key, layout: Layout, /) -> bytes:
     into = [bytearray(b"\xa5" * view.nbytes) for view in buffers(contents(layout))]
     backend.read(key, [memoryview(buffer) for buffer in into])
     return b"".join(into)
+
+
+def save(model: Model, key: Key, /) -> list[bytes]:
+    """A checkpoint of a model, copied."""
+    return [bytes(view) for view in model.dump(key)]
+
+
+def restore(model: Model, key: Key, saved: list[bytes], /) -> None:
+    """Give a model a checkpoint that was saved."""
+    with model.load(key, model.layout(key)) as into:
+        for buffer, data in zip(into, saved, strict=True):
+            buffer[:] = data

@@ -20,17 +20,13 @@ from ckio.errors import (
     LevelInUse,
     StorageError,
 )
-from ckio.testing import FLOW, BackendTests, buffers, contents, get, put, raw
+from ckio.testing import FLOW, BackendTests, buffers, contents, get, put, raw, x
 
 OCEAN: Layout = (
     Field("zeta", "<f8", (3, 4), "1/s"),
     Field("psi", "<f4", (3, 5), "m²/s"),
     Field("time", "<f8", (), "s"),
 )
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
 
 
 class TestArchive(BackendTests):

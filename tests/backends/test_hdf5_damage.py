@@ -20,17 +20,13 @@ from ckio.errors import (
     MissingCheckpoint,
     StorageError,
 )
-from ckio.testing import get, put
+from ckio.testing import get, put, x
 
 OCEAN: Layout = (
     Field("zeta", "<f8", (3, 4), "1/s"),
     Field("psi", "<f4", (3, 5), "m²/s"),
     Field("time", "<f8", (), "s"),
 )
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
 
 
 def everything(archive: Hdf5, layout: Layout) -> dict[Key, bytes]:

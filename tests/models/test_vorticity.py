@@ -8,9 +8,9 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed
 from ckio.gradient import check_gradient
-from ckio.model import ArrayModel
 from ckio.models.basin import INSIDE, Basin
 from ckio.models.vorticity import ADAMS_BASHFORTH, Vorticity
+from ckio.testing import restore, save
 
 SPACING = 0.3
 SCALE = {"zeta": 1e-6, "psi": 1e4, "F_1": 1e-11, "F_2": 1e-11, "J": 1e-2, "Q": 1e-12}
@@ -261,16 +261,6 @@ def test_both_controls_matter_and_the_last_steps_too():
 
 
 # --- the same bytes, whatever the schedule
-
-
-def save(model: ArrayModel, key: Key) -> list[bytes]:
-    return [bytes(view) for view in model.dump(key)]
-
-
-def restore(model: ArrayModel, key: Key, saved: list[bytes]) -> None:
-    with model.load(key, model.layout(key)) as buffers:
-        for buffer, data in zip(buffers, saved, strict=True):
-            buffer[:] = data
 
 
 def store_all(model: Vorticity, steps: int) -> Vorticity:

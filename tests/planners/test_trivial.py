@@ -5,22 +5,15 @@ import time
 import pytest
 from hypothesis import given, settings
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Platform
 from ckio.schedule import counts, makespan
+from ckio.testing import t, x
 
 from .cases import TAPE, chain, chains, level, platform, platforms
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
-
-
-def t(step: int) -> Key:
-    return Key(Kind.TAPE, step)
 
 
 def last(step: int) -> list[Action]:
