@@ -1,7 +1,6 @@
 """A compressed level: like any from outside, smaller underneath."""
 
 import errno
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 from ckio.testing import BackendTests, buffers, get, put, raw
+
+from .common import peak_of_a_turn
 
 X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
 WAVES: Layout = (Field("zeta", "<f8", (100, 50), "1/s"), Field("time", "<f8", ()))
@@ -163,23 +164,9 @@ def test_a_description_that_makes_no_sense_is_corrupt(unit: str) -> None:
 
 def test_steady_state_allocates_nothing_that_grows_with_the_state() -> None:
     layout = (Field("x", "<f8", (1 << 20,)),)
-    data = buffers([np.linspace(0.0, 1.0, 1 << 20) ** 2])
-    into = buffers([np.zeros(1 << 20)])
     level = Compressed(Ram(), Zstd(1, shuffle=8))
     level.reserve({8 << 20: 1})
-
-    def turn() -> None:
-        level.write(X0, layout, data)
-        level.read(X0, into)
-        level.discard(X0)
-
-    turn()
-    tracemalloc.start()
-    turn()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 1 << 20
-    assert into[0] == data[0]
+    assert peak_of_a_turn(level, layout, [np.linspace(0.0, 1.0, 1 << 20) ** 2]) < 1 << 20
 
 
 @pytest.mark.parametrize("backend", [Directory, Hdf5])

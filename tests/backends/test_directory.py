@@ -1,11 +1,9 @@
 """A directory as a storage level: its place, its slots, and how it sees damage."""
 
 import os
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
@@ -14,7 +12,9 @@ from ckio.backends.files import Files
 from ckio.backends.format import FREE, MAGIC, Head, pack
 from ckio.backends.forms import Form, form_of
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
-from ckio.testing import FLOW, BackendTests, buffers, contents, get, put, raw
+from ckio.testing import FLOW, BackendTests, contents, get, put, raw
+
+from .common import peak_of_a_turn
 
 X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
 
@@ -179,22 +179,10 @@ def test_without_checksums_a_flip_goes_unnoticed_and_with_them_it_does_not(tmp_p
 
 def test_steady_state_allocates_nothing_that_grows_with_the_state(tmp_path: Path) -> None:
     layout = tuple(Field(f"f{number}", "<f8", (1 << 18,)) for number in range(4))
-    data, into = buffers(contents(layout)), buffers([np.zeros(1 << 18) for _ in layout])
     level = Directory(tmp_path)
     level.reserve({8 << 20: 1})
-
-    def turn() -> None:
-        level.write(X0, layout, data)
-        level.read(X0, into)
-        level.discard(X0)
-
-    turn()
-    tracemalloc.start()
-    turn()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    assert peak_of_a_turn(level, layout, contents(layout)) < 64 << 10
     level.close()
-    assert peak < 64 << 10
 
 
 def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:

@@ -22,11 +22,7 @@ from ckio.errors import (
 )
 from ckio.testing import get, put, x
 
-OCEAN: Layout = (
-    Field("zeta", "<f8", (3, 4), "1/s"),
-    Field("psi", "<f4", (3, 5), "m²/s"),
-    Field("time", "<f8", (), "s"),
-)
+from .common import OCEAN
 
 
 def everything(archive: Hdf5, layout: Layout) -> dict[Key, bytes]:

@@ -1,17 +1,17 @@
 """Memory as a storage level."""
 
 import os
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.ram import Ram
 from ckio.errors import LevelFull, StorageError
-from ckio.testing import BackendTests, buffers, contents, get, put, raw
+from ckio.testing import BackendTests, contents, get, put, raw
+
+from .common import peak_of_a_turn
 
 X0 = Key(Kind.RESTART, 0)
 
@@ -38,22 +38,10 @@ def test_more_memory_than_there_is_cannot_be_reserved() -> None:
 @pytest.mark.parametrize("checksum", [False, True])
 def test_steady_state_allocates_nothing_that_grows_with_the_state(checksum: bool) -> None:
     layout = tuple(Field(f"f{number}", "<f8", (1 << 18,)) for number in range(4))
-    data, into = buffers(contents(layout)), buffers([np.zeros(1 << 18) for _ in layout])
     level = Ram(checksum=checksum)
     level.reserve({8 << 20: 1})
-
-    def turn() -> None:
-        level.write(X0, layout, data)
-        level.read(X0, into)
-        level.discard(X0)
-
-    turn()
-    tracemalloc.start()
-    turn()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    assert peak_of_a_turn(level, layout, contents(layout)) < 16 << 10
     level.close()
-    assert peak < 16 << 10
 
 
 def test_a_closed_level_takes_nothing() -> None:
