@@ -1,7 +1,9 @@
 """What the tests of several levels share."""
 
+import os
+import traceback
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ckio.actions import Field, Layout
 from ckio.backends.base import Backend
@@ -37,3 +39,18 @@ def peak_of_a_turn(level: Backend, layout: Layout, arrays: Iterable[Array]) -> i
         tracemalloc.stop()
     assert into == data
     return peak
+
+
+def in_child(body: Callable[[], None]) -> None:
+    """Run `body` in a process of its own, whose limits and user it may change."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ from ckio.backends.directory import Directory
 from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.testing import buffers, contents, get, put, raw
+
+from .common import in_child
 
 X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
 
@@ -127,7 +129,7 @@ def test_a_limit_on_file_sizes_is_a_full_level(tmp_path: Path) -> None:
         assert get(level, X0, raw(200_000)) == first
         assert get(level, X1, raw(200_000)) == second
 
-    _in_child(body)
+    in_child(body)
 
 
 def test_a_kill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_a_place_that_is_not_writable_is_bad_input(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="cannot be made"):
             Directory(tmp_path / "below")
 
-    _in_child(body)
+    in_child(body)
 
 
 @pytest.fixture
@@ -236,18 +238,3 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a small file system cannot be mounted here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def _in_child(body: Callable[[], None]) -> None:
-    """Run `body` in a process of its own, whose limits and user it may change."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            body()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

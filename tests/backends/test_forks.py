@@ -1,20 +1,17 @@
 """A fork shares the files of a level: it is refused, so that the level stays its owner's."""
 
-import os
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ckio.actions import Key, Kind
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.errors import LevelInUse, StorageError
-from ckio.testing import get, put, raw
+from ckio.testing import get, put, raw, x
 
-X0, X1 = (Key(Kind.RESTART, step) for step in range(2))
+from .common import in_child
 
 
 @pytest.mark.parametrize("backend", [Directory, Hdf5])
@@ -24,26 +21,20 @@ def test_a_fork_is_refused_and_harms_nothing(
     level = backend(tmp_path / "level")
     level.reserve({50_000: 4})
     reserved = _total(tmp_path)
-    original = put(level, X0, raw(50_000))
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            with pytest.raises(StorageError, match="fork"):
-                put(level, X1, raw(50_000))
-            with pytest.raises(StorageError, match="fork"):
-                get(level, X0, raw(50_000))
-            level.close()
-            with pytest.raises(LevelInUse):
-                backend(tmp_path / "level")
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    original = put(level, x(0), raw(50_000))
+
+    def fork() -> None:
+        with pytest.raises(StorageError, match="fork"):
+            put(level, x(1), raw(50_000))
+        with pytest.raises(StorageError, match="fork"):
+            get(level, x(0), raw(50_000))
+        level.close()
+        with pytest.raises(LevelInUse):
+            backend(tmp_path / "level")
+
+    in_child(fork)
     assert _total(tmp_path) == reserved
-    assert get(level, X0, raw(50_000)) == original
+    assert get(level, x(0), raw(50_000)) == original
     level.close()
 
 
