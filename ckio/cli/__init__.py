@@ -23,7 +23,7 @@ from ckio.errors import BadInput, CkioError, RunFailed
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
     "calibrate": "Measure this machine's storage levels and a model's steps.",
-    "plan": "Make the schedule that is best for a chain on a platform.",
+    "plan": "Make a planner's schedule for a chain on a platform.",
     "simulate": "Predict when every action of a schedule begins and ends.",
     "run": "Run a model's adjoint by a schedule, on real storage.",
     "compare": "Line up a predicted and a measured timeline.",
