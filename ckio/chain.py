@@ -1,20 +1,30 @@
 """The computation: how many steps, what each costs, how large its checkpoints are."""
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.columns import KINDS, WRITE, Actions
+from ckio.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.errors import BadInput
+from ckio.perstep import PerStep
 
 SECONDS: Final = ("advance", "record", "reverse")
 SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
 """The names of everything that describes one step, in the order in which files list them."""
+
+Each: TypeAlias = Sequence[Any] | NDArray[Any] | PerStep
+"""One number for each step."""
+
+_OF_STATES: Final = ("restart", "adjoint")
+"""Of these there is one more than there are steps: those of x_n and a_n."""
 
 _COUNTABLE: Final = 2**63
 """Columns hold steps, and sums of bytes, in 64 bits."""
@@ -22,12 +32,20 @@ _COUNTABLE: Final = 2**63
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """A chain of steps, all alike.
+    """A chain of steps, all alike or each with seconds and bytes of its own.
+
+    Everything but `steps` is one number, or a sequence with one number for each step: advance[i],
+    record[i] and reverse[i] of step i, and restart[i], tape[i] and adjoint[i] of x_i, t_i and a_i.
+    As there are n steps and n + 1 states, restart and adjoint may have one number more, of x_n and
+    a_n; without it those two are as large as x_(n-1) and a_(n-1). A sequence of equal numbers is
+    the same as one number. Others are kept as a `PerStep`, also where the types say float or int:
+    what is written for steps that are all alike asks `varies` first.
 
     Attributes
     ----------
     steps : int or None
-        How many; None while a program of unknown length still runs, or for a model's costs alone.
+        How many; None while a program of unknown length still runs, or for a model's costs alone:
+        then all steps are alike.
     advance, record, reverse : float
         Seconds for one step: forward; forward keeping its tape; back, spending its tape.
     restart, tape, adjoint : int
@@ -43,24 +61,42 @@ class Chain:
     tape: int
     adjoint: int
 
+    if TYPE_CHECKING:
+
+        def __init__(  # what may be given is more than what is usually read
+            self,
+            *,
+            steps: int | None,
+            advance: float | Each,
+            record: float | Each,
+            reverse: float | Each,
+            restart: int | Each,
+            tape: int | Each,
+            adjoint: int | Each,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if self.steps is not None and (not is_whole(self.steps) or self.steps < 1):
             raise BadInput(
                 f"Chain: steps = {self.steps!r}; it must be a whole number of at least 1"
             )
         object.__setattr__(self, "steps", None if self.steps is None else int(self.steps))
+        for name in COSTS:
+            check = check_cost if name in SECONDS else check_size
+            cost = _one_or_each(f"Chain: {name}", getattr(self, name), self.steps, check)
+            object.__setattr__(self, name, cost)
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """No sum over the steps is beyond what columns hold."""
         for name in SECONDS:
-            seconds = check_cost(f"Chain: {name}", getattr(self, name))
-            object.__setattr__(self, name, seconds)
-        for name in SIZES:
-            nbytes = getattr(self, name)
-            if not is_whole(nbytes) or nbytes < 0:
-                raise BadInput(
-                    f"Chain: {name} = {nbytes!r}; it must be a whole number of bytes >= 0"
-                )
-            object.__setattr__(self, name, int(nbytes))
+            if isinstance(given := getattr(self, name), PerStep):
+                check_cost(f"Chain: {name} of all steps", given.before[-1])
         states = 1 + (self.steps or 0)
-        if states * max(1, self.restart + self.tape + self.adjoint) >= _COUNTABLE:
+        sizes = [getattr(self, name) for name in SIZES]
+        alike = states * sum(size for size in sizes if not isinstance(size, PerStep))
+        other = sum(sum(size) for size in sizes if isinstance(size, PerStep))
+        if max(states, alike + other) >= _COUNTABLE:
             raise BadInput(
                 f"Chain: steps = {self.steps}, restart = {self.restart}, tape = {self.tape},"
                 f" adjoint = {self.adjoint}; all checkpoints together must be below 2**63 bytes"
@@ -73,35 +109,92 @@ class Chain:
             raise BadInput("Chain: the number of steps is not known; give `steps`")
         return self.steps
 
+    @cached_property
+    def varies(self) -> bool:
+        """Whether steps differ in what they cost or in the bytes of their checkpoints."""
+        return any(isinstance(getattr(self, name), PerStep) for name in COSTS)
+
     def with_steps(self, steps: int, /) -> "Chain":
-        """The same costs and sizes over `steps` steps."""
-        return replace(self, steps=steps)
+        """The same costs and sizes over `steps` steps: where they differ, over the first ones.
+
+        Raises BadInput for more steps than there are costs of.
+        """
+        if not self.varies:
+            return replace(self, steps=steps)
+        if not is_whole(steps) or not 1 <= steps <= self.length:
+            raise BadInput(
+                f"Chain: steps = {steps!r}; this chain knows the costs of {self.length} steps, each"
+                " its own"
+            )
+        costs = {name: self.each(name)[: steps + (name in _OF_STATES)] for name in COSTS}
+        return Chain(steps=steps, **costs)
+
+    def each(self, cost: str, /) -> NDArray[Any]:
+        """One of the costs and sizes, by its name, for every step; n + 1 of restart and adjoint."""
+        given, count = getattr(self, cost), self.length + (cost in _OF_STATES)
+        return given.values if isinstance(given, PerStep) else np.full(count, given)
+
+    def largest(self, size: str, /) -> int:
+        """The bytes of the largest checkpoint: of its restart, tape or adjoint, by name."""
+        given = getattr(self, size)
+        return int(given.values.max()) if isinstance(given, PerStep) else int(given)
 
     def nbytes(self, key: Key, /) -> int:
-        """Bytes of a checkpoint."""
+        """Bytes of a checkpoint.
+
+        Raises BadInput where steps differ and the key is beyond the end of the chain.
+        """
         if key.name:
             raise BadInput(f"Chain: {key} is one variable; this chain knows whole checkpoints only")
         match key.kind:
             case Kind.RESTART:
-                return self.restart
+                size = self.restart
             case Kind.TAPE:
-                return self.tape
+                size = self.tape
             case Kind.ADJOINT:
-                return self.adjoint
+                size = self.adjoint
+        if isinstance(size, PerStep):
+            if key.step >= len(size):
+                raise self._beyond(key)
+            return size[key.step]
+        return size
 
     def seconds(self, action: Action, /) -> float:
-        """Seconds of computing; storage actions take none here, a level prices them."""
+        """Seconds of computing; storage actions take none here, a level prices them.
+
+        Where steps differ, those of a span are the difference of two sums from the left, and one
+        that goes beyond the end of the chain raises BadInput.
+        """
         match action:
             case Advance(begin, end):
-                return (end - begin) * self.advance
+                price = self.advance
             case Record(begin, end):
-                return (end - begin) * self.record
+                price = self.record
             case Reverse(begin, end):
-                return (end - begin) * self.reverse
+                price = self.reverse
             case Write() | Read() | Discard():
                 return 0.0
             case _:
                 assert_never(action)
+        if isinstance(price, PerStep):
+            if end > len(price):
+                raise self._beyond(action)
+            return (price.before[end] - price.before[begin]).item()
+        return (end - begin) * price
+
+    def tape_bytes(self, begin: int, end: int, /) -> int:
+        """Bytes of the tape of the steps [begin, end) together."""
+        if isinstance(self.tape, PerStep):
+            return (self.tape.before[end] - self.tape.before[begin]).item()
+        return (end - begin) * self.tape
+
+    def tape_bytes_of(
+        self, begin: NDArray[np.int64], end: NDArray[np.int64], /
+    ) -> NDArray[np.int64]:
+        """`tape_bytes` of many spans, none of them beyond the end."""
+        if isinstance(self.tape, PerStep):
+            return self.tape.before[end] - self.tape.before[begin]
+        return (end - begin) * self.tape
 
     def nbytes_of(self, actions: Actions, /) -> NDArray[np.int64]:
         """`nbytes` of each action's key, a column at a time; 0 where an action has no key."""
@@ -109,14 +202,102 @@ class Chain:
             raise BadInput(
                 "Chain: actions on single variables; this chain knows whole checkpoints only"
             )
+        if self.varies:
+            return self._nbytes_of(actions)
         sizes = np.array([self.nbytes(Key(kind, 0)) for kind in KINDS], np.int64)
         return np.where(actions.op >= WRITE, sizes[actions.kind], 0)
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
         """`seconds` of each action, a column at a time and equal to the last bit."""
+        if self.varies:
+            return self._seconds_of(actions)
         unit = np.array([self.advance, self.record, self.reverse, 0.0, 0.0, 0.0])
         seconds: NDArray[np.float64] = (actions.end - actions.begin) * unit[actions.op]
         return seconds
+
+    def within(self, actions: Actions, /) -> NDArray[np.bool_]:
+        """Whether each action is on steps that this chain has, and on keys that it may have."""
+        last = self.length - (actions.kind == KIND_CODE[Kind.TAPE])
+        within: NDArray[np.bool_] = np.where(actions.op < WRITE, actions.end, actions.begin) <= last
+        return within
+
+    def _nbytes_of(self, actions: Actions) -> NDArray[np.int64]:
+        nbytes = np.zeros(len(actions), np.int64)
+        for code, kind in enumerate(KINDS):
+            size = getattr(self, kind.name.lower())
+            there = (actions.op >= WRITE) & (actions.kind == code)
+            if isinstance(size, PerStep):
+                self._check_within(actions, there)
+                nbytes[there] = size.values[actions.begin[there]]
+            else:
+                nbytes[there] = size
+        return nbytes
+
+    def _seconds_of(self, actions: Actions) -> NDArray[np.float64]:
+        seconds = np.zeros(len(actions))
+        for op, span in enumerate(SPANS):
+            price, there = getattr(self, span.__name__.lower()), actions.op == op
+            begin, end = actions.begin[there], actions.end[there]
+            if isinstance(price, PerStep):
+                self._check_within(actions, there)
+                seconds[there] = price.before[end] - price.before[begin]
+            else:
+                seconds[there] = (end - begin) * price
+        return seconds
+
+    def _check_within(self, actions: Actions, which: NDArray[np.bool_]) -> None:
+        beyond = which & ~self.within(actions)
+        if beyond.any():
+            raise self._beyond(actions[int(beyond.argmax())])
+
+    def _beyond(self, what: Action | Key) -> BadInput:
+        return BadInput(f"Chain: {what} is beyond the end; the chain has {self.steps} steps")
+
+
+def _one_or_each(
+    what: str, given: Any, steps: int | None, check: Callable[[str, object], Any]
+) -> Any:
+    """A cost as one number, or as a PerStep where there are several; raises BadInput."""
+    if not _is_sequence(given):
+        return check(what, given)
+    if steps is None:
+        raise BadInput(f"{what} has a value for each step, and the number of steps is not known")
+    of_states = what.endswith(_OF_STATES)
+    if len(given) not in (steps, steps + of_states):
+        raise BadInput(f"{what} has {len(given)} values; the chain has {steps} steps")
+    values = _column(what, given, check)
+    if len(values) < steps + of_states:
+        values = np.append(values, values[-1])
+    if (values == values[0]).all():
+        return check(what, values[0].item())
+    return PerStep(values)
+
+
+def _is_sequence(given: object) -> bool:
+    if isinstance(given, np.ndarray):
+        return given.ndim > 0
+    return isinstance(given, Sequence | PerStep) and not isinstance(given, str | bytes)
+
+
+def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDArray[Any]:
+    """The numbers, each of which passes its `check`, as float64 or int64."""
+    dtype = np.float64 if check is check_cost else np.int64
+    if isinstance(given, PerStep):
+        given = given.values
+    if set(map(type, given)) == {float if dtype is np.float64 else int}:
+        with suppress(OverflowError):
+            given = np.array(given, dtype)
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype == dtype:
+        good = np.isfinite(given) & (given >= 0)
+        if not good.all():
+            step = int(good.argmin())
+            check(f"{what}[{step}]", given[step])
+        return given
+    values = [check(f"{what}[{step}]", value) for step, value in enumerate(given)]
+    try:
+        return np.array(values, dtype)
+    except OverflowError:
+        raise BadInput(f"{what}: a checkpoint must be below 2**63 bytes") from None
 
 
 def check_cost(what: str, seconds: object, /) -> float:
@@ -129,6 +310,13 @@ def check_cost(what: str, seconds: object, /) -> float:
     return number
 
 
+def check_size(what: str, nbytes: object, /) -> int:
+    """`nbytes` as a plain number; raises BadInput unless it is a whole one >= 0."""
+    if not is_whole(nbytes) or nbytes < 0:
+        raise BadInput(f"{what} = {nbytes!r}; it must be a whole number of bytes >= 0")
+    return int(nbytes)
+
+
 def as_float(value: object, /) -> float | None:
     """A number, and not a truth value, as a float, infinite where it is too large; else None."""
     if not isinstance(value, int | float | np.floating | np.integer) or isinstance(value, bool):
@@ -139,6 +327,6 @@ def as_float(value: object, /) -> float | None:
         return math.inf
 
 
-def is_whole(value: object, /) -> bool:
+def is_whole(value: object, /) -> TypeGuard[int]:
     """Whether `value` is a whole number, and not a truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

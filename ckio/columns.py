@@ -69,13 +69,12 @@ class Actions(Sequence[Action]):
         names: tuple[str, ...] = ("",),
     ) -> None:
         size = len(op)
-        zeros = np.zeros(size, np.uint8)
         self.op = _column(op, np.uint8)
         self.begin = _column(begin, np.int64)
         self.end = _column(end, np.int64)
-        self.kind = _column(zeros if kind is None else kind, np.uint8)
-        self.level = _column(zeros if level is None else level, np.int16)
-        self.name = _column(zeros if name is None else name, np.int32)
+        self.kind = _zeros(size, np.uint8) if kind is None else _column(kind, np.uint8)
+        self.level = _zeros(size, np.int16) if level is None else _column(level, np.int16)
+        self.name = _zeros(size, np.int32) if name is None else _column(name, np.int32)
         self.names = names
         for column in self._columns():
             if column.shape != (size,):
@@ -201,6 +200,11 @@ class Actions(Sequence[Action]):
     def __repr__(self) -> str:
         head = ", ".join(str(action) for action in self[:4])
         return f"<{len(self)} actions: {head}{', ...' if len(self) > 4 else ''}>"
+
+
+def _zeros(size: int, dtype: type[_Number], /) -> NDArray[_Number]:
+    """A column of zeros that takes no memory: one zero, seen `size` times."""
+    return np.broadcast_to(dtype(0), (size,))
 
 
 def _column(values: NDArray[np.generic], dtype: type[_Number], /) -> NDArray[_Number]:

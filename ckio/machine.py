@@ -85,9 +85,12 @@ class Machine:
         """Apply one action; raises IllegalAction: which action, which rule, what is stored."""
         match action:
             case Advance(begin, end):
-                self._forward(action, begin, end)
+                self._check_forward(action, begin, end)
+                self._forward(end)
             case Record(begin, end):
-                self._forward(action, begin, end, nbytes=(end - begin) * self.chain.tape)
+                self._check_forward(action, begin, end)
+                self._check_working_memory(action, self.chain.tape_bytes(begin, end))
+                self._forward(end)
                 self.tape = begin, end
             case Reverse(begin, end):
                 self._reverse(action, begin, end)
@@ -103,12 +106,13 @@ class Machine:
                 assert_never(action)
         self.count += 1
 
-    def _forward(self, action: Advance | Record, begin: int, end: int, *, nbytes: int = 0) -> None:
+    def _check_forward(self, action: Advance | Record, begin: int, end: int) -> None:
         if self.state != begin:
             self._refuse(action, f"needs the state x_{begin}; {self._state()}")
         if end > self.chain.length:
             self._refuse(action, f"goes past the end: the chain has {self.chain.steps} steps")
-        self._check_working_memory(action, nbytes)
+
+    def _forward(self, end: int) -> None:
         self.state = end
         self.turned = self.turned or end == self.chain.length
 

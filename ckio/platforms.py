@@ -2,6 +2,7 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -173,10 +174,20 @@ class Platform:
         raise BadInput(f"no level is named {name!r}; this platform has: {known}")
 
     def tapes(self, chain: Chain, /) -> int:
-        """How many steps' tape the register may hold, at most the length of the chain."""
-        if self.working_memory is None or chain.tape == 0:
+        """How many steps' tape the register may hold, at most the length of the chain.
+
+        Where tapes differ, it is of how many steps in succession, whichever they are.
+        """
+        room, steps = self.working_memory, np.arange(chain.length + 1)
+        if room is None or not (largest := chain.largest("tape")):
             return chain.length
-        return min(chain.length, self.working_memory // chain.tape)
+        held = min(chain.length, room // largest)
+        if not chain.varies:
+            return held
+        more = range(held + 1, chain.length + 1)
+        return held + bisect_right(
+            more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
+        )
 
     def digest(self) -> str:
         """A short name for everything that a plan depends on: levels, capacities, costs."""

@@ -135,9 +135,17 @@ class _Replay:
         return reached
 
     def _working_memory(self) -> _Mask:
-        held = self.platform.tapes(self.schedule.chain)
-        broken: _Mask = (self.op == RECORD) & (self.end - self.begin > held)
-        broken |= self._is(READ, _TAPE) & (held == 0)
+        chain, room = self.schedule.chain, self.platform.working_memory
+        record, read = self.op == RECORD, self._is(READ, _TAPE)
+        broken: _Mask = record | read
+        if not chain.varies:
+            held = self.platform.tapes(chain)
+            return broken & (np.where(record, self.end - self.begin, 1) > held)
+        if room is None:
+            return np.zeros(len(broken), np.bool_)
+        broken &= chain.within(self.schedule.actions)
+        end = np.where(record, self.end, self.begin + 1)
+        broken[broken] = chain.tape_bytes_of(self.begin[broken], end[broken]) > room
         return broken
 
     def _shelf(self) -> _Mask:
@@ -148,7 +156,7 @@ class _Replay:
 
     def _capacity(self) -> _Mask:
         schedule, chain = self.schedule, self.schedule.chain
-        nbytes = chain.nbytes_of(schedule.actions)
+        nbytes = self._nbytes()
         write = self.op == WRITE
         sign = write.astype(np.int8) - (self.op == DISCARD)
         broken = np.zeros(len(self.op), np.bool_)
@@ -161,6 +169,18 @@ class _Replay:
             used += sum(level.stored(chain.nbytes(key)) for key in start)
             broken |= here & write & (used > level.capacity)
         return broken
+
+    def _nbytes(self) -> _Ints:
+        """Of each action's key; 0 beyond the end of a chain whose steps differ.
+
+        What is beyond has no size there, and it is illegal whatever room there is.
+        """
+        actions, chain = self.schedule.actions, self.schedule.chain
+        if not chain.varies:
+            return chain.nbytes_of(actions)
+        known, nbytes = chain.within(actions), np.zeros(len(actions), np.int64)
+        nbytes[known] = chain.nbytes_of(actions.take(known))
+        return nbytes
 
     def _is(self, op: int, kind: int) -> _Mask:
         mask: _Mask = (self.op == op) & (self.kind == kind)

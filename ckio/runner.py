@@ -1,8 +1,10 @@
 """The runner: a schedule performed on a real model and real storage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from traceback import format_exception_only
 from typing import assert_never
+
+import numpy as np
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
@@ -132,19 +134,28 @@ def _check_fit(
     """The schedule, the platform, the model and the open levels must speak of the same things."""
     if len(backends) != len(platform.levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
-    actions, chain = schedule.actions, schedule.chain
-    for code, kind in enumerate(KINDS):
-        if not ((actions.op >= WRITE) & (actions.kind == code)).any():
-            continue
-        key = Key(kind, 0)
+    chain = schedule.chain
+    for key in _one_of_each_size(schedule):
         planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
         if planned != real:
+            what = str(key) if chain.varies else f"a {key.kind.name.lower()} checkpoint"
             raise BadInput(
-                f"the schedule plans {planned} bytes for a {kind.name.lower()} checkpoint;"
+                f"the schedule plans {planned} bytes for {what};"
                 f" the model's has {real}: plan with the model's sizes"
             )
     for number, (level, backend) in enumerate(zip(platform.levels, backends, strict=True)):
         _check_stored(schedule, number, level.name, set(backend.keys()))
+
+
+def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
+    """One key of each kind that is accessed; where steps differ, every key that is."""
+    actions = schedule.actions
+    for code, kind in enumerate(KINDS):
+        steps = actions.begin[(actions.op >= WRITE) & (actions.kind == code)]
+        if schedule.chain.varies:
+            yield from (Key(kind, step) for step in np.unique(steps).tolist())
+        elif len(steps):
+            yield Key(kind, 0)
 
 
 def _check_stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
@@ -168,13 +179,18 @@ def _check_stored(schedule: Schedule, number: int, name: str, there: set[Key]) -
 
 def _check_tape(schedule: Schedule) -> None:
     """The longest tape that is held at one time must fit in memory."""
-    actions = schedule.actions
-    steps = int((actions.end - actions.begin)[actions.op == RECORD].max(initial=0))
-    needed, there = steps * schedule.chain.tape, available()
-    if there is not None and needed > there:
+    actions, there = schedule.actions, available()
+    record = np.flatnonzero(actions.op == RECORD)
+    if there is None or not record.size:
+        return
+    begin, end = actions.begin[record], actions.end[record]
+    needed = schedule.chain.tape_bytes_of(begin, end)
+    most = int(needed.argmax())
+    if needed[most] > there:
         raise BadInput(
-            f"the plan holds the tape of {steps} steps in memory, {needed} bytes; {there} are"
-            " available: lower the platform's working_memory and plan again"
+            f"the plan holds the tape of {end[most] - begin[most]} steps in memory,"
+            f" {needed[most]} bytes; {there} are available: lower the platform's working_memory"
+            " and plan again"
         )
 
 

@@ -1,7 +1,7 @@
 """A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
@@ -26,17 +26,22 @@ class Schedule:
         What it does; any iterable of actions is taken and kept in columns.
     stored : tuple of frozenset of Key
         What lies on each level at the start (normally nothing; what survived, on recovery).
+    note : str
+        What its planner has to say of it in a sentence: in which sense it is the best, how far
+        from a bound it is. For people only: schedules are equal whatever their notes.
     """
 
     chain: Chain
     actions: Actions
     stored: tuple[frozenset[Key], ...] = ()
+    note: str = field(default="", compare=False)
 
     def __init__(
         self,
         chain: Chain,
         actions: Iterable[Action],
         stored: Iterable[Iterable[Key]] = (),
+        note: str = "",
     ) -> None:
         kept = [frozenset(keys) for keys in stored]
         while kept and not kept[-1]:
@@ -44,6 +49,7 @@ class Schedule:
         object.__setattr__(self, "chain", chain)
         object.__setattr__(self, "actions", Actions.of(actions))
         object.__setattr__(self, "stored", tuple(kept))
+        object.__setattr__(self, "note", note)
 
     def __len__(self) -> int:
         return len(self.actions)

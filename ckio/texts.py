@@ -4,6 +4,8 @@
     # actions 3                     how many lines of actions there are; may be left out
     # steps 1                       the chain: its steps, then seconds and bytes of each
     # advance 2.0
+    # record per step               or, after this, a value for each step, in lines of any length;
+    #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
     # ...
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
     # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
@@ -15,7 +17,8 @@
     reverse 0 1
 
 A timeline is the same with `START STOP NBYTES` before each action. Floats come back to the last
-bit; a name of anything but letters, digits and `_.-~` is percent-encoded.
+bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
+each step; what does without them is still written as version 1.
 """
 
 import math
@@ -26,15 +29,19 @@ from typing import Any, Final, NoReturn, TextIO
 from urllib.parse import quote, unquote
 
 from ckio.actions import Key, Kind
-from ckio.chain import COSTS, Chain
+from ckio.chain import COSTS, SIZES, Chain
 from ckio.columns import ACCESSES, KIND_CODE, KINDS, SPANS, WRITE, Actions, Row
 from ckio.errors import BadInput
+from ckio.perstep import PerStep
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 from ckio.timeline import Recorder, Timeline
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the form; a newer one is refused."""
+
+_PER_LINE: Final = 10
+"""Values of single steps that are written on one line."""
 
 _VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))
 _OPS: Final = {verb: op for op, verb in enumerate(_VERBS)}
@@ -115,11 +122,12 @@ def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
 
 
 def _headers(what: str, schedule: Schedule, count: int, platform: Platform | None) -> Iterator[str]:
-    yield f"# ckio {what} {VERSION}\n"
+    chain = schedule.chain
+    yield f"# ckio {what} {VERSION if chain.varies else 1}\n"
     yield f"# actions {count}\n"
-    yield f"# steps {schedule.chain.length}\n"
+    yield f"# steps {chain.length}\n"
     for cost in COSTS:
-        yield f"# {cost} {getattr(schedule.chain, cost)!r}\n"
+        yield from _cost(cost, getattr(chain, cost))
     for level, keys in enumerate(schedule.stored):
         for key in sorted(keys, key=lambda key: (key.kind.value, key.step, key.name)):
             yield f"# stored {level} {key.kind.value} {key.step}{_suffix(key.name)}\n"
@@ -127,6 +135,16 @@ def _headers(what: str, schedule: Schedule, count: int, platform: Platform | Non
         yield f"# platform {platform.digest()}\n"
         for line in platform.dumps().rstrip("\n").split("\n"):
             yield f"#| {line}".rstrip() + "\n"
+
+
+def _cost(name: str, cost: float | PerStep) -> Iterator[str]:
+    if not isinstance(cost, PerStep):
+        yield f"# {name} {cost!r}\n"
+        return
+    yield f"# {name} per step\n"
+    values = list(map(repr, cost))
+    for start in range(0, len(values), _PER_LINE):
+        yield f"#: {' '.join(values[start : start + _PER_LINE])}\n"
 
 
 def _lines(actions: Actions) -> Iterator[str]:
@@ -172,6 +190,7 @@ class _Reader:
         self.number = 0
         self.times: Recorder | None = None
         self.numbers: dict[str, Any] = {}
+        self.each = ""  # the cost whose values for each step may follow
         self.stored: list[tuple[int, Key]] = []
         self.digest = ""
         self.toml: list[str] = []
@@ -249,6 +268,9 @@ class _Reader:
         if line.startswith("#|"):
             self.toml.append(line[2:].strip("\r\n").removeprefix(" "))
             return
+        if line.startswith("#:"):
+            self.keep_values(line)
+            return
         match line.split():
             case ["#", "stored", level, kind, step, *name]:
                 self.keep_stored(line, level, kind, step, name)
@@ -258,6 +280,8 @@ class _Reader:
                 self.keep_number(line, word, text, int)
             case ["#", "advance" | "record" | "reverse" as word, text]:
                 self.keep_number(line, word, text, float)
+            case ["#", word, "per", "step"] if word in COSTS and word not in self.numbers:
+                self.each, self.numbers[word] = word, []
             case _:
                 headers = ", ".join(("actions", "steps", *COSTS, "stored", "platform"))
                 self.fail(line, f"one of the headers {headers} after `# `, or a comment after `##`")
@@ -282,11 +306,27 @@ class _Reader:
             self.fail(line, expected)
         self.numbers[word] = value
 
+    def keep_values(self, line: str) -> None:
+        number = int if self.each in SIZES else float
+        expected = (
+            f"`#: VALUE ...`, {'whole ' * (number is int)}numbers >= 0, after `# COST per step`"
+        )
+        try:
+            values = [number(word) for word in line[2:].split()]
+        except ValueError:
+            self.fail(line, expected)
+        if not self.each or not all(0 <= value < math.inf for value in values):
+            self.fail(line, expected)
+        self.numbers[self.each] += values
+
     def chain(self) -> Chain:
         missing = [word for word in ("steps", *COSTS) if word not in self.numbers]
         if missing:
             raise BadInput(f"{self.source}: headers are missing: `# {'`, `# '.join(missing)}`")
-        return Chain(**self.numbers)
+        try:
+            return Chain(**self.numbers)
+        except BadInput as error:
+            raise BadInput(f"{self.source}: {error}") from None
 
     def levels(self) -> list[set[Key]]:
         keys: list[set[Key]] = [

@@ -13,7 +13,7 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns chain platforms platformtext timeline overlap comm layout arrays raster",
+    "columns perstep chain costs platforms platformtext timeline overlap comm layout arrays raster",
     "machine schedule replay texts papertext occupancy",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
     "sim runner rundir render report page pictures trace calibrate programs",
@@ -39,6 +39,7 @@ ROOMS = {
     "scipy": {"models", "calibrate"},
     "click": {"cli"},
     "rich": {"cli"},
+    "numba": {"planners"},
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }

@@ -1,6 +1,7 @@
 """The rules of legality, one by one: what the Machine takes, and what it refuses in which words."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -122,6 +123,26 @@ def test_record_holds_as_much_tape_as_the_working_memory_and_no_more() -> None:
     assert machine(Record(0, 3), platform=platform).tape == (0, 3)
     message = refusal(machine(platform=platform), Record(0, 4))
     assert message == "#0 Record[0, 4): needs 44 bytes of working memory for the tape; there are 33"
+
+
+def test_the_tape_of_a_span_takes_the_bytes_of_its_steps() -> None:
+    chain = replace(CHAIN, tape=[9, 1, 1, 9, 1, 1])
+    start = Machine(chain, Platform((), working_memory=10))
+    start.apply(Record(0, 2))
+    message = refusal(start, Record(2, 5))
+    assert message == "#1 Record[2, 5): needs 11 bytes of working memory for the tape; there are 10"
+    start.apply(Record(2, 4))
+    assert start.tape == (2, 4)
+
+
+def test_a_level_holds_the_bytes_of_the_steps_that_lie_there() -> None:
+    chain = replace(CHAIN, restart=[5, 1, 3, 1, 1, 1])
+    start = Machine(chain, Platform((Level(name="ram", capacity=8),)))
+    for action in (Write(x(0), 0), Advance(0, 1), Advance(1, 2), Write(x(2), 0)):
+        start.apply(action)
+    assert start.used == [8]
+    start.apply(Advance(2, 3))
+    assert "needs 1 bytes where 0 of 8 are free" in refusal(start, Write(x(3), 0))
 
 
 def test_the_tape_that_record_replaces_takes_no_working_memory() -> None:

@@ -126,6 +126,14 @@ def test_the_working_memory_holds_some_steps_of_tape() -> None:
     ]
 
 
+def test_where_tapes_differ_as_many_fit_as_do_whichever_they_are() -> None:
+    chain = Chain(
+        steps=5, advance=1, record=1, reverse=1, restart=1, tape=[1, 9, 1, 1, 1], adjoint=1
+    )
+    rooms = (None, 0, 8, 9, 10, 11, 12, 13, 2**80)
+    assert [Platform((), room).tapes(chain) for room in rooms] == [5, 0, 0, 1, 2, 3, 4, 5, 5]
+
+
 def test_a_level_is_found_by_its_name() -> None:
     assert NODE.number("nvme") == 1
     with pytest.raises(BadInput, match="no level is named 'disk'; this platform has: ram, nvme, "):

@@ -184,6 +184,23 @@ def test_sums_of_huge_checkpoints_do_not_overflow(capacity: int) -> None:
     assert ("working memory" if capacity == 2**60 else "are free") in str(said)
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    "action",
+    [Advance(3, 5), Record(0, 5), Reverse(4, 5), Write(x(5), 0), Read(t(4), 0), Discard(a(5), 0)],
+    ids=str,
+)
+def test_what_lies_beyond_the_end_of_steps_that_differ_is_refused(
+    action: Action, first: bool
+) -> None:
+    chain = replace(CHAIN, restart=[7, 1, 2, 3], tape=[1, 2, 3, 4], adjoint=range(5))
+    actions = [action] if first else [Write(x(0), 0), Advance(0, 2), action]
+    case = Schedule(chain, actions), RAM
+    said = outcome(validate, case)
+    assert said == outcome(applied, case)
+    assert str(said).startswith(f"#{len(actions) - 1} {action}: ")
+
+
 def test_room_beyond_any_machine_integer_is_room() -> None:
     platform = Platform((Level(name="ram", capacity=2**80),), working_memory=2**80)
     schedule = Schedule(CHAIN, [Write(x(0), 0), Record(0, 4), Reverse(0, 4)])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,19 @@ def test_the_model_must_have_the_sizes_that_were_planned() -> None:
         run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(other), [Ram()])
 
 
+def test_the_model_must_have_the_sizes_of_every_step() -> None:
+    chain = replace(CHAIN, restart=[100, *range(90, 98)])
+    x1 = Key(Kind.RESTART, 1)
+    schedule = Schedule(chain, [Write(X0, 0), Advance(0, 1), Write(x1, 0)])
+    assert [event.nbytes for event in run(schedule, PLATFORM, CountingModel(chain), [Ram()])] == [
+        100,
+        0,
+        90,
+    ]
+    with pytest.raises(BadInput, match="plans 90 bytes for x_1; the model's has 100"):
+        run(schedule, PLATFORM, CountingModel(CHAIN), [Ram()])
+
+
 def test_keys_that_the_schedule_starts_with_must_be_stored() -> None:
     schedule = Schedule(CHAIN, [Read(X2, 0)], [[X2]])
     with pytest.raises(BadInput, match="starts with x_2 on level 'ram'; it is not stored there"):
@@ -92,8 +106,9 @@ def test_too_little_room_is_seen_before_the_start() -> None:
     assert model.state == 0
 
 
-def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start() -> None:
-    chain = replace(CHAIN, tape=1 << 50)
+@pytest.mark.parametrize("tape", [1 << 50, [1] * 8 + [1 << 50]])
+def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start(tape: Any) -> None:
+    chain = replace(CHAIN, tape=tape)
     schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
     with pytest.raises(BadInput, match="holds the tape of 9 steps in memory"):
         run(schedule, Platform(()), CountingModel(chain), [])

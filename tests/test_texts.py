@@ -67,6 +67,56 @@ def test_a_schedule_is_written_an_action_a_line_under_its_headers() -> None:
     )
 
 
+DIFFERING = Chain(
+    steps=12,
+    advance=[0.1] * 11 + [1 / 3],
+    record=1,
+    reverse=range(12),
+    restart=[2**40, 7, *[3] * 10],
+    tape=11,
+    adjoint=13,
+)
+
+
+def test_costs_of_each_step_are_written_ten_to_a_line_under_a_newer_version() -> None:
+    assert texts.dumps(Schedule(DIFFERING, [])) == (
+        "# ckio schedule 2\n"
+        "# actions 0\n"
+        "# steps 12\n"
+        "# advance per step\n"
+        "#: 0.1 0.1 0.1 0.1 0.1 0.1 0.1 0.1 0.1 0.1\n"
+        "#: 0.1 0.3333333333333333\n"
+        "# record 1.0\n"
+        "# reverse per step\n"
+        "#: 0.0 1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 9.0\n"
+        "#: 10.0 11.0\n"
+        "# restart per step\n"
+        "#: 1099511627776 7 3 3 3 3 3 3 3 3\n"
+        "#: 3 3 3\n"
+        "# tape 11\n"
+        "# adjoint 13\n"
+    )
+    assert texts.loads(texts.dumps(Schedule(DIFFERING, []))).schedule.chain == DIFFERING
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("#: 10.0 11.0", "#: 10.0 -1", r"a\.txt, line 10: .* `#: VALUE ...`, numbers >= 0, after"),
+        ("#: 10.0 11.0", "#: 10.0 inf", r"a\.txt, line 10: .* expected `#: VALUE ...`, numbers"),
+        ("#: 3 3 3", "#: 3 3 3.5", r"a\.txt, line 13: .* `#: VALUE ...`, whole numbers >= 0"),
+        ("#: 3 3 3", "#: 3", r"a\.txt: Chain: restart has 11 values; the chain has 12 steps"),
+        ("# steps 12", "#: 12", r"a\.txt, line 3: .* numbers >= 0, after `# COST per step`"),
+        ("# tape 11", "# record per step", r"a\.txt, line 14: .*; expected one of the headers"),
+        ("# tape 11", "# steps per step", r"a\.txt, line 14: .*; expected one of the headers"),
+    ],
+)
+def test_wrong_costs_of_steps_are_refused(old: str, new: str, message: str) -> None:
+    text = texts.dumps(Schedule(DIFFERING, [])).replace(old, new)
+    with pytest.raises(BadInput, match=f"^{message}"):
+        texts.loads(text, source="a.txt")
+
+
 def test_a_timeline_has_times_and_bytes_before_each_action() -> None:
     lines = texts.dumps(SCHEDULE, None, TIMELINE).splitlines()
     assert lines[0] == "# ckio timeline 1"
@@ -274,15 +324,15 @@ def test_a_header_that_is_missing_is_named(header: str) -> None:
 
 @pytest.mark.parametrize("first", ["", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"])
 def test_a_text_of_another_kind_is_refused_at_its_first_line(first: str) -> None:
-    expected = "expected `# ckio schedule 1` or `# ckio timeline 1`"
+    expected = "expected `# ckio schedule 2` or `# ckio timeline 2`"
     with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
         texts.loads(first, source="a.txt")
 
 
 @pytest.mark.parametrize("kind", ["schedule", "timeline"])
 def test_a_newer_version_is_refused(kind: str) -> None:
-    text = SHORT.replace("schedule 1", f"{kind} 2")
-    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 2'; expected version 1 at"):
+    text = SHORT.replace("schedule 1", f"{kind} 3")
+    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 3'; expected version 2 at"):
         texts.loads(text)
 
 

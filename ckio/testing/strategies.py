@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
+from ckio.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.errors import IllegalAction
 from ckio.machine import Machine
 from ckio.platforms import Affine, Level, Platform
@@ -28,23 +28,22 @@ RATIOS = (1.0, 1.0, 0.5, 0.7, 1.3)
 
 
 def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
-    """A chain whose costs, and whose sizes, all differ; costs are whole, so that sums are exact."""
-    advance, record, reverse = random.sample(range(1, 12), 3)
-    restart, tape, adjoint = random.sample(range(1, 9), 3)
-    return Chain(
-        steps=random.randint(1, most_steps),
-        advance=advance,
-        record=record,
-        reverse=reverse,
-        restart=restart,
-        tape=tape,
-        adjoint=adjoint,
-    )
+    """A chain whose costs, and whose sizes, all differ; costs are whole, so that sums are exact.
+
+    Of every other chain they may differ from step to step, too.
+    """
+    steps = random.randint(1, most_steps)
+    seconds = zip(SECONDS, random.sample(range(1, 12), len(SECONDS)), strict=True)
+    sizes = zip(SIZES, random.sample(range(1, 9), len(SIZES)), strict=True)
+    costs: dict[str, Any] = dict((*seconds, *sizes))
+    for name in random.sample(COSTS, random.choice((0, 0, 1, 3, 6))):
+        costs[name] = [random.randint(0, 9) for _ in range(steps)]
+    return Chain(steps=steps, **costs)
 
 
 def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) -> Platform:
     """Levels that hold a few checkpoints of this chain, of which one may never fill."""
-    largest = max(chain.restart, chain.tape, chain.adjoint)
+    largest = max(map(chain.largest, SIZES))
 
     def level(number: int) -> Level:
         write, read, discard = random.sample(range(8), 3)
@@ -58,7 +57,7 @@ def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) ->
         )
 
     levels = tuple(map(level, range(random.randint(1, most_levels))))
-    room = random.choice((None, *(random.randint(0, 3) * chain.tape for _ in range(3))))
+    room = random.choice((None, *(random.randint(0, 3) * chain.largest("tape") for _ in range(3))))
     return Platform(levels, working_memory=room)
 
 
@@ -200,9 +199,9 @@ def _with_room(platform: Platform, chain: Chain, number: int) -> Platform:
     levels, room = list(platform.levels), platform.working_memory
     level = levels[number]
     if level.capacity is not None:
-        needed = level.stored(chain.restart)
+        needed = level.stored(chain.nbytes(Key(Kind.RESTART, 0)))
         levels[number] = replace(level, capacity=max(level.capacity, needed))
-    return Platform(tuple(levels), None if room is None else max(room, chain.tape))
+    return Platform(tuple(levels), None if room is None else max(room, chain.largest("tape")))
 
 
 def random_any(random: Random, /) -> Case:
@@ -256,7 +255,7 @@ def _strategy(draw: st.DrawFn, make: Callable[[Random], T]) -> T:
 
 
 def chains(*, most_steps: int = 8) -> st.SearchStrategy[Chain]:
-    """Chains with costs and sizes that all differ."""
+    """Chains with costs and sizes that all differ, in every other one from step to step."""
     return _strategy(lambda random: random_chain(random, most_steps=most_steps))
 
 
@@ -303,6 +302,10 @@ def untidy_schedules(draw: st.DrawFn) -> Case:
         replace(level, write=draw(prices), read=draw(prices), discard=draw(prices))
         for level in platform.levels
     )
-    advance, record, reverse = (draw(seconds) for _ in range(3))
-    chain = replace(schedule.chain, advance=advance, record=record, reverse=reverse)
+    steps = schedule.chain.length
+    costs: dict[str, Any] = {
+        name: draw(st.one_of(seconds, st.lists(seconds, min_size=steps, max_size=steps)))
+        for name in SECONDS
+    }
+    chain = replace(schedule.chain, **costs)
     return Schedule(chain, schedule.actions, schedule.stored), replace(platform, levels=levels)
