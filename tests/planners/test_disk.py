@@ -1,0 +1,316 @@
+"""Disk-Revolve and its relatives: published values, exhaustive search, and what they compare to."""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio import papertext
+from ckio.actions import Discard, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Planner
+from ckio.planners.binomial import revolve
+from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
+from ckio.planners.hrevolve import hrevolve
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule, counts, makespan
+
+from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
+from .oracle import least_makespan
+
+PLANNERS: dict[str, Planner] = {
+    "disk-revolve": disk_revolve,
+    "1d-revolve": revolve_1d,
+    "periodic-disk-revolve": periodic_disk_revolve,
+    "per-rev-revolve": per_rev_revolve,
+}
+PERIODIC: dict[str, Callable[..., Schedule]] = {
+    "periodic-disk-revolve": periodic_disk_revolve,
+    "per-rev-revolve": per_rev_revolve,
+}
+every = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
+both_periodic = pytest.mark.parametrize("planner", PERIODIC.values(), ids=PERIODIC)
+
+
+def two_levels(slots: int, write: float, read: float) -> Platform:
+    return platform((slots, 0, 0), (None, write, read))
+
+
+def planned(planner: Planner, chain: Chain, platform: Platform) -> float:
+    """The makespan of a schedule that is seen to be legal."""
+    schedule = planner(chain, platform)
+    machine = validate(schedule, platform)
+    assert machine.adjoint == 0
+    assert not any(machine.stored)
+    return makespan(schedule, platform)
+
+
+@pytest.mark.parametrize(
+    ("planner", "length", "machine", "seconds"),
+    [
+        pytest.param(disk_revolve, 10, (2, 2, 1), 22, id="Listing 3"),
+        pytest.param(disk_revolve, 100, (2, 10, 2), 384, id="Listing 4"),
+        pytest.param(periodic_disk_revolve, 10, (2, 2, 1), 25, id="Listing 6"),
+        pytest.param(per_rev_revolve, 10, (2, 2, 1), 25, id="Listing 7"),
+        pytest.param(per_rev_revolve, 100, (2, 10, 2), 402, id="read once, where twice is better"),
+        pytest.param(disk_revolve, 199, (2, 30, 1), 956, id="cheap reads"),
+    ],
+)
+def test_the_published_values(
+    planner: Planner, length: int, machine: tuple[int, float, float], seconds: float
+) -> None:
+    assert planned(planner, chain(length + 1), two_levels(*machine)) == seconds
+
+
+def accesses_of_disk(schedule: Schedule) -> list[tuple[int, type, int]]:
+    """Reads and writes of the far level, each with the steps advanced before it."""
+    found, advanced = [], 0
+    for action in schedule.actions:
+        match action:
+            case Write(key, 1) | Read(key, 1):
+                found.append((advanced, type(action), key.step))
+            case Write() | Read() | Discard():
+                pass
+            case _:
+                advanced += action.end - action.begin
+    return found
+
+
+@pytest.mark.parametrize(
+    ("planner", "listing"),
+    [
+        (disk_revolve, "listing_3"),
+        (revolve_1d, "listing_3"),
+        (periodic_disk_revolve, "listing_6"),
+        (per_rev_revolve, "listing_6"),
+    ],
+)
+def test_the_disk_is_used_just_as_in_a_listing(planner: Planner, listing: str) -> None:
+    costs = paper_chain(10, u_f=1, u_b=0)
+    printed = papertext.loads((GOLDEN / f"{listing}.txt").read_text(encoding="utf-8"), costs)
+    mine = planner(chain(11), two_levels(2, 2, 1))
+    assert accesses_of_disk(mine) == accesses_of_disk(printed)
+
+
+def check_against_search(cases: int, *, most_steps: int, seed: int) -> None:
+    random = Random(seed)
+    for _ in range(cases):
+        costs = random.choice([2, 5, 12])
+        chain_ = chain(random.randint(1, most_steps), advance=random.randint(0, 4))
+        slots = random.randint(1, 2)
+        machine = two_levels(slots, random.randint(0, costs), random.randint(0, costs))
+        assert planned(disk_revolve, chain_, machine) == least_makespan(chain_, machine), machine
+
+
+def test_no_schedule_beats_disk_revolve_where_the_near_level_is_free() -> None:
+    check_against_search(40, most_steps=6, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_no_schedule_beats_disk_revolve_in_a_long_campaign(seed: int) -> None:
+    check_against_search(60, most_steps=8, seed=seed)
+
+
+def test_with_one_far_slot_no_schedule_beats_1d_revolve() -> None:
+    random = Random(3)
+    for _ in range(60):
+        chain_ = chain(random.randint(1, 6), advance=random.randint(1, 4))
+        machine = platform(
+            (random.randint(1, 2), 0, 0), (1, random.randint(0, 6), random.randint(0, 4))
+        )
+        assert planned(revolve_1d, chain_, machine) == least_makespan(chain_, machine), machine
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 150),
+    st.sampled_from([0, 1, 2, 3]),
+    st.integers(1, 6),
+    st.integers(0, 60),
+    st.integers(0, 30),
+)
+def test_disk_revolve_is_hrevolve_where_the_near_level_is_free_and_the_far_one_never_fills(
+    steps: int, u_f: float, slots: int, write: float, read: float
+) -> None:
+    chain_, machine = chain(steps, advance=u_f), two_levels(slots, write, read)
+    assert planned(disk_revolve, chain_, machine) == planned(hrevolve, chain_, machine)
+
+
+@every
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms())
+def test_hrevolve_is_never_slower(planner: Planner, chain: Chain, platform: Platform) -> None:
+    assert planned(hrevolve, chain, platform) <= planned(planner, chain, platform)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 120), st.integers(1, 4), st.integers(0, 40), st.integers(0, 20))
+def test_the_four_are_in_the_order_in_which_they_may_choose(
+    steps: int, slots: int, write: float, read: float
+) -> None:
+    chain_, machine = chain(steps), two_levels(slots, write, read)
+    best = planned(disk_revolve, chain_, machine)
+    alone = planned(revolve_1d, chain_, machine)
+    again = planned(partial(periodic_disk_revolve, period=min(10, steps)), chain_, machine)
+    once = planned(partial(per_rev_revolve, period=min(10, steps)), chain_, machine)
+    assert best <= alone <= planned(revolve, chain_, machine)
+    assert best <= again <= once
+
+
+def test_read_once_no_period_comes_near_disk_revolve_where_reads_are_cheap() -> None:
+    chain_, machine = chain(200), two_levels(2, 30, 1)
+    periods = range(1, 201)
+    best = min(planned(partial(per_rev_revolve, period=p), chain_, machine) for p in periods)
+    assert planned(per_rev_revolve, chain_, machine) == 1124
+    assert best == 1109
+    assert planned(disk_revolve, chain_, machine) == 956
+
+
+def test_per_rev_revolve_reads_each_far_checkpoint_once() -> None:
+    disk = counts(per_rev_revolve(chain(300), two_levels(2, 30, 1))).levels[1]
+    assert disk.writes == disk.reads == disk.discards == 19
+
+
+def test_periodic_disk_revolve_reads_a_far_checkpoint_as_often_as_it_pays() -> None:
+    disk = counts(periodic_disk_revolve(chain(101), two_levels(2, 10, 2))).levels[1]
+    assert (disk.writes, disk.reads) == (6, 12)
+
+
+@both_periodic
+@pytest.mark.parametrize(("steps", "turn"), [(10, 4), (11, 2), (12, 3), (4, 4), (5, 2)])
+def test_the_last_block_is_up_to_a_step_longer_than_a_period(
+    planner: Callable[..., Schedule], steps: int, turn: int
+) -> None:
+    schedule = planner(chain(steps), two_levels(2, 5, 5), period=3)
+    written = [a.key.step for a in schedule.actions if isinstance(a, Write) and a.level == 1]
+    assert written == list(range(0, steps - turn, 3))
+
+
+@both_periodic
+def test_a_periodic_planner_says_which_period_it_took(planner: Callable[..., Schedule]) -> None:
+    machine = two_levels(2, 2, 1)
+    assert planner(chain(11), machine).note == (
+        "a far checkpoint every 3 steps: the best in the long run, in closed form"
+    )
+    assert planner(chain(11), machine, certify=True).note == (
+        "a far checkpoint every 3 steps: the best in the long run, by search"
+    )
+    assert planner(chain(11), machine, period=4).note == "a far checkpoint every 4 steps: as given"
+
+
+@both_periodic
+@pytest.mark.parametrize("period", [0, -1, 12, 2.5, True])
+def test_a_period_has_to_be_a_number_of_the_chains_steps(
+    planner: Callable[..., Schedule], period: object
+) -> None:
+    with pytest.raises(BadInput, match="must be between 1 and the chain's 11 steps"):
+        planner(chain(11), two_levels(2, 2, 1), period=period)
+
+
+@every
+def test_with_one_level_it_is_revolve(planner: Planner) -> None:
+    machine = platform((3, 2, 2))
+    schedule = planner(chain(40), machine)
+    assert schedule == revolve(chain(40), machine)
+    assert schedule.note == "no level is beyond level0: Revolve there"
+
+
+@both_periodic
+def test_a_period_that_is_given_needs_a_far_level(planner: Callable[..., Schedule]) -> None:
+    with pytest.raises(NoSchedule, match="needs a level beyond level0 for the checkpoints between"):
+        planner(chain(40), platform((3, 2, 2)), period=10)
+    assert counts(planner(chain(10), platform((3, 2, 2)), period=10)).levels[0].peak == 3
+
+
+@every
+def test_a_far_level_too_dear_is_not_used(planner: Planner) -> None:
+    machine = two_levels(3, 10**6, 10**6)
+    assert planner(chain(40), machine) == revolve(chain(40), machine)
+
+
+@pytest.mark.parametrize(
+    "planner", [disk_revolve, periodic_disk_revolve, per_rev_revolve], ids=lambda f: f.__name__
+)
+def test_a_far_level_with_too_few_slots_is_refused_with_what_is_needed(planner: Planner) -> None:
+    needed = counts(planner(chain(101), two_levels(2, 10, 2))).levels[1].peak
+    exactly = platform((2, 0, 0), (needed, 10, 2))
+    assert counts(planner(chain(101), exactly)).levels[1].peak == needed
+    one_less = platform((2, 0, 0), (needed - 1, 10, 2))
+    with pytest.raises(NoSchedule, match=rf"{needed} slots on level1, which has {needed - 1}"):
+        planner(chain(101), one_less)
+
+
+@every
+def test_the_far_level_is_the_nearest_with_room_for_the_plan(planner: Planner) -> None:
+    machine = platform((0, 0, 0), (2, 0, 0), (0, 0, 0), (1, 10, 2), (None, 11, 3))
+    schedule = planner(chain(101), machine)
+    used = {number for number, level in enumerate(counts(schedule).levels) if level.writes}
+    assert used == ({1, 3} if planner is revolve_1d else {1, 4})
+
+
+@every
+def test_levels_can_be_named(planner: Callable[..., Schedule]) -> None:
+    machine = platform((2, 0, 0), (2, 0, 0), (None, 10, 2), (None, 10, 2))
+
+    def used(**names: str) -> set[int]:
+        schedule = planner(chain(101), machine, **names)
+        return {number for number, level in enumerate(counts(schedule).levels) if level.writes}
+
+    assert used(near="level1") == {1, 2}
+    assert used(far="level3") == {0, 3}
+    assert used(near="level1", far="level3") == {1, 3}
+
+
+@every
+def test_the_near_level_is_not_the_one_that_is_named_far(planner: Callable[..., Schedule]) -> None:
+    machine = platform((40, 10, 2), (2, 0, 0))
+    levels = counts(planner(chain(30), machine, far="level0")).levels
+    assert levels[0].writes < levels[1].writes
+
+
+@every
+def test_names_that_mean_nothing_are_refused(planner: Callable[..., Schedule]) -> None:
+    machine = platform((0, 0, 0), (2, 0, 0), (None, 10, 2))
+    for steps in (1, 30):
+        with pytest.raises(BadInput, match="no level is named 'nvme'"):
+            planner(chain(steps), machine, far="nvme")
+        with pytest.raises(BadInput, match="near and far are both 'level1'"):
+            planner(chain(steps), machine, near="level1", far="level1")
+    with pytest.raises(NoSchedule, match="level0 offers 0"):
+        planner(chain(30), machine, near="level0")
+    with pytest.raises(NoSchedule, match="other than level0"):
+        planner(chain(30), platform((9, 1, 1)), far="level0")
+
+
+def test_what_a_far_checkpoint_costs_to_discard_counts_as_writing_it() -> None:
+    def schedule(write: float, discard: float) -> Schedule:
+        far = level("far", None, write, 2, discard=discard)
+        return disk_revolve(chain(101), Platform((level("near", 2, 0, 0), far), working_memory=2))
+
+    assert schedule(8, 2) == schedule(10, 0) != schedule(30, 0)
+
+
+@every
+@pytest.mark.parametrize("advance", [1, 1e300, 1e-300])
+def test_costs_beyond_what_can_be_added_up_still_give_a_schedule(
+    planner: Planner, advance: float
+) -> None:
+    for machine in (two_levels(2, 1e308, 1e308), two_levels(2, 1e-308, 1e-308)):
+        schedule = planner(chain(60, advance=advance), machine)
+        assert validate(schedule, machine).adjoint == 0
+
+
+@every
+def test_a_plan_holds_plain_numbers(planner: Planner) -> None:
+    for action in planner(chain(60), two_levels(2, 10, 2)).actions:
+        if isinstance(action, Write | Read | Discard):
+            assert action.key.kind is Kind.RESTART
+            assert type(action.key.step) is type(action.level) is int
+        else:
+            assert type(action.begin) is type(action.end) is int

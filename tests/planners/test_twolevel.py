@@ -1,0 +1,113 @@
+"""Two-level: blocks between far checkpoints, and the period that is best for them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.actions import Read, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.binomial import revolve, revolve_forward_steps
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.twolevel import two_level
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.schedule import counts, makespan
+
+from .cases import chain, chains, platform, platforms
+
+both = pytest.mark.parametrize("reread", [False, True])
+
+
+def planned(
+    chain: Chain, platform: Platform, *, period: int | None = None, reread: bool = False
+) -> float:
+    schedule = two_level(chain, platform, period=period, reread=reread)
+    machine = validate(schedule, platform)
+    assert machine.adjoint == 0
+    assert not any(machine.stored)
+    return makespan(schedule, platform)
+
+
+@both
+def test_a_far_checkpoint_is_written_every_period_before_the_last_block(reread: bool) -> None:
+    for steps, last in ((12, 8), (13, 12), (4, 0)):
+        schedule = two_level(chain(steps), platform((2, 0, 0), (9, 5, 5)), period=4, reread=reread)
+        written = [a.key.step for a in schedule.actions if isinstance(a, Write) and a.level == 1]
+        assert written == list(range(0, last, 4))
+
+
+def test_a_block_is_reversed_by_revolve_in_the_near_slots() -> None:
+    found = counts(two_level(chain(100), platform((3, 0, 0), (9, 5, 5)), period=25))
+    assert found.forward == 3 * 25 + 4 * revolve_forward_steps(25, 3)
+    assert (found.levels[1].writes, found.levels[1].reads) == (3, 3)
+    assert found.levels[0].peak == 3
+
+
+def test_a_block_that_reads_its_far_checkpoint_again_has_a_slot_more() -> None:
+    schedule = two_level(chain(100), platform((3, 0, 0), (9, 5, 5)), period=25, reread=True)
+    found = counts(schedule)
+    assert found.forward == 3 * 25 + 3 * revolve_forward_steps(25, 4) + revolve_forward_steps(25, 3)
+    assert found.levels[0].peak == 3
+    assert sum(isinstance(a, Read) and a.level == 1 for a in schedule.actions) > 3
+
+
+@both
+@settings(max_examples=40, deadline=None)
+@given(
+    st.builds(chain, st.integers(1, 40), advance=st.integers(0, 3)),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.tuples(st.integers(0, 30), st.integers(0, 30)),
+)
+def test_the_period_is_the_best_of_those_that_fit(
+    reread: bool, chain: Chain, slots: int, far: int, costs: tuple[int, int]
+) -> None:
+    machine = platform((slots, 0, 0), (far, *costs))
+    seconds = [
+        planned(chain, machine, period=period, reread=reread)
+        for period in range(1, chain.length + 1)
+        if (chain.length - 1) // period <= far
+    ]
+    assert planned(chain, machine, reread=reread) == min(seconds)
+
+
+@both
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms())
+def test_hrevolve_is_never_slower(reread: bool, chain: Chain, platform: Platform) -> None:
+    optimum = makespan(hrevolve(chain, platform), platform)
+    assert optimum <= planned(chain, platform, reread=reread)
+
+
+def test_a_far_level_that_never_pays_is_not_used() -> None:
+    machine = platform((3, 0, 0), (None, 10**6, 10**6))
+    assert two_level(chain(40), machine) == revolve(chain(40), machine)
+
+
+def test_with_one_level_it_is_revolve_unless_a_period_is_given() -> None:
+    machine = platform((3, 2, 2))
+    assert two_level(chain(40), machine) == revolve(chain(40), machine)
+    assert two_level(chain(40), machine, period=40) == revolve(chain(40), machine)
+    with pytest.raises(NoSchedule, match="two-level needs a level beyond level0"):
+        two_level(chain(40), machine, period=39)
+
+
+@both
+def test_a_period_that_is_given_has_to_fit(reread: bool) -> None:
+    machine = platform((3, 0, 0), (3, 5, 5))
+    assert counts(two_level(chain(40), machine, period=10, reread=reread)).levels[1].peak == 3
+    with pytest.raises(NoSchedule, match="two-level needs 4 slots on level1, which has 3"):
+        two_level(chain(40), machine, period=9, reread=reread)
+
+
+@pytest.mark.parametrize("period", [0, -3, 41, 1.5, False])
+def test_a_period_has_to_be_a_number_of_the_chains_steps(period: object) -> None:
+    with pytest.raises(BadInput, match="must be between 1 and the chain's 40 steps"):
+        two_level(chain(40), platform((3, 0, 0), (3, 5, 5)), period=period)  # type: ignore[arg-type]
+
+
+def test_the_note_says_which_period_it_is() -> None:
+    machine = platform((3, 0, 0), (3, 5, 5))
+    assert two_level(chain(40), machine, period=10).note.endswith("every 10 steps: as given")
+    assert two_level(chain(40), machine).note.endswith("steps: the best that fits")
