@@ -1,16 +1,20 @@
 """What a planner is, and what all of them ask: which level can hold what."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from ckio.chain import Chain
-from ckio.errors import NoSchedule
+from ckio.errors import BadInput, NoSchedule
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
 
 log = logging.getLogger("ckio")
+
+_NOTED: Final = ContextVar("noted", default=True)
 
 
 class Planner(Protocol):
@@ -96,7 +100,20 @@ def nearest(
 
 def note_ignored(level: Level, planner: str, /) -> None:
     """Say once that a level is too small for what a planner wants of it."""
-    log.warning("%s ignores level %s: %s bytes are too few", planner, level.name, level.capacity)
+    if _NOTED.get():
+        log.warning(
+            "%s ignores level %s: %s bytes are too few", planner, level.name, level.capacity
+        )
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Leave out what `note_ignored` says: of planners that are asked on behalf of another."""
+    token = _NOTED.set(False)
+    try:
+        yield
+    finally:
+        _NOTED.reset(token)
 
 
 def no_schedule(levels: Sequence[Level], needed: str, /) -> NoSchedule:
@@ -108,12 +125,22 @@ def no_schedule(levels: Sequence[Level], needed: str, /) -> NoSchedule:
     )
 
 
+def alike(chain: Chain, /, *, planner: str) -> None:
+    """Raise BadInput for a chain whose steps differ, which `planner` would treat as all alike."""
+    if chain.varies:
+        raise BadInput(
+            f"{planner} plans for steps that are all alike, and those of this chain differ: use"
+            " hrevolve, mixed or auto"
+        )
+
+
 def tapes(chain: Chain, platform: Platform, /) -> int:
     """How many steps' tape the working memory holds; raises NoSchedule where not even one."""
     held = platform.tapes(chain)
     if held == 0:
+        needed = chain.largest("tape")
         raise NoSchedule(
-            f"no step can be reversed: its tape takes {chain.tape} bytes, the working memory has"
+            f"no step can be reversed: its tape takes {needed} bytes, the working memory has"
             f" {platform.working_memory}; raise `working_memory`"
         )
     return held

@@ -47,13 +47,16 @@ class Draft:
         self._begin.append(begin)
         self._end.append(end)
 
-    def schedule(self, chain: Chain, /) -> Schedule:
-        """The schedule of the actions so far."""
-        actions = Actions(
+    def schedule(self, chain: Chain, /, note: str = "") -> Schedule:
+        """The schedule of the actions so far, with what its planner has to say of it."""
+        return Schedule(chain, self.actions(), note=note)
+
+    def actions(self) -> Actions:
+        """The actions so far."""
+        return Actions(
             op=np.array(self._op, np.uint8),
             begin=np.array(self._begin, np.int64),
             end=np.array(self._end, np.int64),
             kind=np.array(self._kind, np.uint8),
             level=np.array(self._level, np.int16),
         )
-        return Schedule(chain, actions)

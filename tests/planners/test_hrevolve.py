@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.planners.base import Room
+from ckio.planners import hrevolve as module
+from ckio.planners.base import Room, rooms
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
+from ckio.planners.layers import solve_layers
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan
@@ -216,3 +218,54 @@ def test_a_cheap_level_with_room_for_every_state_holds_every_state() -> None:
 def test_costs_beyond_what_can_be_added_up_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="too large to be added up"):
         PLANNERS[name](chain(3), platform((5, 1e308, 1e308)))
+
+
+@both
+@pytest.mark.parametrize("seed", range(100))
+def test_what_is_compiled_gives_the_same_makespan(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    chain, platform = small_case(random, levels=random.randint(1, 3), most_steps=120)
+    by_numpy = planned(name, chain, platform)
+    monkeypatch.setattr(module, "_SHORT", 0)
+    assert planned(name, chain, platform) == by_numpy
+
+
+@both
+@pytest.mark.parametrize("machine", ["arch_1", "arch_2"])
+def test_long_chains_on_the_machines_of_the_paper(name: str, machine: str) -> None:
+    seconds = {"arch_1": 90271, "arch_2": 65581.5}
+    chain = paper_chain(10_000, u_f=1, u_b=0)
+    assert planned(name, chain, paper_platform(machine)) == seconds[machine]
+
+
+def test_decimal_costs_are_not_rounded() -> None:
+    machine = platform((5, 0.05, 0.05), (50, 1, 1), (1000, 5, 5))
+    plan = solve(chain(3000), machine, planner="hrevolve", repaired=True)
+    schedule = hrevolve(chain(3000), machine)
+    assert schedule.note == plan.note == "the least makespan by H-Revolve's recurrence"
+    assert makespan(schedule, machine) == pytest.approx(plan.seconds, rel=1e-12)
+
+
+def test_measured_costs_of_long_chains_are_rounded_and_the_note_says_so() -> None:
+    machine = platform((5, 0.0137129, 0.0119), (50, 1.0383171, 0.7431), (99, 4.8173011, 6.0201))
+    measured = chain(3000, advance=1.0007)
+    schedule = hrevolve(measured, machine)
+    assert "costs rounded to 0.001 s: at most 0.2% more" in schedule.note
+    offered = rooms(measured, machine, planner="hrevolve")
+    exact = solve_layers(2999, offered, measured.advance, repaired=True).least
+    assert exact <= makespan(schedule, machine) * (1 + 1e-12) <= 1.002 * exact
+
+
+def test_costs_that_compiled_code_cannot_add_up_are_left_to_numpy_up_to_some_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    near, far = (2, 1, 1), (4, 1e17, 1e17)
+    monkeypatch.setattr(module, "_SHORT", 30)
+    alone = planned("hrevolve", chain(100), platform(near))
+    assert planned("hrevolve", chain(100), platform(near, far)) == alone
+    monkeypatch.setattr(module, "_LONG", 60)
+    with pytest.raises(BadInput, match="too large to be added up for 100 steps"):
+        hrevolve(chain(100), platform(near, far))
+    assert len(hrevolve(chain(100), platform(near, far), insist=True)) > 300

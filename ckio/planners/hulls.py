@@ -1,0 +1,239 @@
+"""Lower convex hulls of functions of whole lengths, and the least sum of two of them; kernels.
+
+Everything is exact: the slope of an edge is a fraction, and fractions are compared by whole part
+and rest, so that no product is greater than the square of a length.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.planners.compiled import kernel
+
+# mypy: disable-error-code="no-any-return"
+
+Ints = NDArray[np.int64]
+Place = tuple[int, int, int]
+"""An i, an edge of `inner` that holds total - i, and an edge of `again` that holds i."""
+
+
+class Curve(NamedTuple):
+    """A function of the lengths from some beginning on, with its lower convex hull.
+
+    Attributes
+    ----------
+    y : int64 array
+        The value at each length.
+    since : int64 array
+        Where the straight piece begins that ends at each length.
+    hull : int64 array
+        The lengths of the vertices of the hull, increasing; edge p is from vertex p to p + 1. No
+        vertex is inside of a straight piece, but wherever the end of one touches the hull is one.
+    size : int64 array of one element
+        How many vertices there are.
+    """
+
+    y: Ints
+    since: Ints
+    hull: Ints
+    size: Ints
+
+
+class Sums(NamedTuple):
+    """All inner(total - i) + again(i) with 0 <= i < total, of curves that have an edge each.
+
+    `inner` begins at length 1, `again` at 0.
+    """
+
+    inner: Curve
+    again: Curve
+    total: int
+
+
+def curve(y: Ints, /) -> Curve:
+    """A curve with these values, and no hull as yet."""
+    return Curve(y, np.zeros(len(y), np.int64), np.zeros(len(y), np.int64), np.zeros(1, np.int64))
+
+
+@kernel
+def steeper(rise: int, run: int, other_rise: int, other_run: int) -> bool:
+    """Whether rise / run > other_rise / other_run."""
+    slope, other = rise // run, other_rise // other_run
+    if slope != other:
+        return slope > other
+    return (rise - slope * run) * other_run > (other_rise - other * other_run) * run
+
+
+@kernel
+def rise(curve: Curve, p: int) -> int:
+    """By how much edge p rises."""
+    return curve.y[curve.hull[p + 1]] - curve.y[curve.hull[p]]
+
+
+@kernel
+def run(curve: Curve, p: int) -> int:
+    """How many lengths edge p is long."""
+    return curve.hull[p + 1] - curve.hull[p]
+
+
+@kernel
+def straight(curve: Curve, p: int) -> bool:
+    """Whether the curve itself runs along edge p."""
+    return curve.since[curve.hull[p + 1]] <= curve.hull[p]
+
+
+@kernel
+def append(curve: Curve, begin: int, at: int, value: int) -> None:
+    """Set the value at `at`, of a curve that is known from `begin` on up to there.
+
+    The hull does not change; `push` does that.
+    """
+    y, since = curve.y, curve.since
+    y[at] = value
+    if at > begin + 1 and y[at] - y[at - 1] == y[at - 1] - y[at - 2]:
+        since[at] = since[at - 1]
+    else:
+        since[at] = max(begin, at - 1)
+
+
+@kernel
+def push(curve: Curve, at: int) -> None:
+    """Put a length to the right of all vertices into the hull."""
+    y, since, hull, size = curve
+    count = size[0]
+    if count > 1 and hull[count - 1] > since[at]:
+        count -= 1
+    while count > 1:
+        left, top = hull[count - 2], hull[count - 1]
+        if not steeper(y[top] - y[left], top - left, y[at] - y[top], at - top):
+            break
+        count -= 1
+    hull[count] = at
+    size[0] = count + 1
+
+
+@kernel
+def enclose(curve: Curve, begin: int, end: int) -> None:
+    """Make the hull of a known curve from `begin` to `end`, included.
+
+    Only the ends of straight pieces are looked at; they wait at the far end of `hull`.
+    """
+    since, hull, size = curve.since, curve.hull, curve.size
+    waiting, at = len(hull), end
+    while at > begin:
+        waiting -= 1
+        hull[waiting] = at
+        at = since[at]
+    size[0] = 0
+    push(curve, begin)
+    for place in range(waiting, len(hull)):
+        push(curve, hull[place])
+
+
+@kernel
+def edge(curve: Curve, near: int, at: int) -> int:
+    """An edge that holds the length `at`, searched from edge `near` on."""
+    hull, last = curve.hull, curve.size[0] - 2
+    p = min(near, last)
+    while p > 0 and hull[p] > at:
+        p -= 1
+    while p < last and hull[p + 1] < at:
+        p += 1
+    return p
+
+
+@kernel
+def to_the_right(curve: Curve, p: int, at: int) -> int:
+    """The edge on the right of `at`, which edge p holds; at the end of all, the last one."""
+    return p + 1 if p < curve.size[0] - 2 and curve.hull[p + 1] == at else p
+
+
+@kernel
+def to_the_left(curve: Curve, p: int, at: int) -> int:
+    """The edge on the left of `at`, which edge p holds; at the beginning of all, the first one."""
+    return p - 1 if p > 0 and curve.hull[p] == at else p
+
+
+@kernel
+def least_sum(sums: Sums, place: Place) -> tuple[int, bool]:
+    """The sum of the hulls at a place, rounded up, and whether it is whole.
+
+    No sum of two values is between the hulls' sum and this, because values are whole.
+    """
+    i, p, q = place
+    whole, rest, of = _on_edge(sums.inner, p, sums.total - i)
+    other_whole, other_rest, other_of = _on_edge(sums.again, q, i)
+    rests, unit = rest * other_of + other_rest * of, of * other_of
+    return whole + other_whole + (rests > 0) + (rests > unit), rests % unit == 0
+
+
+@kernel
+def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
+    """The hull at a length of edge p, as (whole, rest, of): whole + rest / of, and rest < of."""
+    left, right = curve.hull[p], curve.hull[p + 1]
+    if at in (left, right):
+        return curve.y[at], 0, 1
+    of = right - left
+    slope = rise(curve, p) // of
+    rest = (rise(curve, p) - slope * of) * (at - left)
+    return curve.y[left] + slope * (at - left) + rest // of, rest % of, of
+
+
+@kernel
+def more(sums: Sums, place: Place) -> Place:
+    """The next place with greater i where one of the hulls has a vertex."""
+    i, p, q = place
+    a = sums.total - i
+    p, q = to_the_left(sums.inner, p, a), to_the_right(sums.again, q, i)
+    return i + min(sums.again.hull[q + 1] - i, a - sums.inner.hull[p]), p, q
+
+
+@kernel
+def less(sums: Sums, place: Place) -> Place:
+    """The next place with smaller i where one of the hulls has a vertex."""
+    i, p, q = place
+    a = sums.total - i
+    p, q = to_the_right(sums.inner, p, a), to_the_left(sums.again, q, i)
+    return i - min(i - sums.again.hull[q], sums.inner.hull[p + 1] - a), p, q
+
+
+@kernel
+def descend(sums: Sums, i: int, p: int, q: int) -> Place:
+    """Where the hulls' sum is least, found from an i, and from edges near it.
+
+    The sum is convex in i: it is followed as long as it falls.
+    """
+    inner, again = sums.inner, sums.again
+    place = i, edge(inner, p, sums.total - i), edge(again, q, i)
+    while place[0] + 1 < sums.total:
+        i, p, q = more(sums, place)
+        if not steeper(rise(inner, p), run(inner, p), rise(again, q), run(again, q)):
+            break
+        place = i, p, q
+    while place[0] > 0:
+        i, p, q = less(sums, place)
+        if not steeper(rise(again, q), run(again, q), rise(inner, p), run(inner, p)):
+            break
+        place = i, p, q
+    return place
+
+
+@kernel
+def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple[int, int]:
+    """The `part` begin <= i < end, without what gives no sum `below` at its left and right end.
+
+    It is found outwards from where the hulls' sum is `least`.
+    """
+    begin, end = part
+    place = least
+    while place[0] + 1 < end:
+        place = more(sums, place)
+        if least_sum(sums, place)[0] >= below:
+            end = min(end, place[0])
+    place = least
+    while place[0] > begin:
+        place = less(sums, place)
+        if least_sum(sums, place)[0] >= below:
+            begin = max(begin, place[0] + 1)
+    return begin, end

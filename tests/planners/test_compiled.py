@@ -1,0 +1,179 @@
+"""The door to numba: what happens with it, without it, and when."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from ckio.planners import compiled, convolution, hulls, periods, runs, unroll
+from ckio.planners import hrevolve as planner
+from ckio.planners.hrevolve import hrevolve
+from ckio.schedule import makespan
+
+from .cases import chain, platform
+
+MACHINE = platform((2, 1, 1), (9, 5, 5))
+
+
+def in_a_fresh_interpreter(*lines: str) -> list[str]:
+    """What these lines print, and log, in an interpreter that has loaded nothing."""
+    script = "\n".join(
+        (
+            "import logging, sys",
+            "logging.basicConfig(level=logging.INFO, format='%(message)s', stream=sys.stdout)",
+            *lines,
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+PLAN = (
+    "from ckio import Chain, Level, Platform, hrevolve",
+    "def plan(steps, **options):",
+    "    chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)",
+    "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),)), **options))",
+)
+"""On one level that takes no time, with three slots."""
+
+ORDER = "hrevolve: levels in the order ram, of 1 tried"
+
+
+def test_a_short_chain_is_planned_without_loading_numba() -> None:
+    found = in_a_fresh_interpreter(*PLAN, "print(plan(2001) > 4000, 'numba' in sys.modules)")
+    assert found == [ORDER, "True False"]
+
+
+def test_a_long_chain_is_planned_by_compiled_code_which_is_said_once() -> None:
+    found = in_a_fresh_interpreter(*PLAN, "print(plan(2002) > 4000)", "print(plan(2002) > 4000)")
+    expected = f"planning with compiled code (numba {numba.__version__})"
+    assert found[0].startswith(expected)
+    assert found[1:] == [ORDER, "True", ORDER, "True"]
+
+
+WITHOUT = ("sys.modules['numba'] = None", *PLAN)
+
+
+def test_without_numba_a_chain_of_twenty_thousand_steps_is_planned_by_numpy() -> None:
+    found = in_a_fresh_interpreter(*WITHOUT, "print(plan(2002) > 4000)", "print(plan(20001))")
+    assert found[:2] == [ORDER, "True"]
+    assert found[2] == ORDER
+    assert int(found[3]) > 40_000
+
+
+def test_without_numba_a_longer_chain_has_to_be_insisted_on() -> None:
+    refused = (
+        "from ckio.errors import BadInput",
+        "try:",
+        "    plan(20002)",
+        "except BadInput as error:",
+        "    print(error)",
+    )
+    found = in_a_fresh_interpreter(*WITHOUT, *refused, "print(plan(20002, insist=True))")
+    assert "20002 steps" in found[0]
+    assert "pip install ckio[fast]" in found[0]
+    assert found[1] == ORDER
+    assert int(found[2]) > 40_000
+
+
+def test_without_numba_there_is_nothing_to_prepare() -> None:
+    found = in_a_fresh_interpreter(
+        "sys.modules['numba'] = None",
+        "from ckio.planners.compiled import available, prepare",
+        "prepare()",
+        "print(available())",
+    )
+    assert found == ["False"]
+
+
+def kernels() -> dict[str, list[Any]]:
+    """The signatures that each kernel has been compiled for."""
+    modules = (hulls, periods, convolution, runs, unroll)
+    found = {
+        f"{module.__name__}.{name}": function.signatures
+        for module in modules
+        for name, function in vars(module).items()
+        if hasattr(function, "py_func") and function.__module__ == module.__name__
+    }
+    assert len(found) > 30
+    return found
+
+
+def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
+    compiled.prepare()
+    before = {name: list(signatures) for name, signatures in kernels().items()}
+    assert before["ckio.planners.convolution.solve"]
+    assert before["ckio.planners.unroll._unroll"]
+    hrevolve(chain(3000), MACHINE)
+    assert kernels() == before
+
+
+def test_what_is_compiled_gives_the_makespan_that_numpy_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = hrevolve(chain(700, advance=3), MACHINE)
+    monkeypatch.setattr(planner, "_SHORT", 0)
+    assert makespan(hrevolve(chain(700, advance=3), MACHINE), MACHINE) == makespan(short, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("refused", "error", "used"),
+    [
+        ({"cache": True}, RuntimeError, {"cache": False, "_nrt": False}),
+        ({"_nrt": False}, KeyError, {"cache": True}),
+    ],
+)
+def test_without_a_place_for_it_or_with_another_numba_code_is_compiled_all_the_same(
+    refused: dict[str, bool],
+    error: type[Exception],
+    used: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    real, given = numba.njit, []
+
+    def njit(**options: Any) -> Any:
+        if refused.items() <= options.items():
+            raise error("refused")
+        given.append({name: options[name] for name in ("cache", "_nrt") if name in options})
+        return real(**options)
+
+    monkeypatch.setattr(numba, "njit", njit)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @compiled.kernel
+    def twice(number: int) -> int:
+        return 2 * number
+
+    assert given == [used]
+    assert twice(21) == 42
+    assert Path(numba.config.CACHE_DIR) == tmp_path
+
+
+def test_code_is_kept_by_the_version_of_all_kernels(tmp_path: Path) -> None:
+    def version() -> str:
+        compiled.version.cache_clear()
+        return compiled.version(tmp_path)
+
+    (tmp_path / "first.py").write_text("@kernel\ndef f(): ...")
+    (tmp_path / "other.py").write_text("def g(): ...")
+    before = version()
+    (tmp_path / "other.py").write_text("def g(x): ...")
+    assert version() == before
+    (tmp_path / "second.py").write_text("@kernel\ndef h(): ...")
+    assert version() != before
+
+
+def test_the_announcement_is_information(caplog: pytest.LogCaptureFixture) -> None:
+    compiled.announce.cache_clear()
+    with caplog.at_level(logging.INFO, logger="ckio"):
+        compiled.announce()
+        compiled.announce()
+    assert len(caplog.messages) == 1
+    assert caplog.records[0].levelno == logging.INFO

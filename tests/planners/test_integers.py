@@ -1,0 +1,102 @@
+"""Costs in whole units: exact where they can be, and off by half a unit at most."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckio.planners.integers import whole
+
+costs = st.floats(0, 1e6, allow_subnormal=False)
+
+
+def test_decimals_are_exact() -> None:
+    units = whole(1.0, [0.05, 0.1 + 0.2, 5.0, 0.0], length=1000)
+    assert units is not None
+    assert (units.advance, units.others) == (20, (1, 6, 100, 0))
+    assert units.unit == Fraction(1, 20)
+    assert (units.rounded, units.above) == (0, 0.0)
+    assert units.seconds(105507) == 5275.35
+
+
+def test_the_unit_is_a_part_of_a_step_whatever_a_step_takes() -> None:
+    units = whole(7.0, [9.0, 3.5], length=1000)
+    assert units is not None
+    assert (units.advance, units.others, units.unit) == (14, (18, 7), Fraction(1, 2))
+
+
+def test_where_a_step_takes_no_time_the_smallest_cost_is_one() -> None:
+    units = whole(0.0, [0.0, 6.0, 4.0], length=1000)
+    assert units is not None
+    assert (units.advance, units.others, units.unit) == (0, (0, 3, 2), 2)
+    nothing = whole(0.0, [0.0], length=1000)
+    assert nothing is not None
+    assert (nothing.advance, nothing.others) == (0, (0,))
+
+
+def test_what_is_no_multiple_is_rounded_to_a_1000th_of_a_step() -> None:
+    units = whole(1.0, [2**0.5, 0.0004, 0.0006], length=1000)
+    assert units is not None
+    assert (units.advance, units.others) == (1000, (1414, 0, 1))
+    assert (units.rounded, units.above) == (1000, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("access", "rounded", "units_of_a_tenth"), [(1e7, 0, 1000), (1e8, 1000, 100), (1e9, 100, 10)]
+)
+def test_where_sums_would_be_too_large_costs_are_rounded(
+    access: float, rounded: int, units_of_a_tenth: int
+) -> None:
+    units = whole(0.9997, [0.1, access], length=10**6)
+    assert units is not None
+    assert (units.rounded, units.others[0]) == (rounded, units_of_a_tenth)
+
+
+@pytest.mark.parametrize(("access", "length"), [(1e10, 10**6), (1e308, 1), (0.0, 10**9)])
+def test_where_they_still_are_too_large_there_are_no_units(access: float, length: int) -> None:
+    assert whole(0.99973, [access], length=length) is None
+
+
+@given(costs, st.lists(costs, max_size=6), st.integers(-300, 300))
+def test_the_unit_of_seconds_does_not_matter(
+    advance: float, others: list[float], power: int
+) -> None:
+    units = whole(advance, others, length=100)
+    scaled = [cost * 2.0**power for cost in (advance, *others)]
+    if any(a and not 1e-290 < a < 1e290 for a in scaled):
+        return
+    rescaled = whole(scaled[0], scaled[1:], length=100)
+    if units is None:
+        assert rescaled is None
+    else:
+        assert rescaled is not None
+        assert (rescaled.advance, rescaled.others) == (units.advance, units.others)
+        if any((advance, *others)):
+            assert rescaled.unit == units.unit * Fraction(2) ** power
+
+
+@given(costs, st.lists(costs, max_size=6), st.integers(1, 10**7))
+def test_a_cost_is_off_by_half_a_unit_at_most_and_sums_fit(
+    advance: float, others: list[float], length: int
+) -> None:
+    units = whole(advance, others, length=length)
+    if units is None:
+        part = advance or min(filter(None, others))
+        assert max(others) / part > 1e8
+        return
+    exact = Fraction(1, 10**12) * max(advance, *others, 0.0) if not units.rounded else 0
+    for cost, number in zip((advance, *others), (units.advance, *units.others), strict=True):
+        assert (
+            abs(number * units.unit - Fraction(cost))
+            <= exact + bool(units.rounded) * units.unit / 2
+        )
+    assert (length + 1) * (length * units.advance + max((0, *units.others))) < 2**59
+
+
+@pytest.mark.parametrize("cost", [1 / 3, 0.125, 1e-4, 9.9999])
+def test_multiples_of_a_10000th_are_exact(cost: float) -> None:
+    units = whole(1.0, [cost], length=10)
+    assert units is not None
+    assert units.rounded == 0
+    assert units.seconds(units.others[0]) == pytest.approx(cost, rel=1e-12)

@@ -1,0 +1,330 @@
+"""Plans in segments cost what the recurrence says, although no table reaches so far."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+
+from ckio.chain import Chain
+from ckio.planners import compiled
+from ckio.planners.group import Ints, Price, Slots, optimum, price
+from ckio.planners.runs import Tables, solve_runs
+from ckio.planners.segments import Segments, extended, plan
+from ckio.planners.short import ShortTables, solve_short
+from ckio.planners.tails import longest_worthwhile
+from ckio.planners.tiles import actions
+from ckio.platforms import Affine, Level, Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule, makespan
+
+FAR = 1 << 40
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Slots, and what they cost to write and read, by level; in units, as `advance` is."""
+
+    slots: list[int]
+    write: list[int]
+    read: list[int]
+    advance: int
+
+    def tables(self, longest: int) -> Tables:
+        return solve_runs(longest, self.slots, self.write, self.read, self.advance)
+
+    def plan(self, length: int, shortest: int = 256) -> Segments | None:
+        return plan(length, self.slots, self.write, self.read, self.advance, shortest=shortest)
+
+    def general(self, length: int) -> int:
+        return self.tables(length).value(length)
+
+
+REAL = Machine([50, 1000, 10_000], [1, 20, 100], [1, 20, 100], 20)
+MEASURED = Machine([50, 1000, 10_000], [14, 1038, 4817], [12, 743, 6020], 1000)
+CROSSING = Machine([50, 1000, 10_000], [10, 2, 50], [1, 30, 5], 10)
+DEAR = Machine([50, 1000, 10_000], [1, 1000, 5000], [1, 1000, 5000], 2)
+ARCH_1 = Machine([1, 1, 2, 20], [1, 5, 10, 20], [1, 5, 10, 20], 1)
+ARCH_2 = Machine([2, 20, 20], [1, 20, 40], [1, 20, 40], 2)
+ONE_LEVEL = Machine([50], [0], [0], 1)
+ROOM_FOR_ALL = Machine([10**7, 1000], [7, 8], [0, 2], 2)
+
+
+def machine(random: Random) -> Machine:
+    """Of one to four levels: ordered in cost or not, with free ones, with all alike."""
+    levels = random.choice([1, 2, 2, 3, 3, 4])
+    slots = [random.randint(1, 4) for _ in range(levels)]
+    slots[-1] = random.choice([random.randint(1, 8), random.randint(8, 60)])
+    if levels > 1 and random.random() < 0.4:
+        slots[-2] = random.randint(1, 20)
+    unit, most = random.choice([1, 2, 8, 1000]), random.choice([0, 1, 3, 10, 30])
+    write, read = ([random.randint(0, most * unit) for _ in slots] for _ in range(2))
+    if random.random() < 0.8:
+        write.sort()
+        read.sort()
+    if random.random() < 0.2:
+        write[0] = read[0] = 0
+    if random.random() < 0.2:
+        write, read = write[-1:] * levels, read[-1:] * levels
+    return Machine(slots, write, read, random.choice([1, 1, 2]) * unit)
+
+
+def recurrence(machine: Machine, longest: int) -> tuple[Ints, list[Ints]]:
+    """H_K, and Hbar_k,m by level, row and length: the definition, a minimum at a time."""
+    slots = [min(count, longest) for count in machine.slots]
+    fresh = np.full((len(slots) + 1, longest + 1), FAR)
+    fresh[:, 0] = 0
+    inner = [np.full((count, longest + 1), FAR) for count in slots]
+    stored = [np.zeros((count, longest + 1), np.int64) for count in slots]
+    j = np.arange(1, longest + 1) * machine.advance
+    for left in inner:
+        left[:, 0] = 0
+    for length in range(1, longest + 1):
+        for k, (write, read) in enumerate(zip(machine.write, machine.read, strict=True)):
+            inner[k][0, length] = low = fresh[k, length]
+            splits = j[:length] + inner[k][:, length - 1 :: -1] + read + stored[k][:, :length]
+            here = np.minimum(low, splits.min(axis=1))
+            stored[k][:, length] = here
+            inner[k][1:, length] = np.minimum(low, write + here[:-1])
+            fresh[k + 1, length] = min(low, write + here[-1])
+    return fresh[-1], stored
+
+
+def check_schedule(machine: Machine, found: Segments) -> None:
+    """It is legal, fits, reverses all, leaves nothing, and costs what the plan says."""
+    levels = zip(machine.slots, machine.write, machine.read, strict=True)
+    platform = Platform(
+        tuple(
+            Level(name=str(k), capacity=slots, write=Affine(write, 0), read=Affine(read, 0))
+            for k, (slots, write, read) in enumerate(levels)
+        )
+    )
+    chain = Chain(
+        steps=found.length + 1,
+        advance=machine.advance,
+        record=0,
+        reverse=0,
+        restart=1,
+        tape=1,
+        adjoint=1,
+    )
+    schedule = Schedule(chain, actions(found, range(len(machine.slots))))
+    end = validate(schedule, platform)
+    assert end.adjoint == 0
+    assert not any(end.stored)
+    assert makespan(schedule, platform) == found.least
+
+
+def check_instances(seed: int, instances: int, *, length: int) -> Iterator[bool]:
+    """Whether short tables gave a plan, which then was the best."""
+    random = Random(seed)
+    for _ in range(instances):
+        given = machine(random)
+        best, _ = recurrence(given, length)
+        for longest in (8, 16, 32, 64):
+            tables = given.tables(longest)
+            for _ in range(2):
+                steps = random.randint(longest + 2, length)
+                found = extended(tables, steps)
+                if isinstance(found, Segments):
+                    assert found.least == best[steps]
+                    check_schedule(given, found)
+                yield isinstance(found, Segments)
+
+
+def test_short_tables_give_optimal_plans_of_longer_chains() -> None:
+    planned = list(check_instances(seed=1, instances=40, length=200))
+    assert sum(planned) > len(planned) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_short_tables_give_optimal_plans_in_a_long_campaign(seed: int) -> None:
+    planned = list(check_instances(seed, instances=250, length=400))
+    assert sum(planned) > len(planned) / 2
+
+
+def test_tables_grow_until_they_give_a_plan() -> None:
+    random, planned = Random(7), 0
+    for _ in range(40):
+        given = machine(random)
+        best, _ = recurrence(given, 300)
+        if found := given.plan(300, shortest=8):
+            assert found.least == best[300]
+            planned += 1
+    assert planned > 20
+
+
+@pytest.mark.parametrize(
+    ("given", "length"),
+    [
+        (REAL, 10_000),
+        (MEASURED, 10_000),
+        (CROSSING, 10_000),
+        (DEAR, 30_000),
+        (ARCH_1, 10_000),
+        (ARCH_2, 20_000),
+        (ONE_LEVEL, 20_000),
+        (ROOM_FOR_ALL, 3_000),
+    ],
+)
+def test_a_plan_costs_what_the_general_algorithm_finds(given: Machine, length: int) -> None:
+    found = given.plan(length)
+    assert found is not None
+    assert found.tables.length < length / 2
+    assert found.least == given.general(length)
+    check_schedule(given, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_measured_costs_cost_what_the_general_algorithm_finds(seed: int) -> None:
+    random, planned = Random(seed), 0
+    for _ in range(8):
+        costs = sorted(int(1000 * 10 ** random.uniform(-2, 2)) for _ in range(6))
+        slots = [random.randint(2, 60), random.randint(20, 400), random.randint(20, 4000)]
+        given = Machine(slots, costs[::2], costs[1::2], 1000)
+        length = random.randint(5_000, 20_000)
+        if found := given.plan(length):
+            assert found.least == given.general(length)
+            check_schedule(given, found)
+            planned += 1
+    assert planned >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [REAL, ARCH_1, CROSSING])
+def test_a_million_steps_are_legal(given: Machine) -> None:
+    found = given.plan(10**6)
+    assert found is not None
+    check_schedule(given, found)
+
+
+def test_a_million_steps_take_tables_of_a_few_hundred() -> None:
+    found = REAL.plan(10**6)
+    assert found is not None
+    assert found.tables.length == 256
+    assert found.least == 52_111_775
+    assert str(found) == (
+        "segments: 8733 of 101, 1 of 76, 1266 of 51 steps on level 3; 1000 of 52 steps on level 2;"
+        " 1 of 51, 1 of 50, 1 of 49, ... steps on level 1"
+    )
+
+
+@pytest.mark.parametrize("given", [REAL, CROSSING, ARCH_1, ROOM_FOR_ALL])
+def test_plans_without_numba_cost_the_same(given: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = given.plan(12_345)
+    assert expected is not None
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    found = given.plan(12_345)
+    assert found is not None
+    assert isinstance(found.tables, ShortTables)
+    assert found.least == expected.least
+    check_schedule(given, found)
+
+
+def test_tables_in_numpy_have_every_layer_that_differs() -> None:
+    random = Random(11)
+    for _ in range(20):
+        given = machine(random)
+        _, stored = recurrence(given, 70)
+        tables = solve_short(70, given.slots, given.write, given.read, given.advance)
+        for table, rows in zip(tables.levels, stored, strict=True):
+            kept = len(table.layers)
+            assert (table.layers == rows[:kept]).all()
+            assert (rows[kept:] == rows[kept - 1]).all()
+
+
+def test_a_plan_is_the_same_whoever_makes_it() -> None:
+    assert REAL.plan(54_321) == REAL.plan(54_321)
+    assert REAL.plan(54_321) != REAL.plan(54_322)
+
+
+def test_the_segments_make_up_the_chain_and_use_no_more_slots_than_there_are() -> None:
+    found = CROSSING.plan(123_456)
+    assert found is not None
+    assert sum(part.steps * part.copies for part in found.parts) == 123_456
+    for level, slots in enumerate(CROSSING.slots, 1):
+        assert sum(part.copies for part in found.parts if part.level == level) <= slots
+    assert [part.level for part in found.parts] == sorted(
+        (part.level for part in found.parts), reverse=True
+    )
+
+
+def test_short_chains_and_too_few_slots_are_left_to_the_general_algorithm() -> None:
+    assert REAL.plan(500) is None
+    assert Machine([2], [1], [1], 1).plan(5000) is None
+
+
+def test_tails_are_proved_by_tables_far_shorter_than_they_are() -> None:
+    random, proved = Random(3), 0
+    for _ in range(40):
+        given = machine(random)
+        _, stored = recurrence(given, 250)
+        for longest, g in product((20, 60), (1, 2, 7)):
+            most = random.choice([2, 5, 20])
+            priced = Price(g, g * given.advance * most + random.randint(0, sum(given.read)))
+            worthwhile, needed = longest_worthwhile(
+                slots_of(given, stored, longest), priced, given.advance
+            )
+            if needed <= longest:
+                costs = slots_of(given, stored, 250).costs
+                differences = costs[:, g + 1 :] - costs[:, 1:-g]
+                assert (differences[:, worthwhile - g :] >= priced.kappa).all()
+                proved += 1
+    assert proved > 60
+
+
+def slots_of(machine: Machine, stored: list[Ints], longest: int) -> Slots:
+    """phi, from the definition; every slot is a kind of its own."""
+    rows = []
+    for write, read, level in zip(machine.write, machine.read, stored, strict=True):
+        d = np.arange(1, longest + 1) * machine.advance
+        rows.append(d + write + read + level[:, :longest])
+    costs = np.concatenate(rows)
+    return Slots([1] * len(costs), np.pad(costs, ((0, 0), (1, 0))))
+
+
+def knapsack(slots: Slots, length: int) -> int:
+    """The least cost of `length` steps in all slots, by trying everything."""
+    best = np.full(length + 1, FAR)
+    best[0] = 0
+    for count, costs in zip(slots.counts, slots.costs.tolist(), strict=True):
+        for _ in range(count):
+            after = best.copy()
+            for steps, cost in enumerate(costs[: length + 1]):
+                np.minimum(after[steps:], best[: length + 1 - steps] + cost, out=after[steps:])
+            best = after
+    return int(best[length])
+
+
+def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> None:
+    random, fitted = Random(5), 0
+    for _ in range(300):
+        counts = [random.choice([1, 1, 3, 12]) for _ in range(random.randint(1, 4))]
+        longest = random.randint(1, 9)
+        costs = [[0, *(random.randint(0, 40) for _ in range(longest))] for _ in counts]
+        slots = Slots(counts, np.array(costs, np.int64))
+        length = random.randint(1, sum(counts) * longest)
+        start = price(slots, length)
+        if start is None:
+            continue
+        for factor in (1, 2, 4):
+            taken = optimum(slots, length, start.times(factor), longest)
+            if taken is not None:
+                fitted += 1
+                assert [kind.total() for kind in taken] == counts
+                assert sum(d * n for kind in taken for d, n in kind.items()) == length
+                assert slots.cost(taken) == knapsack(slots, length)
+    assert fitted > 300
+
+
+def test_a_price_is_one_at_which_slots_may_be_filled_to_the_length() -> None:
+    slots = Slots([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
+    # Slopes of the lower hulls are 3/2, 4 for the first kind, 2 for the second, all 3 of its steps.
+    assert price(slots, 1) == price(slots, 5) == Price(2, 3)
+    assert price(slots, 7) == price(slots, 8) == Price(3, 6)
+    assert price(slots, 10) == price(slots, 11) == Price(1, 4)
+    assert price(slots, 13) is None
