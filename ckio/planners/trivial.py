@@ -9,7 +9,7 @@ before the last one, with h tapes in working memory and (w + r) the round trip o
     seconds = q p u_f + q (w + r)(restart) + (q max(0, p - h) + max(0, n - q p - h)) (w + r)(tape)
 
 and what every schedule pays for recording and reversing each step once. recompute-all has
-n (n - 1) / 2 advances and n - 1 reads of x_0.
+n (n - 1) / 2 advances and n - 1 reads of x_0. Steps may differ in store-all and recompute-all.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Kind
+from ckio.actions import Key, Kind
 from ckio.chain import Chain, is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import candidates, nearest, tapes
-from ckio.planners.binomial import on_one_level
+from ckio.planners.base import alike, candidates, nearest, tapes
 from ckio.planners.draft import Draft
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
@@ -35,7 +34,21 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     The level, where the working memory does not hold all tapes, is the nearest with room for the
     others, or the one called `on`. Raises NoSchedule where none has.
     """
-    return _cheapest(chain, platform, np.array([chain.length]), planner="store-all", on=on)
+    tapes(chain, platform)
+    levels, held = candidates(platform, on), _held_at_the_end(chain, platform)
+    spilled = chain.each("tape")[: chain.length - held]
+    draft, number = Draft(), 0
+    if spilled.size:
+        level = nearest(
+            levels,
+            lambda level: level.capacity is None or _stored(level, spilled) <= level.capacity,
+            planner="store-all",
+            needs=f"{spilled.sum()} bytes on one level (steps whose tape stays in working memory:"
+            f" {held})",
+        )
+        number = platform.number(level.name)
+    _reverse_block(draft, 0, chain.length, held, number)
+    return draft.schedule(chain)
 
 
 def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
@@ -44,7 +57,21 @@ def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None)
     The level is the nearest that holds a checkpoint, or the one called `on`. Raises NoSchedule
     where n > 1 and no level does.
     """
-    return on_one_level(chain, platform, most=1, planner="recompute-all", on=on)
+    tapes(chain, platform)
+    levels, last = candidates(platform, on), chain.length - 1
+    draft = Draft()
+    if last:
+        nbytes = chain.nbytes(Key(Kind.RESTART, 0))
+        level = nearest(
+            levels,
+            lambda level: level.slots(nbytes, 1) == 1,
+            planner="recompute-all",
+            needs=f"a level with room for x_0, which has {nbytes} bytes",
+        )
+        _replay_from_the_start(draft, last, level=platform.number(level.name))
+    else:
+        draft.step_back(0)
+    return draft.schedule(chain)
 
 
 def periodic(
@@ -61,6 +88,7 @@ def periodic(
     where one fits, or the one called `on`. Raises NoSchedule where none does, and BadInput for a
     period that is no length of a block.
     """
+    alike(chain, planner="periodic")
     steps = chain.length
     if period is None:
         periods = np.arange(1, steps + 1)
@@ -161,6 +189,32 @@ def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
         draft.discard(begin, level=level)
         _reverse_block(draft, begin, begin + period, held, level)
     return draft.schedule(chain)
+
+
+def _stored(level: Level, sizes: _Ints) -> int:
+    return int(level.stored_of(sizes).sum())
+
+
+def _held_at_the_end(chain: Chain, platform: Platform) -> int:
+    """The tapes of how many last steps the working memory holds together."""
+    if platform.working_memory is None:
+        return chain.length
+    together = chain.each("tape")[::-1].cumsum()
+    room = min(platform.working_memory, int(together[-1]))
+    return int(np.searchsorted(together, room, side="right"))
+
+
+def _replay_from_the_start(draft: Draft, last: int, *, level: int) -> None:
+    """Reverse every step by coming to it from x_0."""
+    draft.write(0, level=level)
+    for step in reversed(range(last + 1)):
+        if step < last:
+            draft.read(0, level=level)
+        if step:
+            draft.advance(0, step)
+        else:
+            draft.discard(0, level=level)
+        draft.step_back(step)
 
 
 def _reverse_block(draft: Draft, begin: int, end: int, held: int, level: int) -> None:

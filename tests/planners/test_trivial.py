@@ -1,6 +1,7 @@
 """store-all, recompute-all and periodic: exactly what they do."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,34 @@ def test_store_all_writes_the_tapes_that_the_working_memory_does_not_hold() -> N
         *(Read(t(1), 0), Discard(t(1), 0), Reverse(1, 2)),
         *(Read(t(0), 0), Discard(t(0), 0), Reverse(0, 1)),
     ]
+
+
+def test_store_all_counts_the_bytes_of_tapes_that_differ() -> None:
+    differing = replace(chain(5), tape=[4, 1, 3, 2, 2])
+    ram = level("ram", 0, 0, 0, spare=5)
+    assert list(store_all(differing, Platform((ram,), working_memory=7)).actions) == [
+        *(Record(0, 1), Write(t(0), 0)),
+        *(Record(1, 2), Write(t(1), 0)),
+        *(Record(2, 5), Reverse(2, 5)),
+        *(Read(t(1), 0), Discard(t(1), 0), Reverse(1, 2)),
+        *(Read(t(0), 0), Discard(t(0), 0), Reverse(0, 1)),
+    ]
+    with pytest.raises(NoSchedule, match=r"needs 8 bytes on one level .*; ram offers 5"):
+        store_all(differing, Platform((ram,), working_memory=6))
+
+
+def test_recompute_all_needs_room_for_x_0_only_where_sizes_differ() -> None:
+    differing = replace(chain(3), restart=[4, 9, 9])
+    ram = level("ram", 0, 0, 0, spare=4)
+    schedule = recompute_all(differing, Platform((ram,)))
+    assert schedule.actions == recompute_all(chain(3), Platform((ram,))).actions
+    with pytest.raises(NoSchedule, match="needs a level with room for x_0, which has 4 bytes"):
+        recompute_all(differing, Platform((replace(ram, capacity=3),)))
+
+
+def test_periodic_refuses_steps_that_differ() -> None:
+    with pytest.raises(BadInput, match="periodic plans for steps that are all alike"):
+        periodic(replace(chain(3), advance=[1, 2, 3]), platform((9, 2, 3)))
 
 
 @settings(max_examples=50, deadline=None)

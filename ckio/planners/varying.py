@@ -1,0 +1,298 @@
+"""The planner of chains whose steps differ: what hrevolve and mixed do with them.
+
+It solves the recurrence of `intervals`, and gives way to length and to the number of levels: where
+a chain is too long for every range of its steps, longer ranges are split at some points only; where
+what is free on all levels has too many combinations, one level is used at a time; where room in
+bytes has too many values, it is counted in parts of a capacity, to which sizes are rounded up. A
+level with much room is first taken for one that never fills, and where that plan fits it is kept.
+The schedule's note says what was done, and how far it is from a lower bound at most.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import comb, inf
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Key, Kind
+from ckio.chain import Chain
+from ckio.columns import DISCARD, WRITE
+from ckio.planners import base
+from ckio.planners.freeroom import FreeRoom, in_units
+from ckio.planners.intervals import SHORT, Costs, Scale
+from ckio.planners.unfold import Unfolding
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule, makespan
+
+_Ints = NDArray[np.int64]
+_Number = TypeVar("_Number", bound=np.number)
+
+_COMPARED = 3e9
+"""Numbers that a plan may compare: some five seconds."""
+
+_HELD = 1 << 27
+"""Numbers that it may hold at a time: a gigabyte."""
+
+_UNITS = 256, 128, 64
+"""Units of room on a level at most, and where these are too many."""
+
+_FEW = 64
+"""A level with fewer slots is not taken for one that never fills, if it has the fewest."""
+
+_POINTS = 240
+"""Points of the coarsest scale, if there are several; more where there is time for more."""
+
+_RATIO = 16
+"""Points of a scale for one of the next; twice as many, if that one is the coarsest."""
+
+
+def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -> Schedule:
+    """The best schedule found for steps that differ, with restart checkpoints and with `tapes`.
+
+    Raises NoSchedule, on behalf of `planner`, where no level serves.
+    """
+    base.tapes(chain, platform)
+    levels = [level for level in platform.levels if _slots(level, chain, tapes)]
+    for level in platform.levels:
+        if level not in levels:
+            base.note_ignored(level, planner)
+    bounded: set[str] = set()
+    slots = {level.name: _slots(level, chain, tapes) for level in levels}
+    if (least := min(slots.values(), default=_FEW)) < _FEW:
+        bounded.add(next(name for name in slots if slots[name] == least))
+    while True:
+        plan = _plan(chain, platform, levels, bounded, tapes)
+        if plan is None:
+            raise base.no_schedule(platform.levels, f"{planner} needs {_need(chain, tapes)}")
+        schedule, how = plan
+        over = {level.name for level in levels if _overflows(schedule, platform, level)}
+        if not over:
+            most = min(chain.length, sum(slots.values()))
+            return _with_note(schedule, platform, how, most, tapes)
+        bounded |= over
+
+
+def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:
+    """No schedule with so many slots on all levels together takes less time than this.
+
+    At most C(s + t, s) steps are advanced over no more than t times with s slots; with tapes, of
+    which the register holds h, at most C(s + t + 1, s) + (h - 1) C(s + t, s) are. So the least is
+    reached where the dearest steps are repeated least, and access costs nothing. It holds for any
+    sizes if the slots are those of the smallest.
+    """
+    forward = _forward(chain, tapes)
+    held = int((_reach(chain, platform, tapes) - np.arange(chain.length)).max())
+    seconds = float((chain.each("record") + chain.each("reverse")).sum())
+    dearest = np.sort(forward)[::-1]
+    first, t = 0, 0
+    if not slots and held < chain.length:
+        return inf  # there is no way back to a step
+    while first < chain.length:
+        most = comb(slots + t, slots)
+        if tapes:
+            most = comb(slots + t + 1, slots) + (held - 1) * most
+        last = min(most, chain.length)
+        seconds += t * float(dearest[first:last].sum())
+        first, t = last, t + 1
+    return seconds
+
+
+def _plan(
+    chain: Chain, platform: Platform, levels: Sequence[Level], bounded: set[str], tapes: bool
+) -> tuple[Schedule, str] | None:
+    """The schedule where only the `bounded` levels ever fill, and how it was found."""
+    order = sorted(levels, key=lambda level: _round_trip(level, chain))
+    forms = list(_forms(chain, order, bounded, tapes))
+    form = next((form for form in forms if form.is_quick(chain.length)), forms[-1])
+    scale = Scale.finest(_costs(chain, platform, order, form, tapes), form.room)
+    exact = "exact " * (not form.caveats and _sizes_alike(chain, tapes))
+    how, count = f"{exact}interval plan of {chain.length} steps", form.points(chain.length)
+    if count < chain.length:
+        scales = 2
+        while len(scale.at) > 2 * _RATIO * count:
+            scale, scales = scale.coarser(len(scale.at) // _RATIO), scales + 1
+        scale = scale.coarser(count)
+        how = (
+            f"interval plan on {scales} scales, ranges of more than {SHORT} steps split at"
+            f" {len(scale.at) - 2} of {chain.length - 1} places at the last"
+        )
+    unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order])
+    if not np.isfinite(unfolding.seconds):
+        return None
+    return unfolding.draft.schedule(chain), ", ".join((how, *form.caveats))
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How free room is counted.
+
+    Attributes
+    ----------
+    room : FreeRoom
+        The free rooms.
+    restart, tape : int arrays (levels, n)
+        Units that x_i and t_i take.
+    caveats : tuple of str
+        What is given up by counting so.
+    """
+
+    room: FreeRoom
+    restart: _Ints
+    tape: _Ints
+    caveats: tuple[str, ...]
+
+    @property
+    def _compared(self) -> int:
+        """Numbers that are compared for each split of a range."""
+        return max(1, self.room.level.size)
+
+    @property
+    def _held(self) -> int:
+        """Numbers that are held for each range."""
+        return self.room.level.size + self.room.count
+
+    def points(self, steps: int) -> int:
+        """Points of the coarsest scale: all, where there is time and memory for every range."""
+        most = min((6 * _COMPARED / self._compared) ** (1 / 3), (_HELD / self._held) ** 0.5)
+        return steps if steps <= most else min(steps // 2, max(_POINTS, int(0.8 * most)))
+
+    def is_quick(self, steps: int) -> bool:
+        """Whether a plan in this form takes seconds."""
+        splits, ranges = steps * SHORT**2 / 2, 20 * SHORT**2
+        quick = splits * self._compared <= 2 * _COMPARED and ranges * self._held <= _HELD
+        return quick or self.points(steps) == steps
+
+
+def _forms(
+    chain: Chain, levels: Sequence[Level], bounded: set[str], tapes: bool
+) -> Iterator[_Form]:
+    """Ways to count free room, the most precise first."""
+    steps = chain.length
+    for together in (True, False) if len(levels) > 1 else (True,):
+        for most in _UNITS:
+            total, units, exact = np.zeros(len(levels), np.int64), [], True
+            for number, level in enumerate(levels):
+                sizes = _stored_sizes(level, chain, tapes)
+                if level.name in bounded and level.capacity is not None:
+                    total[number], sizes, fits = in_units(level.capacity, sizes, most)
+                    exact = exact and fits
+                else:
+                    sizes = np.zeros_like(sizes)
+                units.append(sizes)
+            if together and np.prod(total + 1.0) * len(levels) > _HELD / SHORT**2:
+                continue
+            sizes = np.reshape(units, (len(levels), steps * (1 + tapes))).astype(np.int64)
+            count = FreeRoom.of_all_levels if together else FreeRoom.of_one_level_at_a_time
+            caveats = [] if together else ["one level at a time, nearer ones free"]
+            if not exact:
+                caveats.append(f"sizes rounded up to parts of a capacity, {total.max()} at most")
+            tape = sizes[:, steps:] if tapes else np.zeros_like(sizes)
+            yield _Form(count(total), sizes[:, :steps], tape, tuple(caveats))
+
+
+def _costs(
+    chain: Chain, platform: Platform, levels: Sequence[Level], form: _Form, tapes: bool
+) -> Costs:
+    """What the recurrence asks for."""
+    steps = chain.length
+    restart, tape = chain.each("restart")[:steps], chain.each("tape")
+    shape = len(levels), steps
+    write = [_seconds(restart, level.write, level.discard) for level in levels]
+    read = [_seconds(restart, level.read) for level in levels]
+    keep = [_seconds(tape, level.write, level.read, level.discard) for level in levels]
+    return Costs(
+        before=_before(_forward(chain, tapes)),
+        reach=_reach(chain, platform, tapes),
+        write=np.reshape(write, shape),
+        read=np.reshape(read, shape),
+        restart=form.restart,
+        tapes=tapes,
+        keep=_before(np.reshape(keep, shape)),
+        tape=_before(form.tape),
+    )
+
+
+def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
+    """What it costs to do all this with checkpoints of so many bytes."""
+    seconds = np.zeros(len(nbytes))
+    for price in prices:
+        seconds += price.latency + price.per_byte * nbytes
+    return seconds
+
+
+def _before(values: NDArray[_Number]) -> NDArray[_Number]:
+    """The sums of all values before each, and before the end."""
+    return np.insert(np.cumsum(values, axis=-1), 0, 0, axis=-1)
+
+
+def _forward(chain: Chain, tapes: bool) -> NDArray[np.float64]:
+    """Seconds to go forward over each step: recording may be the quicker way."""
+    advance = chain.each("advance")
+    return np.minimum(advance, chain.each("record")) if tapes else advance
+
+
+def _reach(chain: Chain, platform: Platform, tapes: bool) -> _Ints:
+    """Up to where the register holds the tape from each step on; of one step without `tapes`."""
+    first = np.arange(chain.length)
+    if not tapes:
+        return first + 1
+    if platform.working_memory is None:
+        return np.full(chain.length, chain.length)
+    before = _before(chain.each("tape"))
+    room = min(platform.working_memory, int(before[-1]))
+    return np.searchsorted(before, before[:-1] + room, side="right") - 1
+
+
+def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
+    """Bytes that x_0, ..., x_(n-1) take of a level, and then those of the tapes, if stored."""
+    restart = chain.each("restart")[: chain.length]
+    return level.stored_of(np.append(restart, chain.each("tape")) if tapes else restart)
+
+
+def _sizes_alike(chain: Chain, tapes: bool) -> bool:
+    """Whether all that is stored has one size, or tapes one and restart data another."""
+    return all(np.ptp(chain.each(name)) == 0 for name in ("restart", "tape")[: 1 + tapes])
+
+
+def _slots(level: Level, chain: Chain, tapes: bool) -> int:
+    """How many of the smallest checkpoints fit on a level; n at most."""
+    smallest = int(_stored_sizes(level, chain, tapes).min())
+    if level.capacity is None or not smallest:
+        return chain.length
+    return min(chain.length, level.capacity // smallest)
+
+
+def _round_trip(level: Level, chain: Chain) -> float:
+    """Seconds to write and read all restart data: what puts the nearer level first."""
+    return float(_seconds(chain.each("restart"), level.write, level.read, level.discard).sum())
+
+
+def _overflows(schedule: Schedule, platform: Platform, level: Level) -> bool:
+    """Whether a level would have to hold more than its capacity."""
+    if level.capacity is None:
+        return False
+    actions = schedule.actions
+    here = actions.take((actions.level == platform.number(level.name)) & (actions.op >= WRITE))
+    stored = level.stored_of(schedule.chain.nbytes_of(here))
+    change = (here.op == WRITE).astype(np.int64) - (here.op == DISCARD)
+    return bool(np.cumsum(change * stored).max(initial=0) > level.capacity)
+
+
+def _need(chain: Chain, tapes: bool) -> str:
+    first = chain.nbytes(Key(Kind.RESTART, 0))
+    return f"room for x_0, {first} bytes" + ", or for the tape of every step" * tapes
+
+
+def _with_note(
+    schedule: Schedule, platform: Platform, how: str, slots: int, tapes: bool
+) -> Schedule:
+    seconds = makespan(schedule, platform)
+    bound = sorted_bound(schedule.chain, platform, slots=slots, tapes=tapes)
+    gap = f"{seconds / bound - 1:.1%} above" if bound else "above"
+    note = (
+        f"steps differ: {how}; {seconds:.6g} s, {gap} the sorted lower bound of {bound:.6g} s,"
+        " which leaves out access"
+    )
+    return Schedule(schedule.chain, schedule.actions, note=note)
