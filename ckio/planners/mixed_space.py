@@ -1,0 +1,177 @@
+"""The room that levels offer to restart checkpoints and tapes together.
+
+What can still be stored on a level with f bytes free, at a bytes for a restart checkpoint and b for
+a tape, depends only on the largest sum i a + j b <= f. A planner therefore numbers these sums, in
+increasing order and from 0, and plans with the number: storing a checkpoint leads from one sum to
+the largest that still fits. As a sum is only ever left for a smaller one, and come back to, this
+loses nothing, whatever the sizes. Where a level has more sums than a planner can go through, bytes
+are counted in units to which the sizes of checkpoints are rounded up and the capacity down: no plan
+needs more room than there is.
+"""
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.chain import Chain
+from ckio.planners.base import no_schedule, note_ignored
+from ckio.platforms import Level, Platform
+
+Numbers = NDArray[np.intp]
+
+_MOST_SUMS: Final = 1 << 14
+"""Sums that are told apart on a level: where there are more, bytes are counted in units."""
+
+_UNITS: Final = 1 << 9, 1 << 12
+"""Units of a level, at most: for long chains and for short ones."""
+
+_LENGTHS: Final = 20_000_000
+"""Units times steps, as far as the fewest units allow: some seconds of planning."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """A level, seen by a planner that stores both kinds of checkpoints.
+
+    Attributes
+    ----------
+    name, number : str, int
+        Of the level, in the platform.
+    write, read : float
+        Seconds to write a restart checkpoint and to discard it later; to read it.
+    tape : float
+        Seconds to write, read and discard a tape: each is read once.
+    after_restart, after_tape : arrays of int
+        For each number of a sum, the one that is left when a restart checkpoint or a tape has been
+        stored; -1 where none fits. The last is for the empty level. A level with room for
+        everything that a chain can use has one number only, which is never left.
+    exact : bool
+        Whether sizes were not rounded up.
+    """
+
+    name: str
+    number: int
+    write: float
+    read: float
+    tape: float
+    after_restart: Numbers
+    after_tape: Numbers
+    exact: bool
+
+    @property
+    def empty(self) -> int:
+        """The number of the empty level, the largest."""
+        return len(self.after_restart) - 1
+
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """All that it costs, in seconds."""
+        return self.write, self.read, self.tape
+
+
+def spaces(chain: Chain, platform: Platform, /, *, held: int) -> list[Space]:
+    """What each level offers, nearest first.
+
+    A level that cannot hold a checkpoint of either kind is left out, with a note in the log. The
+    working memory holds the tapes of `held` steps. Raises NoSchedule where no restart checkpoint
+    fits on any level, and not all tapes either.
+    """
+    levels = platform.levels
+    missing = chain.length - held
+    tapes = sum(level.slots(chain.tape, missing) for level in levels)
+    if tapes < missing and not any(level.slots(chain.restart, 1) for level in levels):
+        raise no_schedule(
+            levels,
+            f"mixed needs a level with room for one checkpoint of {chain.restart} bytes, or levels"
+            f" with room for {missing} tapes of {chain.tape} bytes",
+        )
+    usable = [
+        level for level in levels if level.slots(chain.restart, 1) or level.slots(chain.tape, 1)
+    ]
+    for level in levels:
+        if level not in usable:
+            note_ignored(level, "mixed")
+    return [_space(level, platform.number(level.name), chain) for level in usable]
+
+
+def _space(level: Level, number: int, chain: Chain) -> Space:
+    sizes = level.stored(chain.restart), level.stored(chain.tape)
+    useful = (chain.length - 1) * max(
+        size for size in sizes if level.capacity is None or size <= level.capacity
+    )
+    exact = True
+    if level.capacity is None:
+        after = _unfilled(*sizes, useful)
+    elif level.capacity >= useful:
+        after = _unfilled(*sizes, level.capacity)
+    elif _few_sums(*sizes, level.capacity):
+        after = _after(*sizes, level.capacity)
+    else:
+        after, exact = _after(*_in_units(*sizes, level.capacity, chain.length)), False
+    return Space(
+        name=level.name,
+        number=number,
+        write=level.write(chain.restart) + level.discard(chain.restart),
+        read=level.read(chain.restart),
+        tape=level.write(chain.tape) + level.read(chain.tape) + level.discard(chain.tape),
+        after_restart=after[0],
+        after_tape=after[1],
+        exact=exact,
+    )
+
+
+def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
+    """What is left of a level that never fills: all of it, but for what does not fit at all."""
+    return np.array([-(restart > capacity)], np.intp), np.array([-(tape > capacity)], np.intp)
+
+
+def _after(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
+    """What is left on a level, by the number of the sum, after a restart checkpoint or a tape."""
+    each = tape or capacity + 1
+    sums = np.sort(
+        np.concatenate(
+            [
+                first + each * np.arange((capacity - first) // each + 1)
+                for first in _restarts(restart, tape, capacity)
+            ]
+        )
+    )
+    restarts, tapes = (
+        np.searchsorted(sums, sums - size, side="right") - 1 for size in (restart, tape)
+    )
+    return restarts, tapes
+
+
+def _few_sums(restart: int, tape: int, capacity: int) -> bool:
+    """Whether all sums within the capacity can be told apart."""
+    firsts, each = _restarts(restart, tape, capacity), tape or capacity + 1
+    if len(firsts) > _MOST_SUMS:
+        return False
+    return sum((capacity - first) // each + 1 for first in firsts) <= _MOST_SUMS
+
+
+def _restarts(restart: int, tape: int, capacity: int) -> range:
+    """The sums i a that fit, as far as adding tapes to them gives each sum once: i < b / (a, b)."""
+    if restart == 0:
+        return range(1)
+    end = tape // gcd(restart, tape) * restart if tape else capacity + 1
+    return range(0, min(end, capacity + 1), restart)
+
+
+def _in_units(restart: int, tape: int, capacity: int, steps: int) -> tuple[int, int, int]:
+    """The sizes and the capacity in units, few enough for so many steps.
+
+    A restart checkpoint takes as many as waste least of a tape; or, where even one for each is too
+    many, both are rounded up.
+    """
+    least, most = _UNITS
+    units = max(least, min(most, _LENGTHS // steps))
+    finest = units * restart // capacity
+    if finest == 0:
+        unit = -(-capacity // units)
+        return -(-restart // unit), -(-tape // unit), capacity // unit
+    best = min(range(1, finest + 1), key=lambda count: -(-tape * count // restart) / count)
+    return best, -(-tape * best // restart), capacity * best // restart

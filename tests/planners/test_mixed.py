@@ -1,0 +1,359 @@
+"""mixed: its published values, and the optimum by exhaustive search."""
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio import texts
+from ckio.actions import Advance, Record, Reverse
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners import mixed_levels
+from ckio.planners.base import Planner
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed, solve
+from ckio.planners.mixed_full import table
+from ckio.planners.mixed_space import spaces
+from ckio.planners.mixed_walk import walk
+from ckio.planners.varying import varying
+from ckio.platforms import FREE, Affine, Level, Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule, counts, makespan
+
+from .cases import GOLDEN, TAPE, chain, chains, platform, platforms
+from .oracle import least_makespan
+
+
+def alike(steps: int, *, record: float = 1, tape: int = 1, restart: int = 1) -> Chain:
+    """Steps of one second."""
+    return Chain(
+        steps=steps, advance=1, record=record, reverse=0, restart=restart, tape=tape, adjoint=1
+    )
+
+
+def level(name: str, capacity: int | None, seconds: float) -> Level:
+    return Level(name=name, capacity=capacity, write=Affine(seconds), read=Affine(seconds))
+
+
+def checked(schedule: Schedule, platform: Platform) -> float:
+    """The makespan of a schedule that is seen to be legal and to leave nothing."""
+    machine = validate(schedule, platform)
+    assert machine.adjoint == 0
+    assert not any(machine.stored)
+    return makespan(schedule, platform)
+
+
+def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) -> float:
+    """The makespan of the schedule, which is what was promised."""
+    held = platform.tapes(chain)
+    plan = solve(chain, platform, held=held, jointly=jointly)
+    seconds = checked(walk(plan.stages, chain, held=held).schedule(chain), platform)
+    assert seconds == plan.seconds
+    return seconds
+
+
+def units(count: int) -> Platform:
+    """One level without costs."""
+    return Platform((Level(name="disk", capacity=count),), working_memory=1)
+
+
+@lru_cache(None)
+def equation_1(n: int, s: int) -> int:
+    """p(n, s) of Maddison, "On the implementation of checkpointing ...", 2023."""
+    if n <= s + 1:
+        return n
+    if s == 1:
+        return n * (n + 1) // 2 - 1
+    kept = min(m + equation_1(m, s) + equation_1(n - m, s - 1) for m in range(2, n))
+    return min(kept, 1 + equation_1(n - 1, s - 1))
+
+
+def equation_2(n: int, s: int) -> int:
+    """p_0(n, s) there."""
+    if s == 0:
+        return n * (n + 1) // 2 - 1
+    return min(m + equation_1(m, s + 1) + equation_1(n - m, s) for m in range(1, n))
+
+
+def test_four_and_five_steps_with_two_units_take_six_and_eight_forward_steps() -> None:
+    assert planned(alike(4), units(2)) == 6
+    assert planned(alike(5), units(2)) == 8
+
+
+@pytest.mark.parametrize("s", range(1, 8))
+def test_without_costs_one_level_gives_equation_1(s: int) -> None:
+    for n in range(1, 30):
+        schedule = mixed(alike(n), units(s))
+        assert planned(alike(n), units(s)) == counts(schedule).forward == equation_1(n, s)
+
+
+def test_from_a_stored_state_one_level_gives_equation_2() -> None:
+    longest = 29
+    unaided = np.where(np.arange(longest + 1) <= 1, 0.0, np.inf)
+    for s in range(7):
+        given = spaces(alike(longest), units(s + 1), held=1)
+        solved = table(given, unaided, move=1)
+        # For n = s + 2 all tapes fit once x_0 is given up; beyond, it is advanced from.
+        assert solved.stored(s + 2, s + 1, 0) == 0
+        for n in range(s + 3, longest + 1):
+            inner, again = solved.inner[0][:, s + 1], solved.again[0][:, s + 1]
+            assert n + min(inner[1:n] + again[n - 1 : 0 : -1]) == equation_2(n, s)
+
+
+@pytest.mark.parametrize(("name", "planner"), [("table_4", hrevolve), ("table_5", mixed)])
+def test_a_table_of_the_paper_is_planned_with_as_many_forward_steps(
+    name: str, planner: Planner
+) -> None:
+    document = texts.loads((GOLDEN / f"{name}.txt").read_text(encoding="utf-8"))
+    (disk,) = document.platform.levels
+    free = replace(document.platform, levels=(replace(disk, write=FREE, read=FREE),))
+    schedule = planner(document.schedule.chain, free)
+    assert counts(schedule).forward == counts(document.schedule).forward
+    if planner is mixed:
+        assert schedule.actions == document.schedule.actions
+
+
+RAM = level("ram", 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("levels", "record", "restart_only", "seconds"),
+    [
+        ((RAM, level("nvme", 200, 0.5)), 1, 2981, 2020),
+        ((RAM, level("nvme", 200, 2)), 1, 3092, 2146),
+        ((RAM, level("nvme", 200, 1)), 1, 3018, 2070),
+        ((RAM, level("nvme", 200, 5)), 1, 3314, 2368),
+        ((RAM, level("nvme", 200, 1)), 1.5, 3518.5, 2570.5),
+        ((RAM,), 1, 3751, 2826),
+        ((level("ram", 5, 0), level("nvme", 50, 1)), 1, 3726, 2914),
+    ],
+)
+def test_tapes_beside_restart_checkpoints_save_a_quarter_and_more(
+    levels: tuple[Level, ...], record: float, restart_only: float, seconds: float
+) -> None:
+    machine, chain = Platform(levels, working_memory=1), alike(1001, record=record)
+    assert makespan(hrevolve(chain, machine), machine) == restart_only
+    assert planned(chain, machine) == checked(mixed(chain, machine), machine) == seconds
+
+
+@pytest.mark.parametrize(
+    ("restart", "tape", "ram_only", "both"),
+    [
+        (4, 1, 2146, 1529),
+        (2, 1, 2594, 1991),
+        (1, 1, 2826, 2070),
+        (1, 2, 3036, 2161),
+        (1, 4, 3446, 2313),
+        (1, 8, 3645, 2763),
+    ],
+)
+def test_the_larger_a_tape_the_less_it_saves(
+    restart: int, tape: int, ram_only: float, both: float
+) -> None:
+    ram, price = Level(name="ram", capacity=20 * restart), Affine(per_byte=1 / restart)
+    nvme = Level(name="nvme", capacity=200 * restart, write=price, read=price)
+    chain = alike(1001, restart=restart, tape=tape)
+    assert planned(chain, Platform((ram,), working_memory=tape)) == ram_only
+    assert planned(chain, Platform((ram, nvme), working_memory=tape)) == both
+
+
+def test_a_tape_far_away_can_beat_every_hierarchy() -> None:
+    chain = Chain(steps=5, advance=2, record=3, reverse=0, restart=1, tape=2, adjoint=1)
+    near = Level(name="near", capacity=1, write=Affine(2), read=Affine(2))
+    far = Level(name="far", capacity=2, write=Affine(3), read=Affine(2))
+    machine = Platform((near, far), working_memory=2)
+    assert planned(chain, machine, jointly=True) == least_makespan(chain, machine, tapes=True) == 39
+    assert planned(chain, machine, jointly=False) == 40
+
+
+def small_case(random: Random, *, levels: int, most_steps: int) -> tuple[Chain, Platform]:
+    """A case that the search can solve: sizes that differ, levels in any order, or in one."""
+    restart, tape = random.randint(1, 3), random.randint(1, 3)
+
+    def price() -> Affine:
+        return Affine(random.choice([0, 0, 1, 2, 3]), random.choice([0, 1, 1, 2]))
+
+    costs = [(price(), price(), random.choice([FREE, FREE, Affine(1)])) for _ in range(levels)]
+    if random.random() < 0.5:
+        costs.sort(key=lambda each: sum(cost(2) for cost in each))
+    chain = Chain(
+        steps=random.randint(1, most_steps),
+        advance=random.randint(0, 4),
+        record=random.randint(0, 6),
+        reverse=random.randint(0, 2),
+        restart=restart,
+        tape=tape,
+        adjoint=1,
+    )
+    return chain, Platform(
+        tuple(
+            Level(
+                name=f"level{number}",
+                capacity=random.randint(0, 4 - levels) * random.choice([restart, tape, 1]),
+                write=write,
+                read=read,
+                discard=discard,
+                ratio=random.choice([1, 1, 1, 0.5, 1.5]),
+            )
+            for number, (write, read, discard) in enumerate(costs)
+        ),
+        working_memory=random.choice([1, 1, 2, 3]) * tape + random.randrange(tape),
+    )
+
+
+def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int) -> None:
+    random, solved = Random(seed), 0
+    for _ in range(cases):
+        chain, machine = small_case(random, levels=levels, most_steps=most_steps)
+        least = least_makespan(chain, machine, tapes=True)
+        if least == float("inf"):
+            with pytest.raises(NoSchedule):
+                mixed(chain, machine)
+        else:
+            assert checked(mixed(chain, machine), machine) == least, (chain, machine)
+            assert planned(chain, machine) == least
+            assert levels > 1 or planned(chain, machine, jointly=False) == least
+            solved += 1
+    assert solved > cases / 3
+
+
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 5, 100), (2, 4, 60), (3, 3, 150)])
+def test_no_schedule_beats_mixed(levels: int, most_steps: int, cases: int) -> None:
+    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize(
+    ("levels", "most_steps", "cases"), [(1, 6, 120), (1, 7, 20), (2, 5, 120), (3, 4, 30)]
+)
+def test_no_schedule_beats_mixed_in_a_long_campaign(
+    levels: int, most_steps: int, cases: int, seed: int
+) -> None:
+    check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_and_straight_pieces_give_the_same_hierarchical_plans(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    for _ in range(40):
+        chain, machine = small_case(random, levels=random.randint(1, 3), most_steps=40)
+        try:
+            pieces = planned(chain, machine, jointly=False)
+        except NoSchedule:
+            continue
+        with monkeypatch.context() as without_numba:
+            without_numba.setattr(mixed_levels, "available", lambda: False)
+            assert planned(chain, machine, jointly=False) == pieces
+        assert planned(chain, machine, jointly=True) <= pieces
+
+
+def test_a_long_chain_is_planned_by_level() -> None:
+    machine = Platform((RAM, level("nvme", 200, 1)), working_memory=1)
+    schedule = mixed(alike(5000), machine)
+    assert "hierarchical" in schedule.note
+    assert checked(schedule, machine) < 0.7 * makespan(hrevolve(alike(5000), machine), machine)
+    assert "exhaustive search" in mixed(alike(200), machine).note
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(), platforms())
+def test_it_is_never_slower_than_hrevolve(chain: Chain, platform: Platform) -> None:
+    best = makespan(hrevolve(chain, platform), platform)
+    assert planned(chain, platform, jointly=True) <= best
+    assert planned(chain, platform, jointly=False) <= best
+
+
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms(), st.integers(0, 50), st.integers(0, 50))
+def test_only_what_moving_takes_changes_the_plan(
+    chain: Chain, platform: Platform, more: float, reverse: float
+) -> None:
+    slow = replace(chain, record=chain.advance + more)
+    slower = replace(slow, record=slow.record + 7, reverse=reverse)
+    assert mixed(slow, platform).actions == mixed(slower, platform).actions
+
+
+def test_where_recording_is_priced_lower_it_moves_by_recording() -> None:
+    machine = platform((2, 1, 1), tapes=3)
+    cheap, dear = (mixed(chain(30, advance=2, record=r), machine) for r in (1, 2))
+    assert counts(cheap).advanced == 0 < counts(dear).advanced
+    assert counts(dear).recorded == 30 < counts(cheap).recorded
+    assert max(action.end - action.begin for action in cheap.actions if type(action) is Record) == 3
+    assert any(isinstance(action, Advance) for action in dear.actions)
+
+
+def test_what_the_working_memory_holds_needs_no_level() -> None:
+    schedule = mixed(chain(5), platform(tapes=5))
+    assert list(schedule.actions) == [Record(0, 5), Reverse(0, 5)]
+    assert "nothing is stored" in schedule.note
+
+
+def test_where_no_restart_checkpoint_fits_tapes_may_do() -> None:
+    machine = Platform((level("a", 2 * TAPE, 1), level("b", TAPE, 2)), working_memory=TAPE)
+    small = replace(chain(4), restart=50)
+    schedule = mixed(small, machine)
+    assert checked(schedule, machine) == 2 * 2 + 4
+    assert counts(schedule).forward == 4
+    with pytest.raises(NoSchedule, match=r"one checkpoint of 50 bytes, .* room for 4 tapes of 2"):
+        mixed(replace(chain(5), restart=50), machine)
+
+
+def test_where_no_tape_fits_it_is_hrevolve() -> None:
+    machine = platform((2, 1, 1), (5, 3, 2))
+    large = replace(chain(40, record=1), tape=100)
+    room = replace(machine, working_memory=100)
+    assert planned(large, room) == makespan(hrevolve(large, room), room)
+
+
+@pytest.mark.parametrize(("restart", "tape"), [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize("jointly", [True, False])
+def test_checkpoints_may_take_no_room(restart: int, tape: int, jointly: bool) -> None:
+    machine = Platform((level("a", 12, 1), level("b", 0, 3)), working_memory=5)
+    chain = Chain(steps=3, advance=2, record=2, reverse=0, restart=restart, tape=tape, adjoint=1)
+    assert planned(chain, machine, jointly=jointly) == least_makespan(chain, machine, tapes=True)
+
+
+def test_sizes_with_no_common_unit_lose_nothing_while_checkpoints_are_few() -> None:
+    odd = alike(300, restart=10**9 + 7, tape=10**9 + 9)
+    ram = Level(name="ram", capacity=20 * (10**9 + 9), write=Affine(1), read=Affine(1))
+    same = Platform((level("ram", 20, 1),), working_memory=1)
+    assert planned(odd, Platform((ram,))) < planned(alike(300), same)  # all tapes in memory
+    assert planned(odd, Platform((ram,), working_memory=odd.tape)) == planned(alike(300), same)
+
+
+def test_many_checkpoints_of_odd_sizes_are_counted_in_units() -> None:
+    odd = alike(700, restart=10**9 + 7, tape=7 * 10**8 + 1)
+    ram = Level(name="ram", capacity=300 * 10**9 + 12345, write=Affine(1), read=Affine(1))
+    machine = Platform((ram,), working_memory=odd.tape)
+    schedule = mixed(odd, machine)
+    assert "rounded up" in schedule.note
+    assert checked(schedule, machine) <= makespan(hrevolve(odd, machine), machine)
+
+
+def test_a_chain_whose_steps_differ_is_planned_step_by_step() -> None:
+    each = Chain(steps=4, advance=[1, 5, 2, 2], record=3, reverse=1, restart=3, tape=2, adjoint=1)
+    machine = platform((2, 1, 1))
+    schedule = mixed(each, machine)
+    assert schedule == varying(each, machine, tapes=True, planner="mixed")
+    assert checked(schedule, machine) == least_makespan(each, machine, tapes=True)
+
+
+def test_costs_beyond_what_can_be_added_up_are_refused() -> None:
+    with pytest.raises(BadInput, match="too large to be added up"):
+        mixed(chain(9), platform((1, 1e308, 1e308)))
+
+
+def test_the_log_says_in_which_order_levels_were_used(caplog: pytest.LogCaptureFixture) -> None:
+    machine = platform((2, 9, 9), (5, 1, 1))
+    with caplog.at_level(logging.INFO, logger="ckio"):
+        planned(chain(30), machine, jointly=False)
+    assert "mixed: levels in the order level1, level0, of 1 tried" in caplog.messages
