@@ -1,0 +1,114 @@
+"""How long does it take to plan from stored keys, and how good are the plans?"""
+
+import statistics
+import time
+from dataclasses import replace
+from random import Random
+
+import pytest
+import record
+
+from ckio.actions import Key, Kind
+from ckio.chain import Chain
+from ckio.planners import stored_long
+from ckio.planners.discards import with_discards
+from ckio.planners.standing import checked, standing
+from ckio.planners.stored import finish
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, makespan
+
+# Slots, write and read, nearest first and in units of one advance; stored keys lie on the last.
+PLATFORMS = {
+    "RAM 5": "1\n 5 0 0",
+    "RAM 10": "1\n 10 0 0",
+    "RAM 20": "1\n 20 0 0",
+    "RAM 10, w = r = 1": "1\n 10 1 1",
+    "RAM 5, far w = r = 2": "2\n 5 0 0\n 1000000 2 2",
+    "RAM 10, far w = r = 5": "2\n 10 0 0\n 1000000 5 5",
+}
+KEYS = 20
+LENGTHS = (300, 1000, 3000, 100_000)
+Stored = list[set[Key]]
+
+
+def example(steps: int, platform: str, seed: int = 0) -> tuple[Chain, Platform, Stored]:
+    """Up to 20 keys at random, as many as there is room for, and x_0."""
+    random, machine = Random(seed), Platform.from_hrevolve(PLATFORMS[platform])
+    chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    capacity = machine.levels[-1].capacity
+    count = KEYS if capacity is None else min(KEYS, capacity)
+    keys = {0, *random.sample(range(1, steps), count - 1)}
+    stored: Stored = [set() for _ in machine.levels]
+    stored[-1] = {Key(Kind.RESTART, step) for step in keys}
+    return chain, machine, stored
+
+
+def seconds(steps: int, platform: str) -> str:
+    case = example(steps, platform)
+    return f"{min(processor_seconds(case) for _ in range(2)):.2f}"
+
+
+def processor_seconds(case: tuple[Chain, Platform, Stored]) -> float:
+    start = time.process_time()
+    finish(*case, state=None)
+    return time.process_time() - start
+
+
+def planned(
+    case: tuple[Chain, Platform, Stored], *, most_work: int = stored_long.MOST_WORK
+) -> float:
+    chain, platform, stored = case
+    kept = checked(chain, platform, stored, None)
+    rest = standing(chain, platform, kept, state=None, new_tapes=False)
+    plans = stored_long.plans(rest, most_work=most_work)
+    return min(
+        makespan(with_discards(Schedule(chain, plan.actions, kept)), platform) for plan in plans
+    )
+
+
+def quality(steps: int, platform: str, seed: int) -> tuple[float, float, float]:
+    """Segments, x_0 alone, and the relaxation in which keys take no room; each to the best plan."""
+    chain, machine, stored = example(steps, platform, seed)
+    best = planned((chain, machine, stored))
+    only = [{key for key in here if key.step == 0} for here in stored]
+    roomy = replace(
+        machine,
+        levels=tuple(
+            replace(level, capacity=(level.capacity or 0) + len(here))
+            for level, here in zip(machine.levels, stored, strict=True)
+        ),
+    )
+    return (
+        planned((chain, machine, stored), most_work=0) / best,
+        planned((chain, machine, only)) / best,
+        planned((chain, roomy, stored)) / best,
+    )
+
+
+def table() -> str:
+    times = [[platform, *(seconds(steps, platform) for steps in LENGTHS)] for platform in PLATFORMS]
+    worth = []
+    for platform in PLATFORMS:
+        for steps in (300, 1000):
+            ratios = list(zip(*(quality(steps, platform, seed) for seed in range(5)), strict=True))
+            worth.append(
+                [f"{platform}: {steps}"]
+                + [f"{statistics.mean(ratio):.3f} ({max(ratio):.3f})" for ratio in ratios[:2]]
+                + [f"{statistics.mean(ratios[2]):.3f} ({min(ratios[2]):.3f})"]
+            )
+    return (
+        f"Processor seconds of the call, columns included, up to {KEYS} keys; least of 2\n"
+        + record.columns(["platform", *(f"n = {steps}" for steps in LENGTHS)], times)
+        + "\n\nMakespan to that of the recurrence over all steps, mean (worst) of 5\n"
+        + record.columns(["platform: n", "segments", "only x_0 stored", "keys take no room"], worth)
+    )
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_finishing(benchmark, platform: str) -> None:
+    chain, machine, stored = example(300, platform)
+    benchmark(finish, chain, machine, stored, state=None)
+
+
+if __name__ == "__main__":
+    record.save("stored", table())

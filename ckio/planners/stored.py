@@ -1,0 +1,98 @@
+"""Finish from stored keys: the schedule for the rest of a chain of which checkpoints exist.
+
+What recovery from a crash, the loss of a level and the planners of chains of unknown length have in
+common: some checkpoints lie on some levels, and each is worth keeping, moving or dropping.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from ckio.actions import Action, Key
+from ckio.chain import Chain
+from ckio.errors import NoSchedule
+from ckio.planners import stored_exact, stored_long
+from ckio.planners.base import alike, no_schedule, room_for_one
+from ckio.planners.base import tapes as tapes_held
+from ckio.planners.discards import with_discards
+from ckio.planners.standing import Standing, checked, furthest_adjoint, standing
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, makespan
+
+
+def finish(
+    chain: Chain,
+    platform: Platform,
+    stored: Sequence[Iterable[Key]],
+    /,
+    *,
+    state: int | None = 0,
+    tapes: bool = False,
+) -> Schedule:
+    """The rest of a chain, from what is stored on each level: restart data, tapes and adjoints.
+
+    Where adjoints are stored, that of the smallest step m is read first, and the steps [0, m) are
+    what is left; else the adjoint starts at n, and a tape of the last step is of no use. Everything
+    that is stored is discarded, each key as soon as nothing more is read from it. New checkpoints
+    are restart data, and with `tapes` also tapes.
+
+    `state` is what the register holds before the first action:
+
+    * 0: x_0, a fresh model. That is what a schedule means by itself.
+    * None: nothing. The schedule begins with a Read, and is legal from any state.
+    * i: x_i; the schedule is to be appended to actions that lead there. With i = n the adjoint may
+      start at once, also where the last Reverse of those actions ended at n.
+
+    The note of the schedule says how it was planned and what is known of how good it is. Raises
+    BadInput for keys and states that this chain and platform cannot have, and for a long chain
+    whose steps differ; NoSchedule where steps that are left cannot be reached.
+    """
+    kept = checked(chain, platform, stored, state)
+    tapes_held(chain, platform)
+    rest = standing(chain, platform, kept, state=state, new_tapes=tapes)
+    first = furthest_adjoint(kept)
+    begin: list[Action] = [] if first is None else [first]
+    schedules = [
+        with_discards(Schedule(chain, [*begin, *actions], kept, note))
+        for actions, note in _plans(rest)
+    ]
+    if not schedules:
+        raise _unreachable(rest)
+    return min(schedules, key=lambda schedule: makespan(schedule, platform))
+
+
+def _plans(rest: Standing) -> Iterator[tuple[list[Action], str]]:
+    """The actions of each plan that is worth a look, and what is to be said of it."""
+    if rest.adjoint == 0:
+        yield [], "nothing is left to be reversed"
+    elif stored_exact.small(rest):
+        found = stored_exact.solve(rest)
+        if found.seconds < inf:
+            sort = "the best" if found.complete else "a good"
+            yield found.actions, f"{sort} way to finish, by a search through what to keep"
+    else:
+        alike(rest.chain, planner="finishing a long chain from stored keys")
+        for plan in stored_long.plans(rest):
+            yield plan.actions, _said(rest, exact=plan.exact)
+
+
+def _said(rest: Standing, *, exact: bool) -> str:
+    said = (
+        "the best way to finish, by a recurrence over which restart keys to keep"
+        if exact
+        else "a good way to finish, in segments between the restart keys that are kept"
+    )
+    return said + "; not all ways to use the stored tapes were tried" * bool(rest.tapes)
+
+
+def _unreachable(rest: Standing) -> NoSchedule:
+    """The error that says what is missing."""
+    taped = {step for step, _ in rest.tapes}
+    held = [step for step, _ in rest.restarts] + ([] if rest.state is None else [rest.state])
+    first = min(held, default=rest.adjoint)
+    if not taped.issuperset(range(first)):
+        return NoSchedule(
+            f"the steps before {first} cannot be reversed: x_0 is not stored, and the process does"
+            " not hold it; begin with a fresh model (state = 0)"
+        )
+    needed = f"what is left, {rest.adjoint} steps, needs {room_for_one(rest.chain)} free"
+    return no_schedule(rest.platform.levels, needed)
