@@ -11,7 +11,8 @@ from ckio.actions import Key, Kind
 from ckio.cli import calibrate, compare, console
 from ckio.cli.files import FILE
 from ckio.cli.models import identity, maker, watched
-from ckio.cli.options import Plan, json_option, planner_call
+from ckio.cli.options import json_option
+from ckio.cli.plans import Plan, planner_call
 from ckio.cli.run import Outcome, digest, facts, perform, show
 from ckio.errors import BadInput, RunFailed
 from ckio.layout import nbytes_of

@@ -6,9 +6,11 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.cli.files import out, write_text
-from ckio.cli.options import cost_options, json_option, plan_of, planner_options
+from ckio.cli.files import FILE, out, write_text
+from ckio.cli.options import cost_options, json_option, planner_options
+from ckio.cli.plans import plan_of
 from ckio.pictures.words import seconds_text
+from ckio.planners import compact
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, counts, makespan
 
@@ -21,8 +23,18 @@ from ckio.schedule import Schedule, counts, makespan
     "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
     help="of the file: ckio's own, or paper 004's notation",
 )  # fmt: skip
+@click.option(
+    "--concat", type=click.IntRange(1, 3), metavar="1|2|3",
+    help="give it in paper 004's short form: 1, calls of Revolve; 2, of 1D-Revolve too; 3, periods",
+)  # fmt: skip
+@click.option(
+    "--sequence", type=FILE, metavar="FILE",
+    help="a schedule in paper 004's notation, short or not, instead of a planner's",
+)  # fmt: skip
 @json_option
-def command(*, output: Path | None, form: str, as_json: bool, **options: Any) -> None:
+def command(
+    *, output: Path | None, form: str, concat: int | None, as_json: bool, **options: Any
+) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
@@ -30,15 +42,20 @@ def command(*, output: Path | None, form: str, as_json: bool, **options: Any) ->
     """
     plan = plan_of(**options, quiet=as_json)
     schedule, seconds = plan.schedule(quiet=as_json)
-    if output is not None:
-        write_text(output, _text(schedule, plan.platform, form))
     figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
+    short = None if concat is None else compact.dumps(schedule, plan.platform, concat=concat)
+    if short is not None:
+        figures["sequence"] = short
+    if output is not None:
+        write_text(output, _text(schedule, plan.platform, form) if short is None else short)
     if as_json:
         console.print_json(figures)
-    else:
-        show(figures)
-        if output is not None:
-            click.echo(f"written to {output}")
+        return
+    show(figures)
+    if output is not None:
+        click.echo(f"written to {output}")
+    elif short is not None:
+        click.echo(short, nl=False)
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
@@ -63,6 +80,7 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
         "forward_steps": found.forward,
         "actions": len(schedule.actions),
         "levels": levels,
+        "note": schedule.note,
     }
 
 
@@ -74,6 +92,8 @@ def show(figures: dict[str, Any], /) -> None:
         f" {forward} forward steps ({forward / steps:.2f} per step), {figures['actions']} actions,"
         f" planned in {seconds_text(figures['plan_seconds'])}\n"
     )
+    if figures["note"]:
+        click.echo(f"{figures['note']}\n")
     header = ["level", "writes", "reads", "discards", "slots at most"]
     rows = [[str(value) for value in level.values()] for level in figures["levels"]]
     console.print_table("", header, rows)

@@ -16,7 +16,8 @@ from ckio.cli import console
 from ckio.cli.files import FILE, read_platform
 from ckio.cli.levels import Keep, opened
 from ckio.cli.models import RESULTS, Settings, blamed, check_has, costs, maker, watched
-from ckio.cli.options import Plan, json_option, planner_call, planner_options, settings_option
+from ckio.cli.options import json_option, planner_options, settings_option
+from ckio.cli.plans import Plan, planner_call
 from ckio.columns import REVERSE, WRITE
 from ckio.errors import BadInput, RunFailed
 from ckio.gradient import GradientCheck, check_gradient
@@ -49,13 +50,12 @@ def command(
     planner: str | None,
     steps: int | None,
     platform: Path | None,
-    on: str | None,
-    period: int | None,
     settings: Settings,
     into: Path,
     keep: bool,
     check_gradient: bool,
     as_json: bool,
+    **own: Any,
 ) -> None:
     """Run the adjoint of MODEL over --steps steps on the levels of --platform.
 
@@ -70,7 +70,7 @@ def command(
         raise BadInput("--platform is missing: a file from `ckio calibrate`")
     fresh = maker(model, settings)
     machine = read_platform(platform)
-    call = planner_call(planner or "hrevolve", on=on, period=period)
+    call = planner_call(planner or "hrevolve", **own)
     chain = costs(model, settings, machine, quiet=as_json).with_steps(steps)
     plan = Plan(planner or "hrevolve", chain, machine, call)
     keeps: Keep = "everything" if keep else "after errors"

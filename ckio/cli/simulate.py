@@ -7,7 +7,8 @@ import click
 
 from ckio.cli import console
 from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
-from ckio.cli.options import cost_options, json_option, plan_of, planner_options
+from ckio.cli.options import cost_options, json_option, planner_options
+from ckio.cli.plans import plan_of
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.platforms import Platform

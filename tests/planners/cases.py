@@ -7,10 +7,16 @@ from random import Random
 from hypothesis import strategies as st
 
 from ckio.chain import Chain
+from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
+from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.mixed import mixed
+from ckio.planners.multistage import multistage
+from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
+from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -18,14 +24,29 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 RESTART_ONLY: dict[str, Planner] = {
     "recompute-all": recompute_all,
     "revolve": revolve,
+    "multistage": multistage,
+    "two-level": two_level,
+    "1d-revolve": revolve_1d,
+    "disk-revolve": disk_revolve,
+    "periodic-disk-revolve": periodic_disk_revolve,
+    "per-rev-revolve": per_rev_revolve,
     "hrevolve-2020": hrevolve_2020,
     "hrevolve": hrevolve,
 }
 """Planners that move with Advance and record one step before they reverse it."""
 
+ONLINE: dict[str, Planner] = {"online": online, "wang-moin": wang_moin}
+"""Restart only too; they do not know the end, and discard what turns out to be of no use."""
+
 WITH_TAPES: dict[str, Planner] = {"store-all": store_all, "periodic": periodic}
 
-PLANNERS = RESTART_ONLY | WITH_TAPES
+BEST: dict[str, Planner] = {"mixed": mixed, "auto": auto}
+"""Those that weigh tapes against restart data, so that the cost of recording counts."""
+
+OFFLINE = RESTART_ONLY | WITH_TAPES | BEST
+"""Those that know the end of the chain."""
+
+PLANNERS = OFFLINE | ONLINE
 
 ONE_LEVEL = {"recompute-all": recompute_all, "revolve": revolve} | {
     "store-all": store_all,

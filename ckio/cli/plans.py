@@ -1,0 +1,162 @@
+"""What the planning options of a command line come to: a planner's call, and what it is given."""
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ckio import costs, papertext
+from ckio.chain import COSTS, Chain
+from ckio.cli import console
+from ckio.cli.files import read_text
+from ckio.cli.models import Settings
+from ckio.cli.models import costs as costs_of_model
+from ckio.errors import BadInput
+from ckio.planners import compact
+from ckio.planners.compiled import seconds_of_loading
+from ckio.platforms import Platform, is_paper_text
+from ckio.registry import find
+from ckio.schedule import Schedule
+
+TEXT_COSTS: Final[Mapping[str, float | int]] = {
+    "advance": 1.0,
+    "record": 0.0,
+    "reverse": 0.0,
+    "restart": 1,
+    "tape": 1,
+    "adjoint": 1,
+}
+"""What paper 004's text form takes for granted: a checkpoint is one byte, so capacity is slots."""
+
+MOST_STEPS: Final = 2**31 - 1
+"""The schedule of more would take some 100 GB."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the planning options of one command line come to."""
+
+    planner: str
+    chain: Chain
+    platform: Platform
+    call: Callable[[Chain, Platform], Schedule]
+
+    def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
+        """The schedule, and the seconds it took to make, without those of loading numba."""
+        what = f"planning {self.chain.length} steps with {self.planner}"
+        too_large = BadInput(f"{what} takes more memory than there is; plan fewer")
+        if self.chain.length > MOST_STEPS:
+            raise too_large
+        with console.progress(what, quiet=quiet):
+            start, loading = time.perf_counter(), seconds_of_loading()
+            try:
+                schedule = self.call(self.chain, self.platform)
+            except (MemoryError, OverflowError):
+                raise too_large from None
+            loading = seconds_of_loading() - loading
+            return schedule, time.perf_counter() - start - loading
+
+
+def plan_of(
+    *,
+    planner: str | None,
+    steps: int | None,
+    platform: Path | None,
+    model: str | None = None,
+    settings: Settings,
+    costs: Path | None = None,
+    sequence: Path | None = None,
+    quiet: bool,
+    **given: Any,
+) -> Plan:
+    """The plan that the options ask for; raises BadInput where they do not fit together."""
+    if steps is None and costs is None and sequence is None:
+        raise BadInput("--steps is missing: the number of steps of the chain")
+    if platform is None:
+        raise BadInput("--platform is missing: a file from `ckio calibrate`, or paper 004's text")
+    if settings and model is None:
+        raise BadInput("--set gives options to a model: give --model as well")
+    text = read_text(platform)
+    machine = Platform.loads(text, source=str(platform))
+    priced = {name: given.pop(name) for name in COSTS}
+    if sequence is None:
+        name = planner or "hrevolve"
+        call = planner_call(name, **given)
+    else:
+        name = str(sequence)
+        _refuse(sequence, {"planner": planner} | given)
+    known = _known_costs(text, machine, platform, model, settings, quiet=quiet)
+    priced = {name: value for name, value in priced.items() if value is not None}
+    chain = _chain(steps, known, priced, costs, platform)
+    if is_paper_text(text):
+        machine = replace(machine, working_memory=chain.largest("tape"))
+    if sequence is not None:
+        schedule = _written(sequence, chain, machine)
+        return Plan(name, schedule.chain, machine, lambda _chain, _platform: schedule)
+    return Plan(name, chain, machine, call)
+
+
+def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise BadInput(f"{sequence} is planned already; leave out --{option} or --sequence")
+
+
+def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
+    """A schedule in the paper's notation, short or not."""
+    text = read_text(path)
+    if compact.is_compact(text):
+        return compact.loads(text, chain, machine, source=str(path))
+    return papertext.loads(text, chain, source=str(path))
+
+
+def _chain(
+    steps: int | None,
+    known: Mapping[str, float],
+    priced: Mapping[str, float],
+    table: Path | None,
+    platform: Path,
+) -> Chain:
+    """The chain of costs in words: what a table or an option says goes before what is `known`."""
+    if table is not None:
+        chain = costs.loads(read_text(table), priced, known, source=str(table))
+        return chain if steps is None else chain.with_steps(steps)
+    values = {**known, **priced}
+    missing = [f"--{name}" for name in COSTS if name not in values]
+    if missing:
+        raise BadInput(
+            f"{platform}: no model costs in it; give --model, or {', '.join(missing)} as well"
+        )
+    return Chain(steps=steps, **values)  # type: ignore[arg-type]
+
+
+def _known_costs(
+    text: str, machine: Platform, path: Path, model: str | None, settings: Settings, *, quiet: bool
+) -> Mapping[str, float | int]:
+    """Seconds and bytes that need not be given: a model's, or those of paper 004's text."""
+    if model is not None:
+        chain = costs_of_model(model, settings, machine, quiet=quiet)
+    elif is_paper_text(text):
+        return TEXT_COSTS
+    elif len(machine.models) == 1:
+        (chain,) = machine.models.values()
+    elif machine.models:
+        names = "; ".join(machine.models)
+        raise BadInput(f"{path}: it knows the costs of several models ({names}); choose by --model")
+    else:
+        return {}
+    return {name: getattr(chain, name) for name in COSTS}
+
+
+def planner_call(name: str, /, **given: Any) -> Callable[[Chain, Platform], Schedule]:
+    """A planner with its own options; raises BadInput for one that it does not have."""
+    planner = find("planners", name)
+    options = {option: value for option, value in given.items() if value is not None}
+    known = inspect.signature(planner).parameters
+    for option in options:
+        if option not in known:
+            raise BadInput(f"planner {name!r} has no option --{option}")
+    return functools.partial(planner, **options)

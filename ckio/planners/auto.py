@@ -1,0 +1,97 @@
+"""The best schedule that any planner finds for a chain on a platform, and why it is that one."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Planner, log, note_ignored, without_notes
+from ckio.planners.binomial import revolve
+from ckio.planners.disk import (
+    disk_revolve,
+    per_rev_revolve,
+    periodic_disk_revolve,
+    revolve_1d,
+)
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.multistage import multistage
+from ckio.planners.trivial import periodic, store_all
+from ckio.planners.twolevel import two_level
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, makespan
+
+_LEADERS: Final[Mapping[str, Planner]] = {
+    "store-all": store_all,
+    "periodic": periodic,
+    "hrevolve": hrevolve,
+    "mixed": mixed,
+}
+"""One of these is the best up to the rounding of costs: hrevolve beats all that store no tapes."""
+
+_FOLLOWERS: Final[Mapping[str, Planner]] = {
+    "revolve": revolve,
+    "multistage": multistage,
+    "two-level": two_level,
+    "per-rev-revolve": per_rev_revolve,
+    "periodic-disk-revolve": periodic_disk_revolve,
+    "1d-revolve": revolve_1d,
+    "disk-revolve": disk_revolve,
+}
+
+_MOST_STEPS: Final = 5_000
+"""Steps up to which the followers are asked too: it costs less than a second there."""
+
+
+def auto(chain: Chain, platform: Platform, /) -> Schedule:
+    """The schedule of least makespan of all planners that apply; its note says which and why.
+
+    Of equally good ones it is the plainest. Up to 5000 steps every planner that knows the end of
+    the chain is asked; beyond, store-all, periodic, hrevolve and mixed, which no other can beat.
+    Raises NoSchedule where no planner finds a schedule.
+    """
+    asked = _LEADERS if chain.length > _MOST_STEPS else {**_LEADERS, **_FOLLOWERS}
+    found: dict[str, tuple[float, Schedule]] = {}
+    refused: list[str] = []
+    _note_useless(chain, platform)
+    for name, planner in asked.items():
+        try:
+            with without_notes():
+                schedule = planner(chain, platform)
+        except (NoSchedule, BadInput) as error:
+            log.info("auto: %s does not apply: %s", name, error)
+            refused.append(str(error))
+            continue
+        found[name] = makespan(schedule, platform), schedule
+    if not found:
+        raise NoSchedule(refused[-1])
+    best = min(found, key=lambda name: found[name][0])
+    _, schedule = found[best]
+    note = _reason(best, {name: makespan for name, (makespan, _) in found.items()})
+    log.info("auto: %s", note)
+    if schedule.note:
+        note += f"; {schedule.note}"
+    return Schedule(chain, schedule.actions, schedule.stored, note=note)
+
+
+def _note_useless(chain: Chain, platform: Platform) -> None:
+    """Say of which levels no planner can make use."""
+    if chain.length > 1:
+        smallest = int(min(chain.each("restart").min(), chain.each("tape").min()))
+        for level in platform.levels:
+            if not level.slots(smallest, 1):
+                note_ignored(level, "auto")
+
+
+def _reason(best: str, seconds: Mapping[str, float]) -> str:
+    """Why it is this one, in a sentence."""
+    least = seconds[best]
+    others = {name: value for name, value in seconds.items() if name != best}
+    if not others:
+        return f"{best}: the only planner that applies"
+    name = min(others, key=others.__getitem__)
+    more = others[name]
+    among = f"of the {len(seconds)} planners that apply"
+    if more == least:
+        return f"{best}: {least:.6g} s, and none {among} is faster; {name} is as fast"
+    return f"{best}: {least:.6g} s, {1 - least / more:.1%} less than {name}, the next {among}"
