@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from ckio.backends.compressed import Compressed
     from ckio.backends.hdf5 import Hdf5
     from ckio.compression import Zstd
+    from ckio.planners.auto import auto
+    from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
+    from ckio.planners.mixed import mixed
+    from ckio.planners.multistage import multistage
+    from ckio.planners.online import Online, online
+    from ckio.planners.twolevel import two_level
+    from ckio.planners.wang_moin import wang_moin
     from ckio.sim.engine import simulate
 
 __version__ = "0.1.0"
@@ -46,6 +53,7 @@ __all__ = [
     "Level",
     "Machine",
     "Model",
+    "Online",
     "Platform",
     "Ram",
     "Read",
@@ -55,34 +63,55 @@ __all__ = [
     "Timeline",
     "Write",
     "Zstd",
+    "auto",
     "calibrate",
     "check_gradient",
     "compare",
     "counts",
+    "disk_revolve",
     "hrevolve",
     "hrevolve_2020",
     "makespan",
+    "mixed",
+    "multistage",
+    "online",
+    "per_rev_revolve",
     "periodic",
+    "periodic_disk_revolve",
     "recompute_all",
     "render",
     "revolve",
+    "revolve_1d",
     "run",
     "simulate",
     "sizes_of",
     "store_all",
+    "two_level",
     "validate",
+    "wang_moin",
 ]
 
-_HEAVY = {
+_LATER = {
     "Compressed": "ckio.backends.compressed",
     "Hdf5": "ckio.backends.hdf5",
+    "Online": "ckio.planners.online",
     "Zstd": "ckio.compression",
+    "auto": "ckio.planners.auto",
+    "disk_revolve": "ckio.planners.disk",
+    "mixed": "ckio.planners.mixed",
+    "multistage": "ckio.planners.multistage",
+    "online": "ckio.planners.online",
+    "per_rev_revolve": "ckio.planners.disk",
+    "periodic_disk_revolve": "ckio.planners.disk",
+    "revolve_1d": "ckio.planners.disk",
     "simulate": "ckio.sim.engine",
+    "two_level": "ckio.planners.twolevel",
+    "wang_moin": "ckio.planners.wang_moin",
 }
-"""What needs more than numpy is imported when it is first asked for."""
+"""What needs more than numpy, or is one of many, is imported when it is first asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HEAVY:
+    if name not in _LATER:
         raise AttributeError(f"module 'ckio' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HEAVY[name]), name)
+    return getattr(importlib.import_module(_LATER[name]), name)
