@@ -23,6 +23,7 @@ from .cases import (
     BEST,
     OFFLINE,
     ONE_LEVEL,
+    ONLINE,
     PLANNERS,
     RESTART,
     RESTART_ONLY,
@@ -153,13 +154,21 @@ def test_a_level_that_holds_nothing_changes_nothing_but_the_numbers(
         assert (getattr(actual, column) == getattr(expected, column)).all()
 
 
-@every_restart_only_planner
+@pytest.mark.parametrize("planner", (RESTART_ONLY | ONLINE).values(), ids=[*RESTART_ONLY, *ONLINE])
 @some
 @given(chains(), platforms())
 def test_no_planner_of_restart_checkpoints_beats_hrevolve(
     planner: Planner, chain: Chain, platform: Platform
 ) -> None:
     best = RESTART_ONLY["hrevolve"](chain, platform)
+    assert makespan(planner(chain, platform), platform) >= makespan(best, platform)
+
+
+@every_planner
+@some
+@given(chains(), platforms())
+def test_no_planner_beats_mixed(planner: Planner, chain: Chain, platform: Platform) -> None:
+    best = BEST["mixed"](chain, platform)
     assert makespan(planner(chain, platform), platform) >= makespan(best, platform)
 
 
