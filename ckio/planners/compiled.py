@@ -17,7 +17,7 @@ from ckio.planners.base import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WITH_KERNELS = ("ckio.planners.runs", "ckio.planners.unroll")
+_WITH_KERNELS = ("ckio.planners.runs", "ckio.planners.unroll", "ckio.planners.mixed_runs")
 """Modules whose `warm_up()` calls each of their kernels once."""
 
 

@@ -255,3 +255,9 @@ def _agree(one: Ints, other: Ints) -> int:
     """The last length up to which both are equal."""
     differ = np.flatnonzero(one != other)
     return (int(differ[0]) if differ.size else len(one)) - 1
+
+
+def warm_up() -> None:
+    """Call each kernel once."""
+    lower, made = np.array([0, FAR]), [np.zeros(2, np.int64) for _ in range(6)]
+    _solve_directly(_Direct(lower, *made), 1, 1, 1, 1)

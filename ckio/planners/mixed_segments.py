@@ -58,7 +58,7 @@ class _Slot(NamedTuple):
 
     stage: int
     free: int
-    count: int
+    copies: int
 
 
 def plan(order: Sequence[Space], length: int, held: int, solve: Solve, /) -> Found | None:
@@ -66,7 +66,7 @@ def plan(order: Sequence[Space], length: int, held: int, solve: Solve, /) -> Fou
 
     The working memory holds the tapes of `held` steps.
     """
-    counts = [slots(space, length - 1) for space in order]
+    counts = [space.slots for space in order]
     if not all(counts):
         return None
     left, longest = length // _PART_OF_CHAIN, max(_SHORTEST, 2 * held)
@@ -84,15 +84,6 @@ def plan(order: Sequence[Space], length: int, held: int, solve: Solve, /) -> Fou
     return None
 
 
-def slots(space: Space, most: int, /) -> int:
-    """How many checkpoints of any kind fit; `most` if it never fills. 0 if they are not alike."""
-    if not np.array_equal(space.after_restart, space.after_tape):
-        return 0
-    if space.empty == 0:
-        return most if space.after_restart[0] == 0 else 0
-    return space.empty if np.array_equal(space.after_tape, _in_turn(space.empty)) else 0
-
-
 def _in_turn(count: int) -> Ints:
     return np.arange(-1, count)
 
@@ -108,7 +99,7 @@ def _extended(stages: tuple[Layers, ...], counts: Sequence[int], steps: int) -> 
     if 2 * len(kinds) * longest > _MOST_CELLS:
         return None
     move = stages[0].level.move
-    known = Slots([kind.count for kind in kinds], _costs(stages, len(kinds)))
+    known = Slots([kind.copies for kind in kinds], _costs(stages, len(kinds)))
     everything = Slots((), np.concatenate((known.costs, _left_over(stages, len(kinds)))))
     start = price(known, steps)
     if start is None:

@@ -50,6 +50,9 @@ class Space:
         everything that a chain can use has one number only, which is never left.
     exact : bool
         Whether sizes were not rounded up.
+    slots : int
+        How many checkpoints fit, where both kinds take the same room; 0 where they do not. This
+        is never rounded.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Space:
     after_restart: Numbers
     after_tape: Numbers
     exact: bool
+    slots: int = 0
 
     @property
     def empty(self) -> int:
@@ -120,7 +124,16 @@ def _space(level: Level, number: int, chain: Chain) -> Space:
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,
+        slots=_slots(*sizes, level.capacity, chain.length - 1),
     )
+
+
+def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
+    """How many checkpoints of either kind fit, of `most` that are of use; 0 if they differ."""
+    largest = max(restart, tape)
+    if capacity is None or largest * most <= capacity:
+        return most
+    return capacity // restart if restart == tape else 0
 
 
 def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:

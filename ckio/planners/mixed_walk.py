@@ -32,8 +32,8 @@ LOWER = Choice(None, 0)
 class Segment(NamedTuple):
     """Steps that begin with a checkpoint of the first sweep; so many, one after the other.
 
-    `free` numbers what is free on the level of that stage while they are reversed, their own
-    checkpoint not counted. A tape is that of one step.
+    `free` numbers what is free on the level of that stage while they are reversed, what their own
+    checkpoint takes included. A tape is that of one step.
     """
 
     kind: Kind

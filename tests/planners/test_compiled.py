@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import pytest
 
-from ckio.planners import compiled, convolution, hulls, periods, runs, unroll
+from ckio.planners import compiled, convolution, hulls, mixed_runs, periods, runs, unroll
 from ckio.planners import hrevolve as planner
 from ckio.planners.hrevolve import hrevolve
 from ckio.schedule import makespan
@@ -94,7 +94,7 @@ def test_without_numba_there_is_nothing_to_prepare() -> None:
 
 def kernels() -> dict[str, list[Any]]:
     """The signatures that each kernel has been compiled for."""
-    modules = (hulls, periods, convolution, runs, unroll)
+    modules = (hulls, periods, convolution, runs, unroll, mixed_runs)
     found = {
         f"{module.__name__}.{name}": function.signatures
         for module in modules

@@ -1,6 +1,8 @@
 """mixed: its published values, and the optimum by exhaustive search."""
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
@@ -14,13 +16,12 @@ from ckio import texts
 from ckio.actions import Advance, Record, Reverse
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import mixed_levels
+from ckio.planners import mixed_levels, mixed_segments
 from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed, solve
 from ckio.planners.mixed_full import table
 from ckio.planners.mixed_space import spaces
-from ckio.planners.mixed_walk import walk
 from ckio.planners.varying import varying
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.replay import validate
@@ -53,7 +54,7 @@ def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) ->
     """The makespan of the schedule, which is what was promised."""
     held = platform.tapes(chain)
     plan = solve(chain, platform, held=held, jointly=jointly)
-    seconds = checked(walk(plan.stages, chain, held=held).schedule(chain), platform)
+    seconds = checked(plan.schedule(chain, held=held), platform)
     assert seconds == plan.seconds
     return seconds
 
@@ -256,6 +257,84 @@ def test_tables_and_straight_pieces_give_the_same_hierarchical_plans(
         assert planned(chain, machine, jointly=True) <= pieces
 
 
+def slots_case(random: Random, *, steps: int) -> tuple[Chain, Platform]:
+    """Levels of so many slots, for restart checkpoints and tapes alike, or that never fill."""
+    size, held = random.choice([1, 3]), random.choice([1, 1, 2, 5])
+
+    def price() -> Affine:
+        return Affine(random.choice([0, 0, 1, 2, 5, 20]))
+
+    chain = Chain(
+        steps=steps,
+        advance=random.choice([0, 1, 1, 2, 7]),
+        record=random.choice([0, 1, 5]),
+        reverse=0,
+        restart=size,
+        tape=size,
+        adjoint=1,
+    )
+    capacities = [random.choice([None, *[random.randint(1, 60) * size] * 3]) for _ in range(3)]
+    levels = tuple(
+        Level(name=f"level{number}", capacity=capacity, write=price(), read=price())
+        for number, capacity in enumerate(capacities[: random.randint(1, 3)])
+    )
+    return chain, Platform(levels, working_memory=held * size)
+
+
+def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, shortened = Random(seed), 0
+    for _ in range(cases):
+        chain, machine = slots_case(random, steps=steps)
+        segments = solve(chain, machine, held=machine.tapes(chain), jointly=False)
+        with monkeypatch.context() as in_layers:
+            in_layers.setattr(mixed_segments, "plan", lambda *_: None)
+            layers = planned(chain, machine, jointly=False)
+        assert planned(chain, machine, jointly=False) == segments.seconds == layers
+        shortened += bool(segments.first)
+    assert cases / 4 < shortened < cases
+
+
+def test_plans_in_segments_cost_what_the_recurrence_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_segments(12, steps=600, seed=1, monkeypatch=monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "cases"), [(600, 100), (2500, 30)])
+def test_segments_in_a_long_campaign(
+    steps: int, cases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_segments(cases, steps=steps, seed=2, monkeypatch=monkeypatch)
+
+
+ARCHIVE = "3\n 50 .05 .05\n 1000 1 1\n 10000 5 5"
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds"),
+    [
+        (Platform.from_hrevolve(ARCHIVE), 221151.4),
+        (Platform((RAM, level("nvme", None, 1)), working_memory=1), 209497),
+    ],
+)
+def test_a_hundred_thousand_steps_need_short_tables_only(machine: Platform, seconds: float) -> None:
+    chain = alike(100_000)
+    plan = solve(chain, machine, held=1)
+    assert max(len(stage.finish) for stage in plan.stages) < 1000
+    assert sum(segment.steps * segment.copies for segment in plan.first) == 99_999
+    assert plan.seconds == pytest.approx(seconds, rel=1e-12)
+    assert checked(mixed(chain, machine), machine) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_slots_too_many_for_tables_are_not_rounded() -> None:
+    machine = Platform((RAM, level("nvme", 20_000, 1)), working_memory=1)
+    plan = solve(alike(50_000), machine, held=1)
+    assert planned(alike(50_000), machine) == plan.seconds
+    assert plan.complete
+    assert "rounded" not in plan.note
+    endless = Platform((RAM, level("nvme", None, 1)), working_memory=1)
+    assert plan.seconds == planned(alike(50_000), endless)
+
+
 def test_a_long_chain_is_planned_by_level() -> None:
     machine = Platform((RAM, level("nvme", 200, 1)), working_memory=1)
     schedule = mixed(alike(5000), machine)
@@ -270,6 +349,42 @@ def test_it_is_never_slower_than_hrevolve(chain: Chain, platform: Platform) -> N
     best = makespan(hrevolve(chain, platform), platform)
     assert planned(chain, platform, jointly=True) <= best
     assert planned(chain, platform, jointly=False) <= best
+
+
+def check_odd_costs(cases: int, *, most_steps: int, seed: int) -> None:
+    random = Random(seed)
+
+    def price() -> Affine:
+        return Affine(random.choice([0, random.expovariate(1)]), random.expovariate(20))
+
+    for _ in range(cases):
+        chain = Chain(
+            steps=random.randint(2, most_steps),
+            advance=random.expovariate(1),
+            record=random.expovariate(1),
+            reverse=random.random(),
+            restart=random.randint(2, 5),
+            tape=random.randint(2, 9),
+            adjoint=1,
+        )
+        levels = tuple(
+            Level(
+                name=f"level{number}", capacity=random.randint(5, 40), write=price(), read=price()
+            )
+            for number in range(random.randint(1, 3))
+        )
+        machine = Platform(levels, working_memory=random.randint(1, 2) * chain.tape)
+        least = checked(hrevolve(chain, machine), machine)
+        assert checked(mixed(chain, machine), machine) <= least * (1 + 1e-9), (chain, machine)
+
+
+def test_with_costs_of_any_size_it_is_never_slower_than_hrevolve() -> None:
+    check_odd_costs(40, most_steps=60, seed=3)
+
+
+@pytest.mark.slow
+def test_with_costs_of_any_size_hrevolve_is_not_faster_in_a_long_campaign() -> None:
+    check_odd_costs(40, most_steps=300, seed=4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -287,6 +402,8 @@ def test_where_recording_is_priced_lower_it_moves_by_recording() -> None:
     cheap, dear = (mixed(chain(30, advance=2, record=r), machine) for r in (1, 2))
     assert counts(cheap).advanced == 0 < counts(dear).advanced
     assert counts(dear).recorded == 30 < counts(cheap).recorded
+    assert "moves are recorded" in cheap.note
+    assert "moves are recorded" not in dear.note
     assert max(action.end - action.begin for action in cheap.actions if type(action) is Record) == 3
     assert any(isinstance(action, Advance) for action in dear.actions)
 
@@ -357,3 +474,65 @@ def test_the_log_says_in_which_order_levels_were_used(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO, logger="ckio"):
         planned(chain(30), machine, jointly=False)
     assert "mixed: levels in the order level1, level0, of 1 tried" in caplog.messages
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+from ckio import Chain, Level, Platform
+from ckio.errors import BadInput
+from ckio.planners.mixed import mixed
+from ckio.platforms import Affine
+
+near = Level(name="ram", capacity=20)
+far = Level(name="nvme", capacity=200, write=Affine(1), read=Affine(1))
+
+def plan(steps, **options):
+    chain = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=1, adjoint=1)
+    try:
+        print(len(mixed(chain, Platform((near, far), working_memory=1), **options)))
+    except BadInput as error:
+        print(error)
+
+"""
+"""In an interpreter of its own."""
+
+
+def without_numba(*lines: str) -> list[str]:
+    script = WITHOUT_NUMBA + "\n".join(lines)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_without_numba_short_chains_are_planned_and_long_ones_refused() -> None:
+    short, long, larger = without_numba("plan(600)", "plan(100_000)", "plan(10**6, insist=True)")
+    assert int(short) > 600 * 2
+    assert "mixed: 100000 steps are planned by compiled code: pip install ckio[fast]" in long
+    assert "insist" in long
+    assert "1000000 steps with so much room" in larger
+    assert "pip install ckio[fast]" in larger
+
+
+@pytest.mark.slow
+def test_without_numba_two_thousand_steps_are_planned() -> None:
+    (actions,) = without_numba("plan(2000)")
+    assert int(actions) > 2000 * 2
+
+
+def test_without_numba_a_long_chain_has_to_be_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Platform((RAM, level("nvme", 20, 1)), working_memory=1)
+    least = planned(alike(300), machine, jointly=False)
+    monkeypatch.setattr(mixed_levels, "available", lambda: False)
+    monkeypatch.setattr(mixed_levels, "_LONG", 298)
+    with pytest.raises(BadInput, match=r"mixed: 300 steps .* pip install ckio\[fast\]"):
+        solve(alike(300), machine, held=1, jointly=False)
+    assert solve(alike(299), machine, held=1, jointly=False).seconds < least
+    assert solve(alike(300), machine, held=1, jointly=False, insist=True).seconds == least
+
+
+def test_costs_that_do_not_count_in_whole_numbers_are_refused_for_long_chains() -> None:
+    far = Platform((RAM, level("far", 20, 1e15)), working_memory=1)
+    with pytest.raises(BadInput, match="the costs are too large: leave out levels"):
+        mixed(alike(100_000), far)
