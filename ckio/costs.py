@@ -10,7 +10,6 @@ no column is the same for all steps and is given beside the table. Empty lines a
 `#` are passed over.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from types import MappingProxyType
@@ -55,10 +54,9 @@ def loads(
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number and the words of every line that has any."""
-    rows = csv.reader(line.split("#", 1)[0] for line in text.splitlines())
-    for number, row in enumerate(rows, 1):
-        words = [word.strip() for word in row]
+    """The number and the words of every line that has any; spreadsheets put them in quotes."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = [word.strip(' \t"') for word in line.split("#", 1)[0].split(",")]
         if any(words):
             yield number, words
 
@@ -66,8 +64,8 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 def _check_names(names: list[str], alike: Mapping[str, float], where: str) -> None:
     if not names or not set(names) <= set(COSTS) or len(set(names)) < len(names):
         raise BadInput(
-            f"{where}: found {', '.join(names)[:80]!r}; expected the names of columns, each once,"
-            f" of {', '.join(COSTS)}"
+            f"{where}: found {', '.join(names)[:80]!r}; expected the names of columns, each once"
+            f" and with commas between them, of {', '.join(COSTS)}"
         )
     for name in COSTS:
         if name in names and name in alike:

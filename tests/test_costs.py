@@ -59,3 +59,18 @@ def test_what_is_wrong_is_named_with_its_line(old: str, new: str, message: str) 
 def test_a_cost_is_given_once() -> None:
     with pytest.raises(BadInput, match="line 2: record is given here and for all steps"):
         costs.loads(TABLE, ALIKE | {"record": 1})
+
+
+def test_tables_of_spreadsheets_are_read() -> None:
+    text = '"advance","record","restart"\r\n"1","2","3"\r\n"2","2","3"\r\n'
+    assert costs.loads(text, ALIKE) == costs.loads("advance,record,restart\n1,2,3\n2,2,3", ALIKE)
+
+
+@pytest.mark.parametrize("value", ['"1\n2"', '"1', "1" * 200_000])
+def test_a_quote_never_joins_lines_and_long_values_are_refused(value: str) -> None:
+    text = f"advance,record,restart\n{value},2,3\n2,2,3\n"
+    if value == '"1':
+        assert costs.loads(text, ALIKE).length == 2
+    else:
+        with pytest.raises(BadInput, match=r"^costs, line 2: "):
+            costs.loads(text, ALIKE)

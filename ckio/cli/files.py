@@ -37,9 +37,9 @@ def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 
 
 def read_text(path: Path, /) -> str:
-    """The text of a file; BadInput where it cannot be read."""
+    """The text of a file, without a mark of its byte order; BadInput where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not text") from None
     except OSError as error:

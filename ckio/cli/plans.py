@@ -11,7 +11,7 @@ from typing import Any, Final
 from ckio import costs, papertext
 from ckio.chain import COSTS, Chain
 from ckio.cli import console
-from ckio.cli.files import read_text
+from ckio.cli.files import blamed_on, read_text
 from ckio.cli.models import Settings
 from ckio.cli.models import costs as costs_of_model
 from ckio.errors import BadInput
@@ -19,6 +19,7 @@ from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform, is_paper_text
 from ckio.registry import find
+from ckio.replay import validate
 from ckio.schedule import Schedule
 
 TEXT_COSTS: Final[Mapping[str, float | int]] = {
@@ -106,11 +107,20 @@ def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
 
 
 def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
-    """A schedule in the paper's notation, short or not."""
+    """A schedule in the paper's notation, short or not; BadInput where it is not legal."""
     text = read_text(path)
-    if compact.is_compact(text):
-        return compact.loads(text, chain, machine, source=str(path))
-    return papertext.loads(text, chain, source=str(path))
+    try:
+        if compact.is_compact(text):
+            schedule = compact.loads(text, chain, machine, source=str(path))
+        else:
+            schedule = papertext.loads(text, chain, source=str(path))
+        with blamed_on(path):
+            left = validate(schedule, machine).adjoint
+    except (MemoryError, OverflowError):
+        raise BadInput(f"{path}: it takes more memory than there is; plan fewer steps") from None
+    if left:
+        raise BadInput(f"{path}: it ends before the first {left} steps are reversed")
+    return schedule
 
 
 def _chain(

@@ -36,33 +36,30 @@ _FOLLOWERS: Final[Mapping[str, Planner]] = {
     "per-rev-revolve": per_rev_revolve,
     "periodic-disk-revolve": periodic_disk_revolve,
     "1d-revolve": revolve_1d,
-    "disk-revolve": disk_revolve,
 }
+"""Quick for any chain; in long ones they are asked where hrevolve does not apply."""
+
+_SLOW: Final[Mapping[str, Planner]] = {"disk-revolve": disk_revolve}
+"""The time of these may grow with the square of the steps."""
 
 _MOST_STEPS: Final = 5_000
-"""Steps up to which the followers are asked too: it costs less than a second there."""
+"""Steps up to which all planners are asked: it costs less than a second there."""
 
 
 def auto(chain: Chain, platform: Platform, /) -> Schedule:
     """The schedule of least makespan of all planners that apply; its note says which and why.
 
     Of equally good ones it is the plainest. Up to 5000 steps every planner that knows the end of
-    the chain is asked; beyond, store-all, periodic, hrevolve and mixed, which no other can beat.
-    Raises NoSchedule where no planner finds a schedule.
+    the chain is asked; beyond, store-all, periodic, hrevolve and mixed, which no other can beat,
+    and where hrevolve does not apply (it may need numba), all others that are quick. Raises
+    NoSchedule where no planner finds a schedule.
     """
-    asked = _LEADERS if chain.length > _MOST_STEPS else {**_LEADERS, **_FOLLOWERS}
-    found: dict[str, tuple[float, Schedule]] = {}
     refused: list[str] = []
     _note_useless(chain, platform)
-    for name, planner in asked.items():
-        try:
-            with without_notes():
-                schedule = planner(chain, platform)
-        except (NoSchedule, BadInput) as error:
-            log.info("auto: %s does not apply: %s", name, error)
-            refused.append(str(error))
-            continue
-        found[name] = makespan(schedule, platform), schedule
+    found = _asked(_LEADERS, chain, platform, refused)
+    short = chain.length <= _MOST_STEPS
+    if short or "hrevolve" not in found:
+        found |= _asked({**_FOLLOWERS, **(_SLOW if short else {})}, chain, platform, refused)
     if not found:
         raise NoSchedule(refused[-1])
     best = min(found, key=lambda name: found[name][0])
@@ -72,6 +69,23 @@ def auto(chain: Chain, platform: Platform, /) -> Schedule:
     if schedule.note:
         note += f"; {schedule.note}"
     return Schedule(chain, schedule.actions, schedule.stored, note=note)
+
+
+def _asked(
+    planners: Mapping[str, Planner], chain: Chain, platform: Platform, refused: list[str]
+) -> dict[str, tuple[float, Schedule]]:
+    """What each of these planners finds, with its makespan; why others do not goes to `refused`."""
+    found: dict[str, tuple[float, Schedule]] = {}
+    for name, planner in planners.items():
+        try:
+            with without_notes():
+                schedule = planner(chain, platform)
+        except (NoSchedule, BadInput) as error:
+            log.info("auto: %s does not apply: %s", name, error)
+            refused.append(str(error))
+            continue
+        found[name] = makespan(schedule, platform), schedule
+    return found
 
 
 def _note_useless(chain: Chain, platform: Platform) -> None:

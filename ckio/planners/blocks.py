@@ -112,7 +112,7 @@ def in_periods(
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []
     for room in beyond:
-        with np.errstate(over="ignore"):  # what takes for ever is never the least
+        with np.errstate(over="ignore", invalid="ignore"):  # what takes for ever is never the least
             made = plan(Place(slots=first.slots, far=room, advance=chain.advance))
             cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
         if (count := len(made.periods.lengths)) <= room.slots:

@@ -26,9 +26,10 @@ from ckio.platforms import Platform
 from ckio.schedule import Schedule
 
 _PER_LINE: Final = 6
+_MOST_DIGITS: Final = 18
 _WORD: Final = re.compile(r"(?:1D-)?Revolve\s*\([^)]*\)?|[^\s,]+")
-_CALL: Final = re.compile(r"(1D-Revolve|Revolve)\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.ASCII)
-_ACTION: Final = re.compile(r"F_(\d+)(?:->(\d+))?|([WR])D_(\d+)", re.ASCII)
+_CALL: Final = re.compile(r"(1D-Revolve|Revolve)\s*\(\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)", re.ASCII)
+_ACTION: Final = re.compile(r"F_(\d{1,18})(?:->(\d{1,18}))?|([WR])D_(\d{1,18})", re.ASCII)
 _PERIODS: Final = re.compile(r"Sequence:\s*\(([\d\s,]*);\s*(\d+)\s*\)", re.ASCII)
 _LIST: Final = re.compile(r"Sequence:\s*\[([^\]]*)\]")
 _NAME: Final = r"^{}:[ \t]*([A-Za-z0-9_.-]+)[ \t]*$"
@@ -51,9 +52,9 @@ def parse(text: str, /, *, source: str = "schedule") -> Compact:
     once = "--one_read_disk" in text
     names = {"near": near and near[1], "far": far and far[1]}
     if found := _PERIODS.search(text):
-        lengths = tuple(int(steps) for steps in re.findall(r"\d+", found[1]))
         try:
-            return Compact(Periods(lengths, int(found[2])), **names, once=once)
+            lengths = tuple(map(_steps, re.findall(r"\d+", found[1])))
+            return Compact(Periods(lengths, _steps(found[2])), **names, once=once)
         except BadInput as error:
             raise BadInput(f"{source}: {error}") from None
     if not (found := _LIST.search(text)):
@@ -67,12 +68,18 @@ def parse(text: str, /, *, source: str = "schedule") -> Compact:
             operations.append(_operation(word[0]))
         except BadInput as error:
             line = 1 + text.count("\n", 0, found.start(1) + word.start())
-            raise BadInput(f"{source}, line {line}: {word[0]!r}: {error}") from None
+            raise BadInput(f"{source}, line {line}: {word[0][:80]!r}: {error}") from None
     return Compact(tuple(operations), **names, once=once)
 
 
 def _without_comments(text: str) -> str:
     return re.sub(r"#.*", "", text)
+
+
+def _steps(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise BadInput(f"{digits[:_MOST_DIGITS]}... is more steps than any chain has")
+    return int(digits)
 
 
 def _operation(word: str) -> Operation:

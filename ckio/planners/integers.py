@@ -54,8 +54,14 @@ class Whole:
         return 2 / self.rounded if self.rounded else 0.0
 
     def seconds(self, units: int, /) -> float:
-        """A sum of costs in seconds; exact as long as the sum of the given costs would be."""
-        return float(units * self.unit)
+        """A sum of costs in seconds; exact as long as the sum of the given costs would be.
+
+        Infinite where it is too large for a float.
+        """
+        try:
+            return float(units * self.unit)
+        except OverflowError:
+            return math.inf
 
 
 def whole(advance: float, others: Sequence[float], /, *, length: int) -> Whole | None:
@@ -64,9 +70,11 @@ def whole(advance: float, others: Sequence[float], /, *, length: int) -> Whole |
     The unit is a part of `advance`, or of the smallest positive cost where that is 0. If all costs
     are multiples of a 10,000th or more of it, the common one is found, and they are exact: 0.05
     is 1/20 of 1. If not, they are rounded to a 1000th, or, if sums get too large with that, to a
-    100th. None where they are too large still: a schedule of l + 1 steps may take some 5 * 10**15
-    of the steps in all, were it the worst one.
+    100th. None where they are too large still, or infinite: a schedule of l + 1 steps may take some
+    5 * 10**15 of the steps in all, were it the worst one.
     """
+    if math.inf in others:
+        return None
     part = Fraction(advance) or min(
         (Fraction(cost) for cost in others if cost), default=Fraction(1)
     )

@@ -26,7 +26,7 @@ in steps, which makes Theorem 4 and Conjecture 1 hold for every u_f > 0.
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from math import comb
+from math import comb, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,8 @@ def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
 
 
 def period_read_once(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
-    """m_X^rr, or `most` if that is less, in closed form; `most` if advancing takes no time.
+    """m_X^rr, or `most` if that is less, in closed form; `most` if advancing takes no time,
+    or an access for ever.
 
         m_X^rr = beta(c, t)  with  beta(c + 1, t - 1) u_f <= w + r < beta(c + 1, t) u_f
 
@@ -110,14 +111,15 @@ def period_read_once(slots: int, /, *, write: float, read: float, advance: float
     >>> period_read_once(2, write=2, read=1, advance=1, most=100)
     3
     """
-    if advance == 0:
+    if advance == 0 or inf in (write, read):
         return most
     trip = (Fraction(write) + Fraction(read)) / Fraction(advance)
     return min(most, beta(slots, _least(lambda t: beta(slots + 1, t) > trip)))
 
 
 def period_reread(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
-    """m_X, or `most` if that is less, in closed form; `most` if advancing takes no time.
+    """m_X, or `most` if that is less, in closed form; `most` if advancing takes no time,
+    or an access for ever.
 
         m_X = f(x, y),  f(x, y) = beta(c + 1, x + y - 1) - beta(c + 1, y - 1) = B_{x-1}(x + y - 1)
         beta(c + 1, y' - 1) u_f <= r < beta(c + 1, y') u_f,  y = y' or y' + 1
@@ -130,7 +132,7 @@ def period_reread(slots: int, /, *, write: float, read: float, advance: float, m
     >>> period_reread(2, write=10, read=2, advance=1, most=100)
     16
     """
-    if advance == 0:
+    if advance == 0 or inf in (write, read):
         return most
     w, r = Fraction(write) / Fraction(advance), Fraction(read) / Fraction(advance)
 

@@ -86,3 +86,28 @@ def test_a_planner_for_equal_steps_refuses_a_table(place: Path) -> None:
     words = ("plan", "--costs", "costs.csv", "--platform", "listing_4.txt")
     said = complaint(*words, "--planner", "multistage", at=place)
     assert "multistage plans for steps that are all alike" in said
+
+
+@pytest.mark.parametrize(
+    ("sequence", "message"),
+    [
+        ("[RD_0, Revolve(3, 2)]", "is not legal on this platform: #0 Read"),
+        ("[WD_0, WD_0, Revolve(3, 2)]", "is not legal on this platform"),
+        ("[F_0->2, Revolve(3, 2)]", "ends before the first 3 steps are reversed"),
+        ("[]", "ends before the first 1 steps are reversed"),
+        (f"[Revolve({'9' * 5000}, 2)]", "line 1"),
+        (f"({'9' * 5000}; 3)", "is more steps than any chain has"),
+    ],
+)
+def test_a_sequence_that_means_nothing_is_refused(place: Path, sequence: str, message: str) -> None:
+    (place / "short.txt").write_text(f"Sequence: {sequence}\n")
+    words = ("plan", "--sequence", "short.txt", "--platform", "listing_4.txt")
+    said = complaint(*words, at=place)
+    assert said.startswith("ckio: short.txt")
+    assert message in said
+
+
+def test_a_mark_of_the_byte_order_is_passed_over(place: Path) -> None:
+    (place / "costs.csv").write_text("advance\r\n1\r\n2\r\n", encoding="utf-8-sig")
+    words = ("plan", "--costs", "costs.csv", "--platform", "listing_4.txt")
+    assert answer(*words, at=place)["steps"] == 2

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.chain import Chain
-from ckio.errors import NoSchedule
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners import compiled, mixed_levels
 from ckio.planners.auto import auto
+from ckio.planners.binomial import revolve
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.multistage import multistage
+from ckio.planners.twolevel import two_level
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import makespan
@@ -57,3 +62,17 @@ def test_a_planner_that_does_not_apply_is_passed_over(caplog: pytest.LogCaptureF
 def test_where_none_applies_it_says_what_is_needed() -> None:
     with pytest.raises(NoSchedule, match=r"needs .*: give a level more capacity"):
         auto(chain(7), platform((0, 2, 3)))
+
+
+@pytest.mark.parametrize(("slots", "far"), [(20, 5), (None, 10**16)])
+def test_where_hrevolve_does_not_apply_others_are_asked_however_long_the_chain(
+    monkeypatch: pytest.MonkeyPatch, slots: int | None, far: float
+) -> None:
+    for module in (compiled, mixed_levels):
+        monkeypatch.setattr(module, "available", lambda: False)
+    costs, machine = chain(30_000, record=1), platform((5, 1, 1), (slots, far, far))
+    with pytest.raises(BadInput):
+        hrevolve(costs, machine)
+    best = makespan(auto(costs, machine), machine)
+    for planner in (revolve, multistage, two_level):
+        assert best <= makespan(planner(costs, machine), machine)

@@ -1,5 +1,6 @@
 """Costs in whole units: exact where they can be, and off by half a unit at most."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -100,3 +101,10 @@ def test_multiples_of_a_10000th_are_exact(cost: float) -> None:
     assert units is not None
     assert units.rounded == 0
     assert units.seconds(units.others[0]) == pytest.approx(cost, rel=1e-12)
+
+
+def test_what_takes_for_ever_has_no_unit_and_sums_may_be_infinite() -> None:
+    assert whole(1, [2, math.inf], length=10) is None
+    units = whole(0, [1.7e308, 1.7e308], length=10)
+    assert units is not None
+    assert units.seconds(sum(units.others)) == math.inf

@@ -1,5 +1,6 @@
 """1D-Revolve in closed form against its recurrence, and the best periods against a plain search."""
 
+from math import inf
 from random import Random
 
 import numpy as np
@@ -116,6 +117,9 @@ def test_a_period_is_never_longer_than_the_chain() -> None:
 def test_costs_far_apart_are_no_trouble_for_the_closed_forms() -> None:
     costs = {"write": 1e308, "read": 1e-308, "advance": 5e-324, "most": 10**9}
     assert period_read_once(1, **costs) == period_reread(1, **costs) == 10**9
+    for access in ("write", "read"):
+        forever = costs | {access: inf}
+        assert period_read_once(1, **forever) == period_reread(1, **forever) == 10**9
 
 
 def test_a_search_that_goes_too_far_is_given_up() -> None:
