@@ -1,5 +1,6 @@
 """What `ckio plan` takes beside steps and costs, and what it says beside figures."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ def test_it_says_what_a_planner_has_to_say(place: Path) -> None:
     note = answer(*words, at=place)["note"]
     assert note == "a far checkpoint every 16 steps: the best in the long run, in closed form"
     assert note in ckio(*words, at=place).stdout
+
+
+def test_its_help_names_every_planner(place: Path) -> None:
+    words = ckio("plan", "--help", at=place).stdout.replace(",", " ").replace(".", " ").split()
+    assert {point.name for point in entry_points(group="ckio.planners")} <= set(words)
 
 
 def test_auto_gives_its_reason(place: Path) -> None:
