@@ -40,9 +40,10 @@ def command(
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
 
-    Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve, multistage,
-    disk-revolve, 1d-revolve, periodic-disk-revolve, per-rev-revolve, two-level, store-all,
-    periodic, recompute-all, online, wang-moin.
+    \b
+    Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
+    multistage, two-level, disk-revolve, 1d-revolve, periodic-disk-revolve,
+    per-rev-revolve, store-all, periodic, recompute-all, online, wang-moin.
     """
     plan = plan_of(**options, quiet=as_json)
     schedule, seconds = plan.schedule(quiet=as_json)
