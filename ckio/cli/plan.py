@@ -44,7 +44,7 @@ def command(
     Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
     multistage, two-level, disk-revolve, 1d-revolve, periodic-disk-revolve,
     per-rev-revolve, store-all, periodic, recompute-all, online, wang-moin.
-    """
+    """  # noqa: D301  (the mark tells click to leave these lines as they are)
     plan = plan_of(**options, quiet=as_json)
     schedule, seconds = plan.schedule(quiet=as_json)
     figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
