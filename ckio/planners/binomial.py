@@ -10,7 +10,7 @@ from math import comb
 
 from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.planners.base import candidates, nearest, room_for_one, tapes
+from ckio.planners.base import alike, candidates, nearest, room_for_one, tapes
 from ckio.planners.draft import Draft
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
@@ -29,6 +29,7 @@ def on_one_level(
     chain: Chain, platform: Platform, /, *, most: int, planner: str, on: str | None
 ) -> Schedule:
     """Revolve in at most `most` of the slots of the nearest level, or of the one called `on`."""
+    alike(chain, planner=planner)
     tapes(chain, platform)
     levels = candidates(platform, on)
     draft = Draft()

@@ -36,7 +36,10 @@ _Seconds = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
 SHORT = 64
-"""Intervals between points up to which a range is short on a scale."""
+"""Intervals between points up to which a range is short on a scale; half where room is plenty."""
+
+_PLENTY = 128
+"""Ways and rooms together from which on it is."""
 
 _PART = 16 * SHORT
 """Points of a scale whose short ranges are planned together."""
@@ -122,6 +125,11 @@ class Tables:
         return float(seconds[best]), begin + 1 + best
 
 
+def short(room: FreeRoom, /) -> int:
+    """How many intervals a range has at most that is short; its tables grow with the square."""
+    return SHORT if room.level.size < _PLENTY else SHORT // 2
+
+
 class Scale:
     """Points of the chain, and the best schedules of the ranges between them.
 
@@ -133,6 +141,8 @@ class Scale:
         The scale on which short ranges are planned; None where they have one step at least.
     place : int array
         Where the points are among those of the finer scale.
+    short : int
+        Intervals up to which a range of it is short.
     """
 
     def __init__(
@@ -140,6 +150,7 @@ class Scale:
     ) -> None:
         self.costs, self.room = costs, room
         self.at, self.finer, self.place = at, finer, place
+        self.short = short(room)
         self._short = self._short_ranges()
         self._part = -1, Tables(0, 0, 0, room)
 
@@ -150,7 +161,7 @@ class Scale:
         return Scale(costs, room, steps, None, steps)
 
     def coarser(self, count: int) -> "Scale":
-        """About `count` of these points, and at least every 64th.
+        """About `count` of these points, and at least every `short`th.
 
         The chain is cut into windows of equal cost, and the point just after the dearest interval
         of each is taken: at the end of a range it is never advanced over again. Of equally dear
@@ -164,7 +175,7 @@ class Scale:
         order = np.lexsort((size, -np.diff(before), window))
         dearest = order[np.unique(window[order], return_index=True)[1]]
         points = np.unique(np.concatenate(([0], dearest + 1, [len(self.at) - 1])))
-        pieces = -(-np.diff(points) // SHORT)
+        pieces = -(-np.diff(points) // self.short)
         place = np.interp(
             np.arange(pieces.sum() + 1), np.append(0, np.cumsum(pieces)), points
         ).astype(np.int64)
@@ -178,8 +189,8 @@ class Scale:
         """The tables of the short ranges that begin in one part of this scale; the last is kept."""
         if number != self._part[0]:
             begin = number * _PART
-            end = min(begin + _PART + SHORT, len(self.at) - 1)
-            self._part = number, self._tables(begin, end, min(SHORT, end - begin))
+            end = min(begin + _PART + self.short, len(self.at) - 1)
+            self._part = number, self._tables(begin, end, min(self.short, end - begin))
         return self._part[1]
 
     def around(self, point: int) -> Tables:
@@ -188,7 +199,7 @@ class Scale:
 
     def is_short(self, begin: int, end: int) -> bool:
         """Whether a range is planned on the finer scale."""
-        return self.finer is not None and bool(self.place[end] - self.place[begin] <= SHORT)
+        return self.finer is not None and bool(self.place[end] - self.place[begin] <= self.short)
 
     def _tables(self, begin: int, end: int, longest: int) -> Tables:
         tables = Tables(begin, end - begin, longest, self.room)
@@ -221,7 +232,7 @@ class Scale:
             return []
         place, found = self.place, []
         for length in range(1, len(place)):
-            short = np.flatnonzero(place[length:] - place[:-length] <= SHORT)
+            short = np.flatnonzero(place[length:] - place[:-length] <= self.short)
             if not short.size:
                 break
             empty = np.empty((len(short), self.room.count))

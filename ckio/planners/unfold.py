@@ -11,6 +11,7 @@ from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.planners.draft import Draft
 from ckio.planners.intervals import Scale, Tables
+from ckio.planners.sweeps import Sweep
 
 _FRESH = -1
 """The way in which x_p is stored, where it is not."""
@@ -60,11 +61,15 @@ class Unfolding:
     ----------
     seconds : float
         What the tables promise, without what every schedule pays; infinite if there is no schedule.
+    swept : bool
+        Whether it is the sweep that was followed: one is taken where it promises less.
     draft : Draft
         The schedule.
     """
 
-    def __init__(self, scale: Scale, chain: Chain, numbers: list[int]) -> None:
+    def __init__(
+        self, scale: Scale, chain: Chain, numbers: list[int], first: Sweep | None = None
+    ) -> None:
         self.top, self.whole = scale, scale.whole()
         self.costs, self.room, self.numbers = scale.costs, scale.room, numbers
         self.records = self.costs.tapes & (chain.each("record") < chain.each("advance"))
@@ -72,6 +77,9 @@ class Unfolding:
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
         self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # the next one last
+        self.swept = first is not None and first.seconds < self.seconds
+        if first is not None and self.swept:
+            self._sweep(first)
         while self.todo and np.isfinite(self.seconds):
             self._next()
 
@@ -87,6 +95,17 @@ class Unfolding:
                     self._stored(left)
             case _Kept(begin, end, level):
                 self._spend(begin, end, level)
+
+    def _sweep(self, first: Sweep) -> None:
+        """Store what is to be stored on the way to the last range, which is then the next."""
+        self.seconds, self.todo, begin = first.seconds, [], 0
+        for leg in first.legs:
+            self.draft.write(leg.begin, level=self.numbers[self.room.level[leg.way, leg.room]])
+            self._forward(leg.begin, leg.end)
+            self.todo.append(_Range(first.scale, leg.begin, leg.end, leg.room, leg.way))
+            begin = leg.end
+        end, everything = len(first.scale.at) - 1, self.room.count - 1
+        self.todo.append(_Range(first.scale, begin, end, everything))
 
     def _fresh(self, left: _Range) -> None:
         at, end = left.steps

@@ -5,10 +5,12 @@ a chain is too long for every range of its steps, longer ranges are split at som
 what is free on all levels has too many combinations, one level is used at a time; where room in
 bytes has too many values, it is counted in parts of a capacity, to which sizes are rounded up. A
 level with much room is first taken for one that never fills, and where that plan fits it is kept.
+What gives way is compared with schedules that do not look at costs, and with one without tapes.
 The schedule's note says what was done, and how far it is from a lower bound at most.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import comb, inf
 from typing import TypeVar
@@ -19,9 +21,13 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
 from ckio.columns import DISCARD, WRITE
+from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
+from ckio.planners.binomial import revolve
 from ckio.planners.freeroom import FreeRoom, in_units
-from ckio.planners.intervals import SHORT, Costs, Scale
+from ckio.planners.intervals import SHORT, Costs, Scale, short
+from ckio.planners.sweeps import sweep
+from ckio.planners.trivial import recompute_all, store_all
 from ckio.planners.unfold import Unfolding
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
@@ -32,8 +38,8 @@ _Number = TypeVar("_Number", bound=np.number)
 _COMPARED = 3e9
 """Numbers that a plan may compare: some five seconds."""
 
-_HELD = 1 << 27
-"""Numbers that it may hold at a time: a gigabyte."""
+_HELD = 1 << 26
+"""Numbers that it may hold at a time: half a gigabyte."""
 
 _UNITS = 256, 128, 64
 """Units of room on a level at most, and where these are too many."""
@@ -58,20 +64,65 @@ def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -
     for level in platform.levels:
         if level not in levels:
             base.note_ignored(level, planner)
-    bounded: set[str] = set()
     slots = {level.name: _slots(level, chain, tapes) for level in levels}
+    best = _fitting(chain, platform, levels, slots, tapes)
+    if best is None or not best.complete:
+        others = [best] if best is not None else []
+        others += _plain(chain, platform, tapes)
+        if tapes and chain.length > 1:
+            others += filter(None, [_fitting(chain, platform, levels, slots, False)])
+        best = min(others, key=lambda plan: makespan(plan.schedule, platform), default=None)
+    if best is None:
+        raise base.no_schedule(platform.levels, f"{planner} needs {_need(chain, tapes)}")
+    return _with_note(best, platform, min(chain.length, sum(slots.values())), tapes)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A schedule, how it was found, and whether among all that the recurrence compares."""
+
+    schedule: Schedule
+    how: str
+    complete: bool = False
+
+
+def _fitting(
+    chain: Chain, platform: Platform, levels: Sequence[Level], slots: dict[str, int], tapes: bool
+) -> _Plan | None:
+    """The plan in which no level has to hold more than it can."""
+    bounded: set[str] = set()
     if (least := min(slots.values(), default=_FEW)) < _FEW:
         bounded.add(next(name for name in slots if slots[name] == least))
     while True:
         plan = _plan(chain, platform, levels, bounded, tapes)
         if plan is None:
-            raise base.no_schedule(platform.levels, f"{planner} needs {_need(chain, tapes)}")
-        schedule, how = plan
-        over = {level.name for level in levels if _overflows(schedule, platform, level)}
+            return None
+        over = {level.name for level in levels if _overflows(plan.schedule, platform, level)}
         if not over:
-            most = min(chain.length, sum(slots.values()))
-            return _with_note(schedule, platform, how, most, tapes)
+            return plan
         bounded |= over
+
+
+def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[_Plan]:
+    """Schedules that do not look at costs: with a slot or two, few points of a scale are no match.
+
+    Revolve is asked for as many steps alike, with checkpoints as large as the largest: not where so
+    many of those are beyond what a chain may have.
+    """
+    plain = [("recompute-all", recompute_all, chain)]
+    with suppress(BadInput):
+        size = chain.largest("restart")
+        alike = Chain(
+            steps=chain.length, advance=1, record=1, reverse=1, restart=size, tape=0, adjoint=0
+        )
+        plain.append(("Revolve", revolve, alike))
+    plain += [("store-all", store_all, chain)] * tapes
+    for name, planner, asked in plain:
+        for level in platform.levels:
+            with suppress(NoSchedule):
+                schedule = planner(asked, platform, on=level.name)
+                how = f"{name} on level {level.name}, than which no interval plan found is faster"
+                yield _Plan(Schedule(chain, schedule.actions), how)
 
 
 def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:
@@ -101,27 +152,33 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
 
 def _plan(
     chain: Chain, platform: Platform, levels: Sequence[Level], bounded: set[str], tapes: bool
-) -> tuple[Schedule, str] | None:
-    """The schedule where only the `bounded` levels ever fill, and how it was found."""
+) -> _Plan | None:
+    """The plan where only the `bounded` levels ever fill."""
     order = sorted(levels, key=lambda level: _round_trip(level, chain))
     forms = list(_forms(chain, order, bounded, tapes))
     form = next((form for form in forms if form.is_quick(chain.length)), forms[-1])
     scale = Scale.finest(_costs(chain, platform, order, form, tapes), form.room)
     exact = "exact " * (not form.caveats and _sizes_alike(chain, tapes))
     how, count = f"{exact}interval plan of {chain.length} steps", form.points(chain.length)
+    first = None
     if count < chain.length:
-        scales = 2
+        first, scales = sweep(scale), 2
         while len(scale.at) > 2 * _RATIO * count:
             scale, scales = scale.coarser(len(scale.at) // _RATIO), scales + 1
         scale = scale.coarser(count)
         how = (
-            f"interval plan on {scales} scales, ranges of more than {SHORT} steps split at"
+            f"interval plan on {scales} scales, ranges of more than {scale.short} steps split at"
             f" {len(scale.at) - 2} of {chain.length - 1} places at the last"
         )
-    unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order])
+    unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order], first)
+    if unfolding.swept:
+        how = (
+            f"interval plan of at most {scale.short} steps between checkpoints on a level with room"
+        )
     if not np.isfinite(unfolding.seconds):
         return None
-    return unfolding.draft.schedule(chain), ", ".join((how, *form.caveats))
+    complete = not form.caveats and count == chain.length
+    return _Plan(unfolding.draft.schedule(chain), ", ".join((how, *form.caveats)), complete)
 
 
 @dataclass(frozen=True)
@@ -160,7 +217,7 @@ class _Form:
 
     def is_quick(self, steps: int) -> bool:
         """Whether a plan in this form takes seconds."""
-        splits, ranges = steps * SHORT**2 / 2, 20 * SHORT**2
+        splits, ranges = steps * short(self.room) ** 2 / 2, 20 * short(self.room) ** 2
         quick = splits * self._compared <= 2 * _COMPARED and ranges * self._held <= _HELD
         return quick or self.points(steps) == steps
 
@@ -285,14 +342,13 @@ def _need(chain: Chain, tapes: bool) -> str:
     return f"room for x_0, {first} bytes" + ", or for the tape of every step" * tapes
 
 
-def _with_note(
-    schedule: Schedule, platform: Platform, how: str, slots: int, tapes: bool
-) -> Schedule:
-    seconds = makespan(schedule, platform)
-    bound = sorted_bound(schedule.chain, platform, slots=slots, tapes=tapes)
+def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Schedule:
+    chain, actions = plan.schedule.chain, plan.schedule.actions
+    seconds = makespan(plan.schedule, platform)
+    bound = sorted_bound(chain, platform, slots=slots, tapes=tapes)
     gap = f"{seconds / bound - 1:.1%} above" if bound else "above"
     note = (
-        f"steps differ: {how}; {seconds:.6g} s, {gap} the sorted lower bound of {bound:.6g} s,"
+        f"steps differ: {plan.how}; {seconds:.6g} s, {gap} the sorted lower bound of {bound:.6g} s,"
         " which leaves out access"
     )
-    return Schedule(schedule.chain, schedule.actions, note=note)
+    return Schedule(chain, actions, note=note)

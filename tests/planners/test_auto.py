@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -76,3 +77,9 @@ def test_where_hrevolve_does_not_apply_others_are_asked_however_long_the_chain(
     best = makespan(auto(costs, machine), machine)
     for planner in (revolve, multistage, two_level):
         assert best <= makespan(planner(costs, machine), machine)
+
+
+def test_steps_that_differ_are_planned_by_those_that_can() -> None:
+    machine, costs = platform((6, 1, 1)), replace(chain(6, record=1), restart=[1, 2, 3, 1, 1, 1])
+    schedule = auto(costs, machine)
+    assert makespan(schedule, machine) == least_makespan(costs, machine, tapes=True)

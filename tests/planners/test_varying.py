@@ -15,6 +15,7 @@ from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
+from ckio.planners.binomial import revolve
 from ckio.planners.freeroom import FreeRoom, in_units
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.intervals import SHORT, Scale
@@ -414,3 +415,60 @@ def test_no_level_is_needed_where_the_register_holds_every_tape() -> None:
         Record(0, 1),
         Reverse(0, 1),
     ]
+
+
+# --- what gives way to length is compared with what does not
+
+
+@pytest.mark.parametrize("tapes", [False, True])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_long_chain_with_a_slot_or_two_is_no_slower_than_revolve(
+    slots: int, tapes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_for_work, "_COMPARED", 1e5)
+    monkeypatch.setattr(room_for_work, "_POINTS", 20)
+    chain, platform = ragged(1500), ram(slots)
+    schedule = varying(chain, platform, tapes=tapes, planner="varying")
+    assert makespan(schedule, platform) <= makespan(revolve(chain, platform), platform)
+    assert f"{makespan(schedule, platform):.6g} s, " in schedule.note
+
+
+@pytest.mark.parametrize("tapes", [False, True])
+def test_a_long_chain_on_a_free_level_that_never_fills_repeats_no_step_twice(tapes: bool) -> None:
+    chain = ragged(3000)
+    schedule = varying(chain, ram(None), tapes=tapes, planner="varying")
+    check(schedule, ram(None))
+    once = float(chain.each("advance").sum())
+    assert makespan(schedule, ram(None)) <= (1 if tapes else 2) * once + 3000
+
+
+def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = (Level(name="ram", capacity=3), Level(name="far", write=Affine(2), read=Affine(1)))
+    chain, platform = ragged(300), Platform(levels, working_memory=1)
+    best = planned((chain, platform), tapes=False)
+    monkeypatch.setattr(room_for_work, "_COMPARED", 1e5)
+    monkeypatch.setattr(room_for_work, "_POINTS", 20)
+    schedule = varying(chain, platform, tapes=False, planner="varying")
+    check(schedule, platform)
+    assert "between checkpoints on a level with room" in schedule.note
+    assert best <= makespan(schedule, platform) <= 1.02 * best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tapes_never_make_a_plan_that_gives_way_slower(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_for_work, "_COMPARED", 1e4)
+    monkeypatch.setattr(room_for_work, "_POINTS", 12)
+    case = random_case(Random(seed), most_steps=200, levels=2, sizes=3, tapes=False)
+    assert planned(case, tapes=True) <= planned(case, tapes=False)
+
+
+def test_checkpoints_of_which_as_many_as_steps_cannot_be_counted_are_planned_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room_for_work, "_COMPARED", 1e4)
+    monkeypatch.setattr(room_for_work, "_POINTS", 12)
+    chain = replace(ragged(300), restart=[2**55, *[1] * 299], tape=[1, *[2] * 299])
+    platform = replace(ram(2**55 + 2), working_memory=2)
+    check(varying(chain, platform, tapes=True, planner="varying"), platform)
