@@ -1,12 +1,19 @@
 """Where a process stands in the middle of a chain: what is left, what is stored, what it holds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ckio.actions import Key, Kind, Read
+import numpy as np
+
+from ckio.actions import Action, Key, Kind, Read
 from ckio.chain import Chain
+from ckio.columns import Actions
 from ckio.errors import BadInput
-from ckio.platforms import Platform
+from ckio.planners.blocks import at_level
+from ckio.platforms import Level, Platform
+
+_NONE = Level(name="none", capacity=0)
+"""So that there is a level, where none is of use."""
 
 Place = tuple[int, int]
 """A checkpoint of known kind: its step, and the number of the level on which it lies."""
@@ -74,6 +81,33 @@ def standing(
         tapes=tuple(place for place in places[Kind.TAPE] if turned or place[0] < chain.length - 1),
         new_tapes=new_tapes,
     )
+
+
+def of_use(rest: Standing, /) -> tuple[Standing, list[int]]:
+    """The same without the levels that can hold nothing and do not, and the numbers of the others.
+
+    Where levels are tried in turn, those that are of no use are not to change which is first.
+    """
+    sizes = [int(np.min(rest.chain.restart)), int(np.min(rest.chain.tape))][: 1 + rest.new_tapes]
+    holding = {level for _, level in rest.restarts + rest.tapes}
+    numbers = [
+        number
+        for number, level in enumerate(rest.platform.levels)
+        if number in holding or any(level.slots(size, 1) for size in sizes)
+    ]
+    levels = tuple(rest.platform.levels[number] for number in numbers) or (_NONE,)
+    restarts, tapes = (
+        tuple((step, numbers.index(level)) for step, level in keys)
+        for keys in (rest.restarts, rest.tapes)
+    )
+    platform = replace(rest.platform, levels=levels)
+    return replace(rest, platform=platform, restarts=restarts, tapes=tapes), numbers
+
+
+def renumbered(actions: Iterable[Action], numbers: Sequence[int], /) -> Actions:
+    """The actions on these levels of a platform, of which they know only the order."""
+    columns = Actions.of(actions)
+    return at_level(columns, np.array([*numbers, 0])[columns.level])
 
 
 def furthest_adjoint(stored: Sequence[frozenset[Key]], /) -> Read | None:

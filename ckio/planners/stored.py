@@ -9,12 +9,20 @@ from math import inf
 
 from ckio.actions import Action, Key
 from ckio.chain import Chain
+from ckio.columns import Actions
 from ckio.errors import NoSchedule
 from ckio.planners import stored_exact, stored_long
 from ckio.planners.base import alike, no_schedule, room_for_one
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.discards import with_discards
-from ckio.planners.standing import Standing, checked, furthest_adjoint, standing
+from ckio.planners.standing import (
+    Standing,
+    checked,
+    furthest_adjoint,
+    of_use,
+    renumbered,
+    standing,
+)
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, makespan
 
@@ -50,37 +58,45 @@ def finish(
     tapes_held(chain, platform)
     rest = standing(chain, platform, kept, state=state, new_tapes=tapes)
     first = furthest_adjoint(kept)
-    begin: list[Action] = [] if first is None else [first]
+    begin = Actions.of([] if first is None else [first])
+    alone, numbers = of_use(rest)
     schedules = [
-        with_discards(Schedule(chain, [*begin, *actions], kept, note))
-        for actions, note in _plans(rest)
+        with_discards(Schedule(chain, begin + renumbered(actions, numbers), kept, note))
+        for actions, note in _plans(alone)
     ]
     if not schedules:
         raise _unreachable(rest)
     return min(schedules, key=lambda schedule: makespan(schedule, platform))
 
 
-def _plans(rest: Standing) -> Iterator[tuple[list[Action], str]]:
+def _plans(rest: Standing) -> Iterator[tuple[Iterable[Action], str]]:
     """The actions of each plan that is worth a look, and what is to be said of it."""
     if rest.adjoint == 0:
-        yield [], "nothing is left to be reversed"
-    elif stored_exact.small(rest):
+        yield (), "nothing is left to be reversed"
+        return
+    searched = stored_exact.small(rest)
+    if searched:
         found = stored_exact.solve(rest)
         if found.seconds < inf:
             sort = "the best" if found.complete else "a good"
             yield found.actions, f"{sort} way to finish, by a search through what to keep"
-    else:
-        alike(rest.chain, planner="finishing a long chain from stored keys")
-        for plan in stored_long.plans(rest):
-            yield plan.actions, _said(rest, exact=plan.exact)
+        if found.complete or rest.chain.varies:
+            return
+    alike(rest.chain, planner="finishing a long chain from stored keys")
+    for plan in stored_long.plans(rest):
+        yield plan.actions, _said(rest, plan, searched=searched)
 
 
-def _said(rest: Standing, *, exact: bool) -> str:
-    said = (
-        "the best way to finish, by a recurrence over which restart keys to keep"
-        if exact
-        else "a good way to finish, in segments between the restart keys that are kept"
+def _said(rest: Standing, plan: stored_long.Plan, *, searched: bool) -> str:
+    # With a state in the register or new tapes, and keys, a few ways to use both are not tried.
+    plain = not rest.restarts or (rest.state is None and not rest.new_tapes)
+    best = plan.exact and plain and not rest.tapes and not searched
+    how = (
+        "by a recurrence over which restart keys to keep"
+        if plan.exact
+        else "in segments between the restart keys that are kept"
     )
+    said = f"{'the best' if best else 'a good'} way to finish, {how}"
     return said + "; not all ways to use the stored tapes were tried" * bool(rest.tapes)
 
 

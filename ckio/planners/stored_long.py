@@ -6,7 +6,7 @@ segments, one for each key that is kept.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -18,7 +18,7 @@ from ckio.planners.discards import with_discards
 from ckio.planners.mixed_full import table
 from ckio.planners.mixed_space import Space
 from ckio.planners.standing import Place, Standing
-from ckio.planners.stored_rooms import Rooms, spaces
+from ckio.planners.stored_rooms import Rooms, limited, spaces
 from ckio.planners.stored_segments import Segments
 from ckio.planners.stored_sketch import Sketch
 from ckio.planners.stored_stack import Item, Stack, Use
@@ -27,6 +27,9 @@ from ckio.schedule import Schedule, counts
 
 MOST_WORK = 10**9
 """Numbers that a plan may add and compare: about two seconds."""
+
+_MOST_ROOMS, _FEW_ROOMS = 1024, 128
+"""Rooms in segments; beyond the second, it is tried first how far levels that never fill lead."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,16 @@ class _Planner:
 
     def _roomy(self, most_work: int) -> Iterator[int]:
         """The levels of many slots that are planned as if they never filled, to plan in time."""
-        given = spaces(
-            self.chain, self.platform, new_tapes=self.rest.new_tapes, endless=frozenset()
-        )
+        given = self._spaces()
         given.sort(key=lambda space: space.empty)
         if self.rest.new_tapes:
             return
-        while given and _columns(given) * len(given) * self.chain.length**2 > most_work:
+        most = max(most_work / self.chain.length**2, _FEW_ROOMS)
+        while given and _columns(given) * len(given) > most:
             yield given.pop().number
+
+    def _spaces(self, endless: Collection[int] = ()) -> list[Space]:
+        return spaces(self.chain, self.platform, new_tapes=self.rest.new_tapes, endless=endless)
 
     def _fits(self, plan: Plan) -> bool:
         levels = self.platform.levels
@@ -136,7 +141,7 @@ class _Planner:
         )
 
     def _plan(self, most_work: int, endless: frozenset[int]) -> Plan | None:
-        given = spaces(self.chain, self.platform, new_tapes=self.rest.new_tapes, endless=endless)
+        given = self._spaces(endless)
         items, steps = self._items(given), self.chain.length
         if self.moving and self.rest.state is not None and not any(map(_moved, items)):
             return None
@@ -149,8 +154,10 @@ class _Planner:
             stack = Stack(items, rooms, solved.seconds, self._jumps(), self.advance)
             uses = stack.best(state)
         else:
-            sketch = Sketch(given, steps, move=self.advance, held=self.held)
-            rooms = Rooms(sketch, self.held)
+            few = given if self.rest.new_tapes else limited(given, _MOST_ROOMS)
+            excess = [all_.empty - some.empty for all_, some in zip(given, few, strict=True)]
+            sketch = Sketch(few, steps, move=self.advance, held=self.held)
+            rooms = Rooms(sketch, self.held, excess)
             uses = Segments(items, rooms, sketch, steps).best(state)
         if not uses:
             return None

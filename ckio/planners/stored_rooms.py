@@ -4,9 +4,10 @@ The recurrence of `mixed` is solved once for all rooms, and what is kept of the 
 some of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,9 +24,12 @@ Seconds = NDArray[np.float64]
 _MOST_UNITS = 64
 """Units in which the room of a level for tapes too is counted, unless it has more slots."""
 
+_ONE_SLOT = 2
+"""Rooms on a level of one slot: with it and without."""
+
 
 def spaces(
-    chain: Chain, platform: Platform, /, *, new_tapes: bool, endless: frozenset[int]
+    chain: Chain, platform: Platform, /, *, new_tapes: bool, endless: Collection[int]
 ) -> list[Space]:
     """What each level offers to new checkpoints; the `endless` ones as if they never filled."""
     return [
@@ -68,6 +72,20 @@ def _units(restart: int, tape: int, capacity: int) -> tuple[int, int, int]:
     return each, -(-tape * each // restart), capacity * each // restart
 
 
+def limited(given: Sequence[Space], most: int, /) -> list[Space]:
+    """The same with fewer slots on the largest levels, so that there are no more rooms than `most`.
+
+    A level keeps one slot at least.
+    """
+    sizes = [space.empty + 1 for space in given]
+    while prod(sizes) > most and (largest := max(sizes)) > _ONE_SLOT:
+        sizes = [min(size, max(_ONE_SLOT, largest - 1 - largest // 16)) for size in sizes]
+    return [
+        replace(space, after_restart=space.after_restart[:size], after_tape=space.after_tape[:size])
+        for space, size in zip(given, sizes, strict=True)
+    ]
+
+
 class Solved(Protocol):
     """The recurrence of `mixed` for lengths n and free rooms F, numbered."""
 
@@ -102,10 +120,15 @@ class _Part(NamedTuple):
 
 
 class Rooms:
-    """The rooms that kept keys leave, and the actions that the recurrence means in each."""
+    """The rooms that kept keys leave, and the actions that the recurrence means in each.
 
-    def __init__(self, solved: Solved, held: int) -> None:
+    A level may have more slots than there are in the recurrence, by its `excess`: those are taken
+    by what is kept before all others, and are of no other use.
+    """
+
+    def __init__(self, solved: Solved, held: int, excess: Sequence[int] = ()) -> None:
         self.solved, self._held = solved, held
+        self._excess = list(excess) or [0] * len(solved.spaces)
         # The same lengths with the same room come again and again.
         self._fresh, self._stored = cache(solved.fresh), cache(solved.stored)
 
@@ -120,12 +143,19 @@ class Rooms:
         room, count = len(after) - 1, 0
         while 0 <= after[room] != room:
             room, count = after[room], count + 1
-        return count
+        return count + self._excess[place]
+
+    def scarce(self, kept: Sequence[int], /) -> list[int]:
+        """How many of those kept on each level take room from the recurrence."""
+        return [
+            max(0, count - excess) if space.empty else 0
+            for space, count, excess in zip(self.solved.spaces, kept, self._excess, strict=True)
+        ]
 
     def after(self, kept: Sequence[int], /) -> int:
         """The room that is left once so many restart keys are kept on each level."""
         room = self.solved.empty
-        for place, count in enumerate(kept):
+        for place, count in enumerate(self.scarce(kept)):
             after = self.solved.after_restart[place]
             for _ in range(count):
                 room = int(after[room]) if room >= 0 else room

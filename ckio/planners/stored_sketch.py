@@ -37,7 +37,8 @@ class Sketch:
         known = self._table.seconds
         shape = len(self.lengths), known.shape[1]
         self._fresh = np.full(shape, _FOREVER)
-        self._again = [np.full(shape, _FOREVER) for _ in spaces]
+        self._all_again = np.full((len(spaces), *shape), _FOREVER)
+        self._again = list(self._all_again)
         rows, n = slice(1, short + 1), np.arange(1, short + 1)[:, None]
         self._fresh[rows] = np.minimum(known[1:], _FOREVER)
         for again, terms, space in zip(self._again, self._table.again, spaces, strict=True):
@@ -65,10 +66,24 @@ class Sketch:
     def after_tape(self) -> Sequence[Numbers]:
         return self._table.after_tape
 
-    def seconds(self, lengths: Numbers, room: int, place: int | None = None, /) -> Seconds:
-        """About what chains of these lengths take, with x_0 in the register, and on a level too."""
-        values = self._fresh if place is None else self._again[place]
-        return self._between(values[:, room], lengths)
+    def seconds(self, length: int, room: int, /) -> float:
+        """About what a chain of this length takes, with x_0 in the register."""
+        return float(self.fresh_seconds(length, np.array([room]))[0])
+
+    def fresh_seconds(self, length: int, rooms: Numbers, /) -> Seconds:
+        """The same for many rooms."""
+        between: Seconds = self._between(self._fresh, np.array([length]))[0][rooms]
+        return between
+
+    def again(self, lengths: Numbers, rooms: Numbers, places: Numbers, /) -> Seconds:
+        """About what chains take whose x_0 is in the register and on the level of a place.
+
+        Each row of `rooms` is for the length and the place of the same number.
+        """
+        before, after, part = (one[:, None] for one in self._neighbours(lengths))
+        low, high = (self._all_again[places[:, None], row, rooms] for row in (before, after))
+        between: Seconds = high + part * (low - high)
+        return between
 
     def fresh(self, length: int, free: int, /) -> Choice:
         """What to do with x_0, in the register only."""
@@ -125,12 +140,17 @@ class Sketch:
 
     def _between(self, values: Seconds, lengths: Numbers) -> Seconds:
         """The values at any lengths, from those at the lengths that are known."""
+        before, after, part = self._neighbours(lengths)
+        low, high = values[before], values[after]
+        between: Seconds = high + part.reshape(-1, *[1] * (values.ndim - 1)) * (low - high)
+        return between
+
+    def _neighbours(self, lengths: Numbers) -> tuple[Numbers, Numbers, Seconds]:
+        """The rows of the known lengths around these, and how far each is from the second."""
         after = np.searchsorted(self.lengths, lengths)
         before = np.maximum(after - 1, 0)
         gap = np.maximum(self.lengths[after] - self.lengths[before], 1)
-        part = ((self.lengths[after] - lengths) / gap).reshape(-1, *[1] * (values.ndim - 1))
-        between: Seconds = values[after] + part * (values[before] - values[after])
-        return between
+        return before, after, (self.lengths[after] - lengths) / gap
 
 
 def _lengths(short: int, steps: int) -> Numbers:

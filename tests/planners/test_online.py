@@ -69,7 +69,7 @@ def seconds(planner: Planner, chain: Chain, platform: Platform) -> float:
 @both
 @every_machine
 def test_wherever_the_end_is_there_is_a_way_back(planner: Planner, machine: Platform) -> None:
-    for steps in (1, 2, 3, 4, 17, 26, 39, 80):
+    for steps in (*range(1, 7), 12, 17, 39):
         cost = seconds(planner, chain(steps), machine)
         assert cost >= makespan(hrevolve(chain(steps), machine), machine)
 
@@ -147,7 +147,7 @@ def test_a_run_goes_on_with_whatever_survived() -> None:
     random = Random(3)
     for machine in MACHINES.values():
         rule = Online(chain(1), machine)
-        for _ in range(4):
+        for _ in range(3):
             crash, end = random.randint(1, 60), random.randint(61, 90)
             first = Key(Kind.RESTART, 0)
             survivors = [
@@ -176,27 +176,34 @@ def x(step: int) -> Key:
 def test_when_the_far_level_pays_the_near_checkpoints_move_there() -> None:
     machine = platform((2, 0, 0), (None, 1, 1))
     (far,) = levels(chain(1), machine).far
-    assert (far.room.number, far.since, far.period) == (1, 8, 3)
-    done = [(step, action) for step, action in forward(online(chain(14), machine)) if step >= 6]
+    assert (far.room.number, far.since, far.period) == (1, 9, 3)
+    done = [(step, action) for step, action in forward(online(chain(15), machine)) if step >= 6]
     assert done == [
         (6, Discard(x(3), 0)),
         (6, Write(x(6), 0)),
-        (8, Write(x(8), 1)),  # x_0 and x_6 both move: there is no near slot for the state reached
-        (8, Read(x(0), 0)),
-        (8, Write(x(0), 1)),
-        (8, Discard(x(0), 0)),
-        (8, Read(x(6), 0)),
-        (8, Write(x(6), 1)),
-        (8, Discard(x(6), 0)),
-        (8, Read(x(8), 1)),
-        (9, Write(x(9), 0)),
+        (9, Write(x(9), 1)),  # x_0 and x_6 both move: there is no near slot for the state reached
+        (9, Read(x(0), 0)),
+        (9, Write(x(0), 1)),
+        (9, Discard(x(0), 0)),
+        (9, Read(x(6), 0)),
+        (9, Write(x(6), 1)),
+        (9, Discard(x(6), 0)),
+        (9, Read(x(9), 1)),
         (10, Write(x(10), 0)),
-        (11, Discard(x(9), 0)),
         (11, Write(x(11), 0)),
         (12, Write(x(12), 1)),
         (13, Discard(x(10), 0)),  # from before the last far checkpoint
         (13, Write(x(13), 0)),
+        (14, Discard(x(11), 0)),
+        (14, Write(x(14), 0)),
     ]
+
+
+def test_the_farther_of_two_far_levels_is_planned_with_all_slots_that_are_nearer() -> None:
+    three = levels(chain(1), platform((2, 0, 0), (3, 1, 1), (None, 5, 5))).far
+    assert three[0] == levels(chain(1), platform((2, 0, 0), (3, 1, 1))).far[0]
+    (merged,) = levels(chain(1), platform((5, 0, 0), (None, 5, 5))).far
+    assert (three[1].since, three[1].period) == (merged.since, merged.period)
 
 
 @pytest.mark.parametrize(("slots", "cost"), [(1, 2), (2, 1), (3, 0.5), (3, 10), (5, 4), (10, 2)])
@@ -206,7 +213,7 @@ def test_a_far_level_is_used_from_the_length_on_at_which_it_pays(slots: int, cos
 
     def pays(steps: int) -> bool:
         split = min(m + advances(steps - m) + advances(m) for m in range(1, steps))
-        return 2 * cost + split < advances(steps)
+        return 1.5 * (cost + cost) + split < advances(steps)
 
     (far,) = levels(chain(1), platform((slots, 0, 0), (None, cost, cost))).far
     assert far.since == next(steps for steps in range(2, 1000) if pays(steps))
@@ -266,11 +273,11 @@ def mean_ratio(planner: Planner, machine: Platform) -> float:
         (platform((20, 5, 5)), 1.1),
         (platform((None, 5, 5)), 1.1),
         (platform((3, 0, 0), (None, 0.5, 0.5)), 1.08),
-        (platform((3, 0, 0), (None, 10, 10)), 1.15),
+        (platform((3, 0, 0), (None, 10, 10)), 1.08),
         (platform((10, 0, 0), (None, 2, 2)), 1.08),
         (platform((20, 0, 0), (None, 2, 2)), 1.06),
-        (platform((3, 0, 0), (10, 2, 2)), 1.2),
-        (platform((2, 0, 0), (5, 2, 2), (None, 10, 10)), 1.2),
+        (platform((3, 0, 0), (10, 2, 2)), 1.13),
+        (platform((2, 0, 0), (5, 2, 2), (None, 10, 10)), 1.16),
     ],
 )
 def test_not_to_know_the_end_costs_a_few_percent(machine: Platform, most: float) -> None:
