@@ -22,8 +22,8 @@ import pytest
 import record
 
 from ckio.planners import compiled
-from ckio.planners.segments import Segments, plan
-from ckio.planners.tiles import actions
+from ckio.planners.hrevolve.segments import Segments, plan
+from ckio.planners.hrevolve.tiles import actions
 
 
 class Machine(NamedTuple):
@@ -94,7 +94,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
 
 def measure_general(name: str, length: int) -> dict[str, Any]:
     """The general algorithm's seconds, for tables up to the length of the chain."""
-    from ckio.planners.runs import solve_runs
+    from ckio.planners.hrevolve.runs import solve_runs
 
     compiled.prepare()
     machine, costs = MACHINES[name].units(), list[int]()

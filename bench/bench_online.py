@@ -16,11 +16,11 @@ import record
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
 from ckio.columns import WRITE
-from ckio.planners.comb import Comb
 from ckio.planners.draft import Draft
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online, online, wang_moin
-from ckio.planners.online_sweep import Sweep
+from ckio.planners.online.comb import Comb
+from ckio.planners.online.sweep import Sweep
 from ckio.planners.stored import finish
 from ckio.platforms import Platform
 from ckio.replay import validate

@@ -119,7 +119,7 @@ def measure_peer(call: str, steps: int, *, repeats: int = 1) -> dict[str, Any]:
     def walk() -> None:
         schedule = eval(call, vars(checkpoint_schedules) | {"n": steps})
         forward.append(
-            sum(action.n1 - action.n0 for action in schedule if type(action).__name__ == "Forward")
+            sum(int(a.n1 - a.n0) for a in schedule if type(a).__name__ == "Forward")
         )
 
     forward: list[int] = []

@@ -10,10 +10,10 @@ import record
 
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
-from ckio.planners import stored_long
-from ckio.planners.discards import with_discards
-from ckio.planners.standing import checked, standing
 from ckio.planners.stored import finish
+from ckio.planners.stored import long as stored_long
+from ckio.planners.stored.discards import with_discards
+from ckio.planners.stored.standing import checked, standing
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, makespan
 

@@ -17,7 +17,11 @@ from ckio.planners.base import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WITH_KERNELS = ("ckio.planners.runs", "ckio.planners.unroll", "ckio.planners.mixed_runs")
+_WITH_KERNELS = (
+    "ckio.planners.hrevolve.runs",
+    "ckio.planners.hrevolve.unroll",
+    "ckio.planners.mixed.runs",
+)
 """Modules whose `warm_up()` calls each of their kernels once."""
 
 
@@ -112,5 +116,5 @@ def _kept_by_version() -> Iterator[None]:
 @cache
 def version(directory: Path, /) -> str:
     """A short name for all modules with kernels in a directory."""
-    sources = [path.read_bytes() for path in sorted(directory.glob("*.py"))]
+    sources = [path.read_bytes() for path in sorted(directory.rglob("*.py"))]
     return sha256(b"".join(source for source in sources if b"@kernel" in source)).hexdigest()[:12]

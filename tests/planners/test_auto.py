@@ -9,10 +9,11 @@ from hypothesis import given, settings
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import compiled, mixed_levels
+from ckio.planners import compiled
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.multistage import multistage
 from ckio.planners.twolevel import two_level
 from ckio.platforms import Platform

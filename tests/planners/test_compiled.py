@@ -9,9 +9,11 @@ from typing import Any
 import numba
 import pytest
 
-from ckio.planners import compiled, convolution, hulls, mixed_runs, periods, runs, unroll
+from ckio.planners import compiled
 from ckio.planners import hrevolve as planner
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.hrevolve import certificates as periods
+from ckio.planners.hrevolve import convolution, hrevolve, hulls, runs, unroll
+from ckio.planners.mixed import runs as mixed_runs
 from ckio.schedule import makespan
 
 from .cases import chain, platform
@@ -108,8 +110,8 @@ def kernels() -> dict[str, list[Any]]:
 def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
     compiled.prepare()
     before = {name: list(signatures) for name, signatures in kernels().items()}
-    assert before["ckio.planners.convolution.solve"]
-    assert before["ckio.planners.unroll._unroll"]
+    assert before["ckio.planners.hrevolve.convolution.solve"]
+    assert before["ckio.planners.hrevolve.unroll._unroll"]
     hrevolve(chain(3000), MACHINE)
     assert kernels() == before
 

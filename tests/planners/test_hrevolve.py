@@ -15,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.planners import hrevolve as module
 from ckio.planners.base import Room, rooms
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
-from ckio.planners.layers import solve_layers
+from ckio.planners.hrevolve.layers import solve_layers
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan

@@ -16,12 +16,13 @@ from ckio import texts
 from ckio.actions import Advance, Record, Reverse
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import mixed_levels, mixed_segments
 from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.mixed import mixed, solve
-from ckio.planners.mixed_full import table
-from ckio.planners.mixed_space import spaces
+from ckio.planners.mixed import segments as mixed_segments
+from ckio.planners.mixed.full import table
+from ckio.planners.mixed.space import spaces
 from ckio.planners.varying import varying
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.replay import validate

@@ -17,7 +17,7 @@ from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online, online, wang_moin
-from ckio.planners.online_levels import levels
+from ckio.planners.online.levels import levels
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan

@@ -12,10 +12,9 @@ from ckio.actions import Advance, Key, Kind, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.planners.base import Room
-from ckio.planners.hulls import Ints
-from ckio.planners.integers import _LIMIT
-from ckio.planners.layers import solve_layers
-from ckio.planners.runs import (
+from ckio.planners.hrevolve.hulls import Ints
+from ckio.planners.hrevolve.layers import solve_layers
+from ckio.planners.hrevolve.runs import (
     FAR,
     Runs,
     Tables,
@@ -30,7 +29,8 @@ from ckio.planners.runs import (
     solve_runs,
     values,
 )
-from ckio.planners.unroll import FRESH, STORED, actions, everything, unroll
+from ckio.planners.hrevolve.unroll import FRESH, STORED, actions, everything, unroll
+from ckio.planners.integers import _LIMIT
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan

@@ -10,12 +10,12 @@ import pytest
 
 from ckio.chain import Chain
 from ckio.planners import compiled
-from ckio.planners.group import Ints, Price, Slots, optimum, price
-from ckio.planners.runs import Tables, solve_runs
-from ckio.planners.segments import Segments, extended, plan
-from ckio.planners.short import ShortTables, solve_short
-from ckio.planners.tails import longest_worthwhile
-from ckio.planners.tiles import actions
+from ckio.planners.hrevolve.group import Ints, Price, Slots, optimum, price
+from ckio.planners.hrevolve.runs import Tables, solve_runs
+from ckio.planners.hrevolve.segments import Segments, extended, plan
+from ckio.planners.hrevolve.short import ShortTables, solve_short
+from ckio.planners.hrevolve.tails import longest_worthwhile
+from ckio.planners.hrevolve.tiles import actions
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, makespan

@@ -11,11 +11,12 @@ import pytest
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import stored_exact, stored_long
-from ckio.planners.discards import with_discards
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.standing import checked, standing
+from ckio.planners.stored import exact as stored_exact
 from ckio.planners.stored import finish
+from ckio.planners.stored import long as stored_long
+from ckio.planners.stored.discards import with_discards
+from ckio.planners.stored.standing import checked, standing
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, makespan

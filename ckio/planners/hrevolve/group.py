@@ -1,0 +1,346 @@
+"""A whole plan as one small integer program: how many steps each slot of each level begins.
+
+H-Revolve's recurrence (`ckio.planners.hrevolve`) unrolled in its first argument says: the chain is
+cut into segments, one for each checkpoint of the first sweep, the last level's first. With
+
+    phi_k,m(d) = d u_f + w_k + r_k + Hbar_k,m(d - 1),   phi_k,m(0) = 0,
+
+what a segment of d steps costs that begins on level k while m of its slots are free (0: the slot is
+not used),
+
+    H_K(L) = min sum phi_k,m(d_k,m),   sum d_k,m = L,   over all levels k and m = 1..c_k.       (1)
+
+For any whole numbers g > 0 and kappa, a price of kappa / g for a step, and congruence in place of
+the last equation, this bounds it from below:
+
+    g H_K(L) - kappa L >= min sum (g phi_k,m(d_k,m) - kappa d_k,m),   sum d_k,m = L (mod g),    (2)
+
+which is a shortest path through the residues of g, slot by slot: the group problem of Gomory, "On
+the relation between integer and noninteger solutions to linear programs", PNAS 1965. The price is
+the one at which the best lengths of all slots add up to about L, and g is the distance of lengths
+that are equally good at it; then a shortest path can be stretched, g steps at a time, at no loss,
+until its length is L itself. It then attains the bound: a plan that carries its proof with it. How
+long a segment need be looked at, `ckio.planners.hrevolve.tails` says.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+_FAR = 1 << 60
+_MOST_WORK = 2048
+"""Sums on the way through the residues, by step of the chain: at most a second for a million."""
+
+Taken = list[Counter[int]]
+"""For each kind of slot: {steps of a segment: how many slots hold one}."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The slots of all levels, those that are alike put together as one kind.
+
+    Attributes
+    ----------
+    counts : sequence of int
+        How many there are of each kind.
+    costs : int64 array (kinds, longest + 1)
+        phi, by kind and length of the segment.
+    """
+
+    counts: Sequence[int]
+    costs: Ints
+
+    @property
+    def longest(self) -> int:
+        """The most steps of a segment that `costs` tells of."""
+        return len(self.costs[0]) - 1
+
+    def total(self, lengths: Ints) -> tuple[int, int]:
+        """Steps and cost of segments of these lengths, one for each kind."""
+        costs = self.costs[np.arange(len(lengths)), lengths]
+        return _dot(self.counts, lengths), _dot(self.counts, costs)
+
+    def cost(self, taken: Taken) -> int:
+        """Of a whole plan."""
+        return sum(
+            int(costs[steps]) * number
+            for costs, lengths in zip(self.costs, taken, strict=True)
+            for steps, number in lengths.items()
+        )
+
+
+class Price(NamedTuple):
+    """Of a step: kappa / g, in lowest terms or not. It also names the group, the residues of g."""
+
+    g: int
+    kappa: int
+
+    def times(self, factor: int) -> "Price":
+        """The same price, in a larger group."""
+        return Price(self.g * factor, self.kappa * factor)
+
+    def reduced(self, costs: Ints) -> Ints:
+        """What phi(d) is above the price: g phi(d) - kappa d, for d = 0, 1, ... in the last axis.
+
+        Where phi is too large for 64 bits it is cut off, which leaves a lower bound what it is.
+        """
+        prices = self.kappa * np.arange(costs.shape[-1])
+        return self.g * np.minimum(costs, _FAR // self.g) - prices
+
+    def fits(self, longest: int) -> bool:
+        """Whether all this can be said in 64 bits."""
+        return self.g < _FAR >> 30 and abs(self.kappa) * (longest + 1) < _FAR
+
+
+def price(slots: Slots, length: int, /) -> Price | None:
+    """The price at which the best lengths of all slots add up to `length`; None if they cannot.
+
+    In the smallest group whose steps lead from one equally good length to the next, whatever the
+    slot. It is found between a smaller and a greater sum: the line through the two has a slope, and
+    what is best at that price lies on the line, or below and nearer.
+    """
+    lower = (0, 0)
+    upper = slots.total(np.full(len(slots.counts), slots.longest))
+    while lower[0] < length <= upper[0]:
+        found = _slope(upper[0] - lower[0], upper[1] - lower[1], slots.longest)
+        reduced = found.reduced(slots.costs)
+        first = reduced.argmin(axis=1)
+        last = slots.longest - reduced[:, ::-1].argmin(axis=1)
+        least, most = slots.total(first), slots.total(last)
+        if least[0] <= length <= most[0]:
+            return found.times(_distance(reduced, first, last) // found.g or 1)
+        if lower[0] < most[0] < length:
+            lower = most
+        elif length < least[0] < upper[0]:
+            upper = least
+        else:
+            return None
+    return None
+
+
+def _slope(steps: int, cost: int, longest: int) -> Price:
+    """In lowest terms; where these are too large, as a whole number."""
+    common = gcd(steps, cost)
+    found = Price(steps // common, cost // common)
+    return found if found.fits(longest) else Price(1, cost // steps)
+
+
+def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
+    """The greatest common divisor of the differences of equally good lengths; 0 without any."""
+    distance = 0
+    for kind in np.flatnonzero(first < last):
+        best = np.flatnonzero(reduced[kind] == reduced[kind, first[kind]])
+        distance = gcd(distance, int(np.gcd.reduce(np.diff(best))))
+    return distance
+
+
+def optimum(slots: Slots, length: int, price: Price, longest: int, /) -> Taken | None:
+    """A plan for (1) that attains (2), with segments of at most `longest` >= g steps in (2).
+
+    None if the shortest paths found cannot be stretched to `length`, or are too much work.
+    """
+    if price.g > longest or not price.fits(slots.longest):
+        return None
+    residues = _Residues.of(slots, price, longest)
+    target = (length - residues.steps) % price.g
+    found = residues.shortest(target, most_work=_MOST_WORK * length)
+    if found is None or not _stretch(slots, price, found.taken, length):
+        return None
+    bound = price.kappa * length + residues.least + found.extra
+    return found.taken if price.g * slots.cost(found.taken) == bound else None
+
+
+@dataclass(frozen=True)
+class _Residues:
+    """Right-hand side of (2): every slot has a segment of its best length, or turns aside from it.
+
+    To turn aside costs `extra` and leads from one residue to another. Of equally dear ways the
+    shortest is wanted, since a plan can be stretched: what is compared is a mixture of both,
+    cost * `weight` + steps more than the best.
+
+    Attributes
+    ----------
+    best : int64 array (kinds)
+        The best length, for each kind of slot; of several, the shortest.
+    lengths, extra : int64 arrays (kinds, g)
+        By how many steps more than the best it is, modulo g: the length, and what it costs more.
+    """
+
+    counts: Sequence[int]
+    best: Ints
+    least: int
+    lengths: Ints
+    extra: Ints
+
+    @staticmethod
+    def of(slots: Slots, price: Price, longest: int) -> "_Residues":
+        reduced = price.reduced(slots.costs[:, : longest + 1])
+        best = reduced.argmin(axis=1)
+        least = reduced.min(axis=1)
+        reduced -= least[:, None]
+        kinds, g = len(best), price.g
+        padded = np.full((kinds, -(-(longest + 1) // g) * g), 1 << 62)
+        padded[:, : longest + 1] = reduced
+        folded = padded.reshape(kinds, -1, g)
+        again = (np.arange(g) + best[:, None]) % g
+        lengths = np.take_along_axis(folded.argmin(axis=1) * g + np.arange(g), again, axis=1)
+        return _Residues(
+            counts=slots.counts,
+            best=best,
+            least=_dot(slots.counts, least),
+            lengths=lengths,
+            extra=np.take_along_axis(reduced, lengths, axis=1),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Of the plan in which every slot has its best length."""
+        return _dot(self.counts, self.best)
+
+    def shortest(self, target: int, *, most_work: int) -> "_Way | None":
+        """The lengths of all slots on the cheapest way to this residue.
+
+        A way that costs no more than `limit` makes no turn that costs more. So the first search is
+        a narrow one, and the second, if need be, as wide as the best way known demands.
+        """
+        known = self._direct(target)
+        for limit in (known >> 4, known):
+            walk = _Walk.through(self, target, min(limit, known), most_work)
+            if walk is None:
+                return None
+            known = min(known, walk.cost(target))
+            if known <= limit:
+                return _Way(walk.back(target), known)
+        return None
+
+    def _direct(self, target: int) -> int:
+        """What the cheapest way costs that turns aside in one or two slots of the same kind."""
+        rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
+        return min(
+            min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else _FAR)
+            for count, extra in zip(self.counts, self.extra, strict=True)
+        )
+
+
+class _Way(NamedTuple):
+    """A way through the residues, and what it costs more than the best lengths."""
+
+    taken: Taken
+    extra: int
+
+
+class _Turns(NamedTuple):
+    """The turns that one slot may take: residues, lengths of the segment, cost with weight."""
+
+    kind: int
+    residues: Ints
+    lengths: Ints
+    costs: Ints
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """All cheapest ways from residue 0, slot by slot, and the slots that they were worth it for."""
+
+    residues: _Residues
+    weight: int
+    stages: tuple[tuple[_Turns, Ints], ...]
+    ways: Ints
+
+    @staticmethod
+    def through(residues: _Residues, target: int, limit: int, most_work: int) -> "_Walk | None":
+        """By turns that cost no more than `limit`; None if that is too much work."""
+        counts, g = residues.counts, residues.extra.shape[1]
+        most_turns = sum(min(count, g) for count in counts)
+        weight = 2 * most_turns * (int(residues.lengths.max()) + 1)
+        if limit * weight >= _FAR:
+            return None
+        ways = np.full(g, _FAR)
+        ways[0] = 0
+        stages: list[tuple[_Turns, Ints]] = []
+        for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
+            turns = _turns(residues, kind, limit, weight)
+            for _ in range(min(counts[kind], g)):
+                most_work -= g * len(turns.residues)
+                if most_work < 0:
+                    return None
+                after = _one_slot(ways, turns)
+                if np.array_equal(after, ways):
+                    break
+                stages.append((turns, ways))
+                ways = after
+            limit = min(limit, _cost(int(ways[target]), weight))
+        return _Walk(residues, weight, tuple(stages), ways)
+
+    def cost(self, target: int) -> int:
+        """Of the cheapest way to a residue."""
+        return _cost(int(self.ways[target]), self.weight)
+
+    def back(self, target: int) -> Taken:
+        """The lengths of all slots on the cheapest way to a residue."""
+        taken = [Counter[int]() for _ in self.residues.counts]
+        at, cost = target, self.ways[target]
+        for turns, before in reversed(self.stages):
+            if before[at] == cost:
+                continue
+            come = before[at - turns.residues]
+            turn = int(np.argmax(come + turns.costs == cost))
+            taken[turns.kind][int(turns.lengths[turn])] += 1
+            at, cost = (at - int(turns.residues[turn])) % len(before), come[turn]
+        for lengths, count, best in zip(
+            taken, self.residues.counts, self.residues.best.tolist(), strict=True
+        ):
+            lengths[best] += count - lengths.total()
+        return taken
+
+
+def _turns(residues: _Residues, kind: int, limit: int, weight: int) -> _Turns:
+    extra, lengths = residues.extra[kind], residues.lengths[kind]
+    allowed = np.flatnonzero(extra <= limit)[1:]  # without residue 0, which is the best length
+    more = lengths[allowed] - residues.best[kind]
+    return _Turns(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
+
+
+def _one_slot(ways: Ints, turns: _Turns) -> Ints:
+    """The cheapest ways when one more slot may turn aside."""
+    g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
+    for residue, cost in zip(turns.residues.tolist(), turns.costs.tolist(), strict=True):
+        np.minimum(after, twice[g - residue : 2 * g - residue] + cost, out=after)
+    return after
+
+
+def _cost(way: int, weight: int) -> int:
+    return (way + weight // 2) // weight
+
+
+def _stretch(slots: Slots, price: Price, taken: Taken, length: int) -> bool:
+    """Make segments longer by multiples of g, at no loss, until they are `length` together."""
+    missing = length - sum(steps * count for kind in taken for steps, count in kind.items())
+    for kind in sorted(range(len(taken)), key=lambda kind: -slots.counts[kind]):
+        for steps in sorted(taken[kind]):
+            more = _as_good(slots, price, kind, steps)
+            while taken[kind][steps] and len(more := more[more <= missing]):
+                longer = int(more[-1])
+                moved = min(taken[kind][steps], missing // longer)
+                taken[kind][steps] -= moved
+                taken[kind][steps + longer] += moved
+                missing -= moved * longer
+    return missing == 0
+
+
+def _as_good(slots: Slots, price: Price, kind: int, steps: int) -> Ints:
+    """By how many steps a segment can be longer and as good at this price."""
+    reduced = price.reduced(slots.costs[kind])[steps :: price.g]
+    return np.flatnonzero(reduced == reduced[0])[1:] * price.g
+
+
+def _dot(counts: Sequence[int], values: Ints) -> int:
+    numbers: list[int] = values.tolist()
+    return sum(count * number for count, number in zip(counts, numbers, strict=True))

@@ -1,0 +1,104 @@
+"""Planning without knowing the end: what to store while a program runs, and the way back from it.
+
+    rule = Online(chain, platform)         where `chain.steps` plays no part, and may be None
+    rule.at(step, stored)                  what to do when x_step is reached
+    rule.until(step, stored)               the next step at which there may be anything to do
+    rule.finish(steps, stored)             the way back, when x_steps turns out to be the last
+
+These are functions of the step and of what is stored alone, so that a run that was killed goes on
+with what survived. At every step there is what it takes to end there, and never more than fits.
+
+The near level is a comb of the chain (see `comb`) until it is so long that a far level pays (see
+`levels`). Then x_0, and those of the comb that are 3/4 of a period apart, are moved to the
+far level, and from there on every m-th state is written to it; the near level is a comb of the
+steps since the last of these, and gives up what lies before it as it needs the slots. A far level
+that is full is a comb too, whose unit is the period. Of several far levels each has a T and a
+period of its own, and is used from its T on when those before it are full.
+
+To move a checkpoint costs a read and a write, and one of each for the state that has been reached,
+which it overwrites in the register. When the end comes, its last step has been advanced over and
+not recorded: so the way back begins with a read, except on a chain of one step.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ckio.actions import Key
+from ckio.chain import Chain
+from ckio.columns import Actions
+from ckio.planners import stored as from_stored
+from ckio.planners.base import alike, tapes
+from ckio.planners.draft import Draft
+from ckio.planners.online.levels import Levels, levels
+from ckio.planners.online.sweep import Sweep
+from ckio.planners.wang_moin import wang_moin
+from ckio.platforms import Platform
+from ckio.schedule import Schedule
+
+__all__ = ["Online", "online", "wang_moin"]
+
+
+def online(chain: Chain, platform: Platform, /) -> Schedule:
+    """What a run does that does not know its end, once the end is known.
+
+    Forward, nothing depends on the number of steps; only that a chain of one step stores nothing.
+    Raises NoSchedule where n > 1 and no level holds a checkpoint, and BadInput for a chain whose
+    steps differ.
+    """
+    rule, draft = Online(chain, platform), Draft()
+    if chain.length == 1:
+        tapes(chain, platform)
+        draft.step_back(0)
+        return draft.schedule(chain)
+    sweep, step = Sweep(rule.levels, draft), 0
+    while step < chain.length:
+        sweep.at(step)
+        then = min(sweep.until(step), chain.length)
+        draft.advance(step, then)
+        step = then
+    back = rule.finish(chain.length, sweep.stored())
+    note = f"forward without knowing the end; back: {back.note}"
+    return Schedule(chain, draft.schedule(chain).actions + back.actions, note=note)
+
+
+@dataclass(frozen=True)
+class Online:
+    """The rule for a chain whose steps are all alike, on a platform.
+
+    Raises BadInput for a chain whose steps differ. What it is asked first raises NoSchedule where
+    no level holds a checkpoint, or the working memory no tape.
+    """
+
+    chain: Chain
+    platform: Platform
+
+    def __post_init__(self) -> None:
+        alike(self.chain, planner="online")
+
+    @cached_property
+    def levels(self) -> Levels:
+        """What it uses of the platform."""
+        return levels(self.chain, self.platform)
+
+    def at(self, step: int, stored: Sequence[Iterable[Key]], /) -> Actions:
+        """What to do when x_step has been reached; it is in the register before and after.
+
+        `stored` are the keys on each level. Nothing is to be done where x_step is one of them.
+        """
+        draft = Draft()
+        Sweep(self.levels, draft, stored, step).at(step)
+        return draft.schedule(self.chain).actions
+
+    def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
+        """The first step after this one at which `at` may say anything, if nothing else changes."""
+        return Sweep(self.levels, Draft(), stored, step).until(step)
+
+    def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
+        """The way back when x_steps has just been reached and is the end.
+
+        It begins with what is `stored`, leaves nothing, and is legal after actions that have led to
+        x_steps. Raises NoSchedule where not all steps can be reached from it.
+        """
+        chain = self.chain.with_steps(steps)
+        return from_stored.finish(chain, self.platform, stored, state=steps)

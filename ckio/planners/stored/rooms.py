@@ -1,0 +1,204 @@
+"""What the steps between two stored keys cost, by how many they are and by what room is free.
+
+The recurrence of `mixed` is solved once for all rooms, and what is kept of the stored keys takes
+some of them.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from math import gcd, prod
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
+from ckio.planners.mixed.space import Numbers, Space
+from ckio.planners.mixed.walk import Choice
+from ckio.platforms import Level, Platform
+
+Seconds = NDArray[np.float64]
+
+_MOST_UNITS = 64
+"""Units in which the room of a level for tapes too is counted, unless it has more slots."""
+
+_ONE_SLOT = 2
+"""Rooms on a level of one slot: with it and without."""
+
+
+def spaces(
+    chain: Chain, platform: Platform, /, *, new_tapes: bool, endless: Collection[int]
+) -> list[Space]:
+    """What each level offers to new checkpoints; the `endless` ones as if they never filled."""
+    return [
+        _space(chain, level, number, new_tapes=new_tapes, endless=number in endless)
+        for number, level in enumerate(platform.levels)
+    ]
+
+
+def _space(chain: Chain, level: Level, number: int, *, new_tapes: bool, endless: bool) -> Space:
+    restart, tape = level.stored(chain.restart), level.stored(chain.tape)
+    capacity, most = level.capacity, chain.length * (restart + new_tapes * tape)
+    if capacity is None or capacity >= most or (endless and capacity >= restart):
+        after_restart = np.zeros(1, np.intp)
+        after_tape = after_restart - (not new_tapes)
+    else:
+        units = _units(restart, tape, capacity) if new_tapes else (1, 0, capacity // restart)
+        rooms = np.arange(units[2] + 1)
+        after_restart = np.maximum(rooms - units[0], -1)
+        after_tape = np.maximum(rooms - units[1], -1) if new_tapes else np.full_like(rooms, -1)
+    return Space(
+        name=level.name,
+        number=number,
+        write=level.write(chain.restart) + level.discard(chain.restart),
+        read=level.read(chain.restart),
+        tape=level.write(chain.tape) + level.read(chain.tape) + level.discard(chain.tape)
+        if new_tapes
+        else np.inf,
+        after_restart=after_restart,
+        after_tape=after_tape,
+        exact=True,
+    )
+
+
+def _units(restart: int, tape: int, capacity: int) -> tuple[int, int, int]:
+    """The sizes and the capacity in units: exactly in few, or else with the tape rounded up."""
+    unit = gcd(restart, tape)
+    if capacity // unit <= _MOST_UNITS or restart == 0:
+        return restart // unit, tape // unit, capacity // unit
+    each = max(1, _MOST_UNITS * restart // capacity)
+    return each, -(-tape * each // restart), capacity * each // restart
+
+
+def limited(given: Sequence[Space], most: int, /) -> list[Space]:
+    """The same with fewer slots on the largest levels, so that there are no more rooms than `most`.
+
+    A level keeps one slot at least.
+    """
+    sizes = [space.empty + 1 for space in given]
+    while prod(sizes) > most and (largest := max(sizes)) > _ONE_SLOT:
+        sizes = [min(size, max(_ONE_SLOT, largest - 1 - largest // 16)) for size in sizes]
+    return [
+        replace(space, after_restart=space.after_restart[:size], after_tape=space.after_tape[:size])
+        for space, size in zip(given, sizes, strict=True)
+    ]
+
+
+class Solved(Protocol):
+    """The recurrence of `mixed` for lengths n and free rooms F, numbered."""
+
+    @property
+    def spaces(self) -> Sequence[Space]: ...
+    @property
+    def empty(self) -> int: ...
+    @property
+    def after_restart(self) -> Sequence[Numbers]: ...
+    @property
+    def after_tape(self) -> Sequence[Numbers]: ...
+
+    def fresh(self, length: int, free: int, /) -> Choice:
+        """What to do with x_0, in the register only."""
+        ...
+
+    def stored(self, length: int, free: int, place: int, /) -> int:
+        """How far to advance from x_0, in the register and on a level; 0 discards it there."""
+        ...
+
+
+class _Part(NamedTuple):
+    """What is left to do: the steps [begin, end).
+
+    With a `place`, x_begin is also on that level; without, in the register only.
+    """
+
+    begin: int
+    end: int
+    room: int
+    place: int | None = None
+
+
+class Rooms:
+    """The rooms that kept keys leave, and the actions that the recurrence means in each.
+
+    A level may have more slots than there are in the recurrence, by its `excess`: those are taken
+    by what is kept before all others, and are of no other use.
+    """
+
+    def __init__(self, solved: Solved, held: int, excess: Sequence[int] = ()) -> None:
+        self.solved, self._held = solved, held
+        self._excess = list(excess) or [0] * len(solved.spaces)
+        # The same lengths with the same room come again and again.
+        self._fresh, self._stored = cache(solved.fresh), cache(solved.stored)
+
+    @property
+    def places(self) -> int:
+        """How many levels there are in the recurrence."""
+        return len(self.solved.spaces)
+
+    def slots(self, place: int, /) -> int:
+        """How many restart keys fit on one of them; 0 where it never fills: none is counted."""
+        after = self.solved.spaces[place].after_restart.tolist()
+        room, count = len(after) - 1, 0
+        while 0 <= after[room] != room:
+            room, count = after[room], count + 1
+        return count + self._excess[place]
+
+    def scarce(self, kept: Sequence[int], /) -> list[int]:
+        """How many of those kept on each level take room from the recurrence."""
+        return [
+            max(0, count - excess) if space.empty else 0
+            for space, count, excess in zip(self.solved.spaces, kept, self._excess, strict=True)
+        ]
+
+    def after(self, kept: Sequence[int], /) -> int:
+        """The room that is left once so many restart keys are kept on each level."""
+        room = self.solved.empty
+        for place, count in enumerate(self.scarce(kept)):
+            after = self.solved.after_restart[place]
+            for _ in range(count):
+                room = int(after[room]) if room >= 0 else room
+        return room
+
+    def finish(self, begin: int, end: int, room: int, place: int | None = None) -> Iterator[Action]:
+        """Reverse [begin, end); x_begin is in the register, and on the level of this place."""
+        todo: list[_Part | Action] = [_Part(begin, end, room, place)]
+        while todo:
+            part = todo.pop()
+            if isinstance(part, _Part):
+                todo.extend(reversed(list(self._first(part))))
+            else:
+                yield part
+
+    def _first(self, part: _Part) -> Iterator[_Part | Action]:
+        """What a part begins with, and the smaller parts that are left then."""
+        begin, end, room, place = part
+        if end - begin <= self._held:
+            yield Record(begin, end)
+            yield Reverse(begin, end)
+        elif place is None:
+            yield from self._store(part)
+        elif j := self._stored(end - begin, room, place):
+            yield Advance(begin, begin + j)
+            yield _Part(begin + j, end, int(self.solved.after_restart[place][room]))
+            yield Read(Key(Kind.RESTART, begin), self.solved.spaces[place].number)
+            yield _Part(begin, begin + j, room, place)
+        else:
+            yield _Part(begin, end, room)
+
+    def _store(self, part: _Part) -> Iterator[_Part | Action]:
+        """The first state of a part, in the register only, or the tape of its first step."""
+        begin, end, room, _ = part
+        kind, place = self._fresh(end - begin, room)
+        level = self.solved.spaces[place].number
+        if kind is Kind.TAPE:
+            tape = Key(Kind.TAPE, begin)
+            yield Record(begin, begin + 1)
+            yield Write(tape, level)
+            yield _Part(begin + 1, end, int(self.solved.after_tape[place][room]))
+            yield Read(tape, level)
+            yield Reverse(begin, begin + 1)
+        else:
+            yield Write(Key(Kind.RESTART, begin), level)
+            yield _Part(begin, end, room, place)
