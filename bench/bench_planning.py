@@ -118,9 +118,7 @@ def measure_peer(call: str, steps: int, *, repeats: int = 1) -> dict[str, Any]:
 
     def walk() -> None:
         schedule = eval(call, vars(checkpoint_schedules) | {"n": steps})
-        forward.append(
-            sum(int(a.n1 - a.n0) for a in schedule if type(a).__name__ == "Forward")
-        )
+        forward.append(sum(int(a.n1 - a.n0) for a in schedule if type(a).__name__ == "Forward"))
 
     forward: list[int] = []
     seconds = took(walk, repeats)

@@ -78,10 +78,6 @@ MACHINES: Mapping[str, Machine] = {
 }
 
 
-LONGEST: Mapping[str, int] = {"online": 1000, "wang-moin": 1000}
-"""The most steps that a planner is asked for here: to plan their way back takes long beyond."""
-
-
 def relative(steps: int, planners: Iterable[str]) -> dict[str, list[str]]:
     """Each planner's makespan beside the best one, machine by machine."""
     planners = list(planners)
@@ -98,10 +94,8 @@ def _column(machine: Machine, steps: int, planners: Sequence[str]) -> dict[str, 
 
 
 def _seconds(name: str, machine: Machine, steps: int) -> float | None:
-    """The makespan of a planner's schedule, replayed; None where it has none or is not asked."""
+    """The makespan of a planner's schedule, replayed; None where it has none."""
     platform = machine.platform()
-    if steps > LONGEST.get(name, steps):
-        return None
     try:
         schedule = find("planners", name)(machine.chain(steps), platform)
     except (NoSchedule, BadInput):
@@ -118,8 +112,6 @@ def planning(planners: Iterable[str]) -> dict[str, list[str]]:
     return {
         name: [
             _milliseconds(partial(find("planners", name), machine.chain(steps), platform))
-            if steps <= LONGEST.get(name, steps)
-            else "–"
             for steps in STEPS
         ]
         for name in planners

@@ -82,4 +82,4 @@ def best(make: Callable[[int], object], length: int) -> float:
 
 
 def spelt(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"
+    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
