@@ -17,7 +17,8 @@ from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.varying import sorted_bound, varying
+from ckio.planners.varying import varying
+from ckio.planners.varying.bound import sorted_bound
 from ckio.planners.varying.freeroom import FreeRoom, in_units
 from ckio.planners.varying.intervals import SHORT, Scale
 from ckio.platforms import Affine, Level, Platform

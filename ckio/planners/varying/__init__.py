@@ -12,8 +12,6 @@ The schedule's note says what was done, and how far it is from a lower bound at 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import comb, inf
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import recompute_all, store_all
+from ckio.planners.varying.bound import forward, reach, sorted_bound, sums
 from ckio.planners.varying.freeroom import FreeRoom, in_units
 from ckio.planners.varying.intervals import SHORT, Costs, Scale, short
 from ckio.planners.varying.sweeps import sweep
@@ -33,7 +32,6 @@ from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 
 _Ints = NDArray[np.int64]
-_Number = TypeVar("_Number", bound=np.number)
 
 _COMPARED = 3e9
 """Numbers that a plan may compare: some five seconds."""
@@ -123,31 +121,6 @@ def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[_Plan]:
                 schedule = planner(asked, platform, on=level.name)
                 how = f"{name} on level {level.name}, than which no interval plan found is faster"
                 yield _Plan(Schedule(chain, schedule.actions), how)
-
-
-def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:
-    """No schedule with so many slots on all levels together takes less time than this.
-
-    At most C(s + t, s) steps are advanced over no more than t times with s slots; with tapes, of
-    which the register holds h, at most C(s + t + 1, s) + (h - 1) C(s + t, s) are. So the least is
-    reached where the dearest steps are repeated least, and access costs nothing. It holds for any
-    sizes if the slots are those of the smallest.
-    """
-    forward = _forward(chain, tapes)
-    held = int((_reach(chain, platform, tapes) - np.arange(chain.length)).max())
-    seconds = float((chain.each("record") + chain.each("reverse")).sum())
-    dearest = np.sort(forward)[::-1]
-    first, t = 0, 0
-    if not slots and held < chain.length:
-        return inf  # there is no way back to a step
-    while first < chain.length:
-        most = comb(slots + t, slots)
-        if tapes:
-            most = comb(slots + t + 1, slots) + (held - 1) * most
-        last = min(most, chain.length)
-        seconds += t * float(dearest[first:last].sum())
-        first, t = last, t + 1
-    return seconds
 
 
 def _plan(
@@ -260,14 +233,14 @@ def _costs(
     read = [_seconds(restart, level.read) for level in levels]
     keep = [_seconds(tape, level.write, level.read, level.discard) for level in levels]
     return Costs(
-        before=_before(_forward(chain, tapes)),
-        reach=_reach(chain, platform, tapes),
+        before=sums(forward(chain, tapes)),
+        reach=reach(chain, platform, tapes),
         write=np.reshape(write, shape),
         read=np.reshape(read, shape),
         restart=form.restart,
         tapes=tapes,
-        keep=_before(np.reshape(keep, shape)),
-        tape=_before(form.tape),
+        keep=sums(np.reshape(keep, shape)),
+        tape=sums(form.tape),
     )
 
 
@@ -277,29 +250,6 @@ def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
     for price in prices:
         seconds += price.latency + price.per_byte * nbytes
     return seconds
-
-
-def _before(values: NDArray[_Number]) -> NDArray[_Number]:
-    """The sums of all values before each, and before the end."""
-    return np.insert(np.cumsum(values, axis=-1), 0, 0, axis=-1)
-
-
-def _forward(chain: Chain, tapes: bool) -> NDArray[np.float64]:
-    """Seconds to go forward over each step: recording may be the quicker way."""
-    advance = chain.each("advance")
-    return np.minimum(advance, chain.each("record")) if tapes else advance
-
-
-def _reach(chain: Chain, platform: Platform, tapes: bool) -> _Ints:
-    """Up to where the register holds the tape from each step on; of one step without `tapes`."""
-    first = np.arange(chain.length)
-    if not tapes:
-        return first + 1
-    if platform.working_memory is None:
-        return np.full(chain.length, chain.length)
-    before = _before(chain.each("tape"))
-    room = min(platform.working_memory, int(before[-1]))
-    return np.searchsorted(before, before[:-1] + room, side="right") - 1
 
 
 def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
