@@ -233,12 +233,12 @@ class _Problem:
         if self.is_whole:
             return BadInput(
                 f"{self.planner}: {steps} steps are planned by compiled code: pip install"
-                " ckio[fast]; or insist on planning with numpy, which may take hours"
+                " ckio[fast]; or insist on numpy (insist=True, --insist), which may take hours"
             )
         return BadInput(
             f"{self.planner}: the costs are too large to be added up for {steps} steps; leave out"
-            " levels that are much slower than a step, or insist on planning with numpy, which may"
-            " take hours"
+            " levels that are much slower than a step, or insist on numpy (insist=True, --insist),"
+            " which may take hours"
         )
 
 

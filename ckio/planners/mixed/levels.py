@@ -121,8 +121,8 @@ def _refuse_long(order: Sequence[Space], steps: int, *, compiled: bool, insist: 
         )
     if steps - 1 > _LONG and not insist:
         raise BadInput(
-            f"mixed: {steps} steps are planned by {needed}; or insist on planning with numpy, which"
-            " may take hours"
+            f"mixed: {steps} steps are planned by {needed}; or insist on numpy (insist=True,"
+            " --insist), which may take hours"
         )
 
 
