@@ -8,15 +8,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from math import gcd, prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
-from ckio.planners.mixed.space import Numbers, Space
-from ckio.planners.mixed.walk import Choice
+from ckio.planners.mixed.space import Space
+from ckio.planners.mixed.walk import Stage
 from ckio.platforms import Level, Platform
 
 Seconds = NDArray[np.float64]
@@ -86,27 +86,6 @@ def limited(given: Sequence[Space], most: int, /) -> list[Space]:
     ]
 
 
-class Solved(Protocol):
-    """The recurrence of `mixed` for lengths n and free rooms F, numbered."""
-
-    @property
-    def spaces(self) -> Sequence[Space]: ...
-    @property
-    def empty(self) -> int: ...
-    @property
-    def after_restart(self) -> Sequence[Numbers]: ...
-    @property
-    def after_tape(self) -> Sequence[Numbers]: ...
-
-    def fresh(self, length: int, free: int, /) -> Choice:
-        """What to do with x_0, in the register only."""
-        ...
-
-    def stored(self, length: int, free: int, place: int, /) -> int:
-        """How far to advance from x_0, in the register and on a level; 0 discards it there."""
-        ...
-
-
 class _Part(NamedTuple):
     """What is left to do: the steps [begin, end).
 
@@ -126,7 +105,7 @@ class Rooms:
     by what is kept before all others, and are of no other use.
     """
 
-    def __init__(self, solved: Solved, held: int, excess: Sequence[int] = ()) -> None:
+    def __init__(self, solved: Stage, held: int, excess: Sequence[int] = ()) -> None:
         self.solved, self._held = solved, held
         self._excess = list(excess) or [0] * len(solved.spaces)
         # The same lengths with the same room come again and again.
