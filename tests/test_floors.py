@@ -36,6 +36,8 @@ ROOMS = {
     "h5py": {"backends"},
     "simpy": {"sim"},
     "zstandard": {"compression"},
+    "blosc2": {"compression"},
+    "zfpy": {"compression"},
     "scipy": {"models", "calibrate"},
     "click": {"cli"},
     "rich": {"cli"},

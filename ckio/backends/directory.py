@@ -226,7 +226,7 @@ class Directory:
         path = self.path / f"slots-{BLOCK + size}-v{_VERSION}.ckio"
         file = self._files[size] = _File(path, self._system.open(path))
         if self._sync:
-            self._system.sync_directory(self._place.fd)
+            self._system.sync_directory(self.path)
         return file
 
     def _drop(self, size: int) -> None:

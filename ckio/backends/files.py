@@ -38,6 +38,22 @@ class Files:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(path, flags, 0o666)
 
+    def open_direct(self, path: Path, /) -> int:
+        """Open a file that is there a second time, to go past the page cache.
+
+        Raises OSError with EINVAL where the file system has no direct I/O.
+        """
+        return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def make_directory(self, path: Path, /) -> None:
+        """Make a directory whose parent is there; one that is there already will do."""
+        path.mkdir(exist_ok=True)
+
+    def rename(self, old: Path, new: Path, /) -> None:
+        """Give a file another name, which nothing has yet; raises FileExistsError."""
+        os.link(old, new)
+        old.unlink()
+
     def close(self, fd: int, /) -> None:
         os.close(fd)
 
@@ -80,9 +96,13 @@ class Files:
         """Wait until what was written is on the device."""
         os.fdatasync(fd)
 
-    def sync_directory(self, fd: int, /) -> None:
-        """Wait until names that were made or removed are on the device."""
-        os.fsync(fd)
+    def sync_directory(self, path: Path, /) -> None:
+        """Wait until the names that were made or removed in a directory are on the device."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
         """Add room at `begin`, the end of the file; what does not fit leaves the file as it was.

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.forms import Form, form_of
-from ckio.errors import LevelFull, MissingCheckpoint, StorageError
+from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
 
 Place = TypeVar("Place")
 
@@ -38,12 +38,15 @@ class Ledger(Generic[Place]):
         Payload bytes that it may hold; None never fills.
     used : int
         Payload bytes that it holds.
+    damaged : list of str
+        What was found that had been committed and is no longer sound; it may have been any key.
     """
 
     def __init__(self, name: str, capacity: int | None) -> None:
         self.name = name
         self.capacity = capacity
         self.used = 0
+        self.damaged: list[str] = []
         self._owner = os.getpid()
         self._entries: dict[Key, Entry[Place]] = {}
         self._forms: dict[int, Form] = {}
@@ -73,12 +76,20 @@ class Ledger(Generic[Place]):
         self.used += entry.form.nbytes
 
     def find(self, key: Key, /) -> Entry[Place]:
-        """What is noted of a checkpoint; raises MissingCheckpoint."""
+        """What is noted of a checkpoint.
+
+        Raises MissingCheckpoint, or CorruptCheckpoint where something damaged may have been it.
+        """
         self.check_open()
         entry = self._entries.get(key)
-        if entry is None:
-            raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
-        return entry
+        if entry is not None:
+            return entry
+        if self.damaged:
+            raise CorruptCheckpoint(
+                f"{self.name} holds no sound {key}, and what is damaged may have been it:"
+                f" {'; '.join(self.damaged[:3])}{'; ...' if len(self.damaged) > 3 else ''}"
+            )
+        raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
 
     def find_for(self, key: Key, into: Buffers, /, *, verify: bool) -> Entry[Place]:
         """Like `find`, and raises StorageError unless it fills `into` exactly.

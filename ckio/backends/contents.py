@@ -1,0 +1,81 @@
+"""What lies in the files of a level, seen from outside: nothing is opened, made, locked or changed.
+
+Each durable backend lists it: `Directory.contents(path)`, `Hdf5.contents(path)`.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from ckio.actions import Key, Layout
+
+_TILE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A committed checkpoint.
+
+    Attributes
+    ----------
+    key : Key
+    layout : Layout
+        What its level holds: encoded bytes, where it was compressed on the way.
+    path : Path
+        The file that it lies in.
+    spans : tuple of (int, int)
+        Offset and bytes of each of its parts in the file, in their order.
+    written : float
+        When, in seconds since 1970 (UTC).
+    digest : bytes
+        xxh3_128 of its bytes, or nothing.
+    """
+
+    key: Key
+    layout: Layout
+    path: Path
+    spans: tuple[tuple[int, int], ...]
+    written: float
+    digest: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its payload, as stored."""
+        return sum(nbytes for _, nbytes in self.spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """Something that had been committed and is no longer sound; `what` says what is wrong."""
+
+    path: Path
+    offset: int
+    nbytes: int
+    what: str
+
+
+def sound(stored: Stored, /) -> bool | None:
+    """Whether its bytes are those that were written; None if it has no checksum to tell.
+
+    Raises OSError where they cannot be read.
+    """
+    if not stored.digest:
+        return None
+    state = xxhash.xxh3_128()
+    for tile in _tiles(stored):
+        state.update(tile)
+    return state.digest() == stored.digest
+
+
+def _tiles(stored: Stored) -> Iterator[bytes]:
+    fd = os.open(stored.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for begin, nbytes in stored.spans:
+            for offset in range(begin, begin + nbytes, _TILE):
+                yield os.pread(fd, min(_TILE, begin + nbytes - offset), offset)
+    finally:
+        os.close(fd)
