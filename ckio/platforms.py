@@ -64,6 +64,8 @@ class Level:
         Levels with the same channel share one transfer path; the level's own name if not given.
     ratio : float
         Stored bytes per payload byte (below 1 when calibrated with a codec).
+    note : str
+        Why the level is as it is, for who reads the file; nothing depends on it.
     """
 
     name: str
@@ -76,10 +78,11 @@ class Level:
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     channel: str = ""
     ratio: float = 1.0
+    note: str = ""
 
     def __post_init__(self) -> None:
         where = f"level {self.name!r}"
-        for text in ("name", "backend", "channel"):
+        for text in ("name", "backend", "channel", "note"):
             if not isinstance(getattr(self, text), str):
                 raise BadInput(f"{where}: {text} = {getattr(self, text)!r} is not text")
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):

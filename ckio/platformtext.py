@@ -5,7 +5,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Final, NoReturn
 
 import tomli_w
@@ -37,11 +37,12 @@ def dumps(platform: Platform, /) -> str:
 
 def digest(platform: Platform, /) -> str:
     """A short name for everything that a plan depends on."""
-    return hashlib.sha256(tomli_w.dumps(_tables(platform)).encode()).hexdigest()[:16]
+    silent = replace(platform, levels=tuple(replace(x, note="") for x in platform.levels))
+    return hashlib.sha256(tomli_w.dumps(_tables(silent)).encode()).hexdigest()[:16]
 
 
 def _tables(platform: Platform) -> dict[str, Any]:
-    """Everything that a plan depends on, as TOML's own types."""
+    """The working memory and the levels, as TOML's own types."""
     tables: dict[str, Any] = {"format": FORMAT}
     if platform.working_memory is not None:
         tables["working_memory"] = platform.working_memory
@@ -53,6 +54,8 @@ def _table(level: Level) -> dict[str, Any]:
     if level.capacity is not None:
         table["capacity"] = level.capacity
     table |= {"backend": level.backend, "channel": level.channel, "ratio": level.ratio}
+    if level.note:
+        table["note"] = level.note
     for access in ACCESSES:
         cost = getattr(level, access)
         if cost is not None:

@@ -9,18 +9,28 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError
-from ckio.platforms import Level
+from ckio.platforms import Level, Option, Platform
+
+if TYPE_CHECKING:  # which brings zstandard in
+    from ckio.compression import Codec
 
 GROUPS: Final = ("backends", "planners", "codecs", "models")
 
+AUTO: Final = "auto"
+"""The codec that calibration chooses."""
+
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
+"""The types of what one can write in a word."""
 
 
 @cache
@@ -92,6 +102,24 @@ def check_options(what: str, factory: Callable[..., Any], options: Iterable[str]
             raise BadInput(f"{what} needs the option {parameter.name!r}")
 
 
+def options_of(factory: Callable[..., Any], /) -> dict[str, Any]:
+    """The options of `factory` that can be given in words, with their defaults."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # something in C that does not say
+        return {}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind in _NAMED and _WORDS.issuperset(_types(parameter))
+    }
+
+
+def _types(parameter: inspect.Parameter) -> list[str]:
+    """The names of what an option may be, however its annotation is written."""
+    return inspect.formatannotation(parameter.annotation).strip("'").split(" | ")
+
+
 def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) -> Any:
     """Call `factory(**options)`; wrong options, and what it raises itself, become BadInput."""
     check_options(what, factory, options)
@@ -121,27 +149,83 @@ def open_level(level: Level, /, *, run: str = "") -> Backend:
     The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
     the level keeps files; each run has files of its own there.
     """
-    options = dict(level.options)
-    codec = options.pop("codec", None)
-    codec_options = {
-        name.removeprefix("codec_"): options.pop(name)
-        for name in level.options
-        if name.startswith("codec_")
-    }
-    factory = find("backends", level.backend)
+    codec = codec_of(level)  # first: what cannot be wrapped must not be left open
     where = place(level, run)
-    named = {**options, **({} if where is None else {"path": where}), "capacity": level.capacity}
+    options = {**plain(level).options, **({} if where is None else {"path": where})}
     what = f"level {level.name!r}: {level.backend}"
+    factory = find("backends", level.backend)
+    backend: Backend = make(what, factory, {**options, "capacity": level.capacity})
     if codec is None:
-        if codec_options:
-            raise BadInput(f"{what} has no codec for the option 'codec_{min(codec_options)}'")
-        backend: Backend = make(what, factory, named)
         return backend
     from ckio.backends.compressed import Compressed
 
-    # Before the level is opened: what cannot be wrapped must not be left open.
-    made = make(f"level {level.name!r}: {codec}", find("codecs", str(codec)), codec_options)
-    return Compressed(make(what, factory, named), made, ratio=level.ratio)
+    return Compressed(backend, codec, ratio=level.ratio)
+
+
+def codec_of(level: Level, /) -> "Codec | None":
+    """What compresses on a level, if anything does; BadInput where it cannot be made here."""
+    name, options = level.options.get("codec"), _codec_options(level)
+    what = f"level {level.name!r}"
+    if name is None:
+        if options:
+            raise BadInput(f"{what}: {level.backend} has no codec for 'codec_{min(options)}'")
+        return None
+    if name == AUTO:
+        raise BadInput(
+            f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures and chooses;"
+            f" calibrate, or name one of: {', '.join(names('codecs'))}"
+        )
+    codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)
+    return codec
+
+
+def lossless_codecs() -> "dict[str, Codec]":
+    """Every codec that is installed with what it needs, and gives back the very bytes; by name."""
+    found = {}
+    for name in names("codecs"):
+        try:
+            codec = make(name, find("codecs", name), {})
+        except BadInput:  # it needs what is not installed, or an option
+            continue
+        if codec.lossless:
+            found[name] = codec
+    return found
+
+
+def plain(level: Level, /) -> Level:
+    """The level without its codec."""
+    kept = {name: value for name, value in level.options.items() if not _of_codec(name)}
+    return replace(level, options=kept)
+
+
+def _codec_options(level: Level) -> dict[str, Option]:
+    prefix = "codec_"
+    return {
+        name.removeprefix(prefix): value
+        for name, value in level.options.items()
+        if name.startswith(prefix)
+    }
+
+
+def _of_codec(option: str) -> bool:
+    return option == "codec" or option.startswith("codec_")
+
+
+def lossy(platform: Platform, /) -> dict[str, str]:
+    """The levels whose codec does not give back the very bytes it got, each with the codec's name.
+
+    A codec that cannot be asked here is not taken for lossless.
+    """
+    found = {}
+    for level in platform.levels:
+        try:
+            codec = codec_of(level)
+        except BadInput:
+            found[level.name] = f"{level.options.get('codec')}, which cannot be asked here"
+            continue
+        if codec is not None and not codec.lossless:
+            found[level.name] = codec.name
+    return found
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:

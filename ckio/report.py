@@ -1,7 +1,7 @@
 """Predicted beside measured: which class of action explains the difference."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,11 +46,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """Two timelines of one schedule by class of action; the rows add up to the makespans."""
+    """Two timelines of one schedule by class of action; the rows add up to the makespans.
+
+    `lossy` are the levels from which rounded checkpoints were read, each with what rounds them.
+    """
 
     rows: tuple[Row, ...]
     predicted: float
     measured: float
+    lossy: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -71,12 +75,31 @@ class Report:
         total = sum(abs(row.difference) for row in self.rows)
         return abs(self.culprit.difference) / total if total else 0.0
 
+    @property
+    def rounding(self) -> str:
+        """What lossy levels mean for the gradient, in one sentence; empty where there are none."""
+        levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
+        return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
 
-def compare(predicted: Timeline, measured: Timeline, /, *, names: Sequence[str] = ()) -> Report:
+
+def compare(
+    predicted: Timeline,
+    measured: Timeline,
+    /,
+    *,
+    names: Sequence[str] = (),
+    lossy: Mapping[str, str] | None = None,
+) -> Report:
     """Line up two timelines of the same actions by position and sum them by class.
 
-    `names` are those of the levels; a level without one goes by its number. Raises BadInput where
-    the actions differ.
+    Parameters
+    ----------
+    predicted, measured
+        The timelines; raises BadInput where their actions differ.
+    names
+        Of the levels; a level without one goes by its number.
+    lossy
+        The levels that round what they store, by name, each with what does it.
     """
     _check_same_actions(predicted, measured)
     actions = predicted.actions
@@ -106,7 +129,13 @@ def compare(predicted: Timeline, measured: Timeline, /, *, names: Sequence[str] 
             add(f"{name} {place}", (actions.op == op) & (actions.level == level))
     idle = (predicted.makespan - float(planned.sum()), measured.makespan - float(ran.sum()))
     rows.append(Row(BETWEEN, 0, 0, *idle, 0))
-    return Report(tuple(rows), predicted.makespan, measured.makespan)
+    read = set(actions.level[actions.op == READ].tolist())
+    rounded = {
+        name: by
+        for number, name in enumerate(names)
+        if number in read and (by := (lossy or {}).get(name))
+    }
+    return Report(tuple(rows), predicted.makespan, measured.makespan, rounded)
 
 
 def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:

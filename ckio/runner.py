@@ -1,6 +1,7 @@
 """The runner: a schedule performed on a real model and real storage."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from traceback import format_exception_only
 from typing import assert_never
 
@@ -17,7 +18,7 @@ from ckio.memory import available
 from ckio.model import Model
 from ckio.platforms import Platform
 from ckio.replay import validate
-from ckio.schedule import Schedule, reservations
+from ckio.schedule import Schedule, preparations, reservations
 from ckio.timeline import Event, Recorder, Timeline
 
 Watcher = Callable[[Event], None]
@@ -66,6 +67,7 @@ def run(
     _check_fit(schedule, platform, model, backends)
     _check_tape(schedule)
     _reserve(schedule, platform, backends)
+    _prepare(schedule, model, backends)
     clock = clock or WallClock()
     recorder = Recorder()
     origin = clock.now()
@@ -212,3 +214,14 @@ def _reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]
                 f"level {level.name!r} has no room for this plan: {error};"
                 " free some, or lower the level's capacity and plan again"
             ) from error
+
+
+def _prepare(schedule: Schedule, model: Model, backends: Sequence[Backend]) -> None:
+    """Let levels that have use for it make now what the first write of a kind would make."""
+    able = [getattr(backend, "prepare", None) for backend in backends]
+    for prepare, kinds in zip(able, preparations(schedule) if any(able) else (), strict=False):
+        if prepare is None:
+            continue
+        for key, most in kinds.items():
+            with suppress(LevelFull):  # of the kinds together; they may peak at different times
+                prepare(key, model.layout(key), most)

@@ -1,6 +1,6 @@
 """A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.columns import ADVANCE, DISCARD, KINDS, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platforms import Level, Platform
 
@@ -170,6 +170,30 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
         }
         for shelf in (_Occupancy.of(schedule, number) for number in range(levels))
     )
+
+
+def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
+    """One key of each kind that is written to a level, and the most of that kind at one time.
+
+    Nothing is said of a chain whose steps differ: there one key does not speak for its kind.
+    """
+    if schedule.chain.varies:
+        return ()
+    return tuple(
+        dict(_kinds_written(schedule, number)) for number in range(len(counts(schedule).levels))
+    )
+
+
+def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
+    shelf, actions = _Occupancy.of(schedule, number), schedule.actions
+    here = actions.take((actions.op >= WRITE) & (actions.level == number))
+    start = schedule.stored[number] if number < len(schedule.stored) else ()
+    for code, kind in enumerate(KINDS):
+        writes = here.take((here.op == WRITE) & (here.kind == code))
+        if len(writes):
+            at_start = sum(key.kind is kind for key in start)
+            most = shelf.peak((here.kind == code).astype(np.int64), at_start)
+            yield writes.key(next(iter(writes.rows()))), most
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ckio.actions import Advance, Buffers, Key, Kind, Layout, Record
 from ckio.arrays import Arrays
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
+from ckio.backends.files import Files
 from ckio.backends.ram import Ram
 from ckio.calibrate import MARGIN, Sample, calibrate, fit, measure_model
 from ckio.calibrate.samples import seconds_of, typical
@@ -72,6 +73,29 @@ def test_nothing_is_left_on_a_level(tmp_path: Path) -> None:
 def test_files_are_read_hot_and_cold(tmp_path: Path) -> None:
     found = calibrate({"nvme": Directory(tmp_path / "level")}, [1000, 9000], repeats=1)
     assert found.levels[0].read_cold is not None
+
+
+class Syncs(Files):
+    """Counts the waits for the device."""
+
+    count = 0
+
+    def sync(self, fd: int, /) -> None:
+        self.count += 1
+        super().sync(fd)
+
+
+def test_what_is_measured_is_the_durability_that_was_opened(tmp_path: Path) -> None:
+    syncs = {}
+    for durability in ("process", "fdatasync"):
+        files = Syncs()
+        level = Directory(tmp_path / durability, durability=durability, files=files)
+        calibrate({"nvme": level}, [1000], repeats=1)
+        level.close()
+        syncs[durability] = files.count
+    assert syncs["process"] == 0
+    # Two passes and a cold one, of 23 slots each; writing takes two, discarding one.
+    assert syncs["fdatasync"] >= 3 * 23 * 3
 
 
 def test_a_level_that_compresses_counts_what_it_stores() -> None:

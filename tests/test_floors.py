@@ -17,7 +17,7 @@ FLOORS = (
     "machine schedule replay texts papertext occupancy",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
     "sim runner rundir render report page pictures trace calibrate programs",
-    "registry testing cli adapters models",
+    "registry places leftovers testing cli adapters models",
 )
 """Modules and packages of ckio by floor, the lowest first."""
 

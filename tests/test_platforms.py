@@ -27,6 +27,7 @@ NODE = Platform(
             options={"path": '/scratch/"ck"\n', "durability": "direct", "depth": 4, "sync": True},
             channel="pcie",
             ratio=0.75,
+            note="zstd pays in time: 3 ms less",
         ),
         Level(name="archive", backend="hdf5"),
     ),
@@ -177,6 +178,7 @@ LEVELS = st.builds(
     options=OPTIONS,
     channel=st.text(max_size=4),
     ratio=st.floats(0.001, 10),
+    note=st.text(max_size=4),
 )
 
 
@@ -202,6 +204,8 @@ def test_the_digest_names_what_a_plan_depends_on() -> None:
     ]
     assert len({platform.digest() for platform in (base, *others)}) == 6
     assert base.digest() == Platform(base.levels, 5, {"model": MODEL}).digest()
+    noted = Level(name="ram", capacity=7, write=Affine(2), note="as it was in May")
+    assert base.digest() == Platform((noted,), 5).digest()
 
 
 def test_equal_platforms_have_equal_digests_whatever_numbers_they_were_given() -> None:
@@ -276,6 +280,7 @@ MALFORMED = {
     "a ratio of NaN": (LEVEL + "ratio = nan", "level 'ram': ratio = nan"),
     "a backend by number": (LEVEL + "backend = 3", "level 'ram': backend = 3 is not text"),
     "a channel by number": (LEVEL + "channel = 3", "level 'ram': channel = 3 is not text"),
+    "a note by number": (LEVEL + "note = 3", "level 'ram': note = 3 is not text"),
     "options that are no table": (LEVEL + "options = 3", "level 'ram': options = 3 is not a table"),
     "working memory in words": ('working_memory = "much"', "working_memory: 'much' is not a size"),
     "negative working memory": ("working_memory = -1", "working_memory = -1"),

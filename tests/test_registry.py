@@ -6,8 +6,20 @@ import pytest
 
 from ckio.actions import Field, Key, Kind
 from ckio.errors import BadInput
-from ckio.platforms import Level
-from ckio.registry import GROUPS, close, find, find_model, names, open_level
+from ckio.platforms import Level, Platform
+from ckio.registry import (
+    GROUPS,
+    close,
+    codec_of,
+    find,
+    find_model,
+    lossless_codecs,
+    lossy,
+    names,
+    open_level,
+    options_of,
+    plain,
+)
 from ckio.testing import get, put
 
 
@@ -68,3 +80,63 @@ def test_an_option_that_a_backend_does_not_have_is_named() -> None:
         open_level(Level(name="l", backend="ram", options={"colour": "red"}))
     with pytest.raises(BadInput, match=r"level 'l': .*'path'"):
         open_level(Level(name="l", backend="directory"))
+
+
+# Codecs of levels
+
+
+def level(**options: str | float) -> Level:
+    return Level(name="l", options=options)
+
+
+def test_a_level_names_its_codec_and_the_codecs_options() -> None:
+    assert codec_of(level()) is None
+    codec = codec_of(level(codec="zstd", codec_level=3, codec_shuffle=False))
+    assert codec is not None
+    assert (codec.name, codec.lossless) == ("zstd", True)
+    assert plain(level(codec="zstd", codec_level=3, checksum=True)) == level(checksum=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"codec": "zst"}, "no codec is named 'zst'; did you mean zstd"),
+        ({"codec": "zstd", "codec_levle": 3}, "level 'l': zstd has no option 'levle'; did you me"),
+        ({"codec": "zstd", "codec_level": 99}, "level 'l': zstd: zstd: level = 99"),
+        ({"codec_level": 3}, "level 'l': ram has no codec for 'codec_level'"),
+        ({"codec": "auto"}, "level 'l': codec = 'auto' is for `ckio calibrate --model`"),
+    ],
+)
+def test_what_is_wrong_with_a_codec_is_said(options: dict[str, str | int], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        open_level(level(**options))
+
+
+def test_the_lossless_codecs_are_those_to_choose_from() -> None:
+    assert "zstd" in lossless_codecs()
+    assert all(codec.lossless for codec in lossless_codecs().values())
+
+
+def test_what_rounds_is_known_from_the_platform_alone() -> None:
+    pytest.importorskip("zfpy")
+    levels = [
+        Level(name="ram"),
+        Level(name="exact", options={"codec": "zfp"}),
+        Level(name="rounded", options={"codec": "zfp", "codec_tolerance": 1e-6}),
+        Level(name="foreign", options={"codec": "somebodys"}),
+    ]
+    assert lossy(Platform(tuple(levels))) == {
+        "rounded": "zfp(tolerance=1e-06)",
+        "foreign": "somebodys, which cannot be asked here",
+    }
+
+
+def test_options_are_those_that_can_be_written_in_a_word() -> None:
+    class Made:
+        def __init__(
+            self, a: int = 1, b: "str | None" = None, *, c: Platform | None = None, d: float
+        ) -> None: ...
+
+    assert list(options_of(Made)) == ["a", "b", "d"]
+    assert options_of(Made)["a"] == 1
+    assert options_of(min) == {}

@@ -71,3 +71,16 @@ def test_timelines_that_agree_leave_nothing_to_explain() -> None:
 
 def test_the_row_between_actions_is_there_even_where_there_are_none() -> None:
     assert [row.name for row in compare(PREDICTED[:0], MEASURED[:0]).rows] == [BETWEEN]
+
+
+def test_lossy_levels_that_were_read_are_named() -> None:
+    rounds = {"ram": "zfp(tolerance=0.5)", "nvme": "zfp(tolerance=0.1)"}
+    report = compare(PREDICTED, MEASURED, names=["ram", "nvme"], lossy=rounds)
+    assert report.lossy == {"nvme": "zfp(tolerance=0.1)"}
+    assert report.rounding == (
+        "the gradient is that of rounded states: LOSSY is level 'nvme', by zfp(tolerance=0.1)"
+    )
+    only_written = Actions.of([Write(X0, 0), Advance(0, 1)])
+    ran = Timeline(only_written, np.zeros(2), np.ones(2), np.zeros(2, np.int64))
+    assert compare(ran, ran, names=["ram"], lossy=rounds).rounding == ""
+    assert compare(PREDICTED, MEASURED, names=["ram", "nvme"]).rounding == ""

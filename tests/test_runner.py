@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 from hypothesis import given
 
 from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
 from ckio.backends.files import Files as SystemFiles
+from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
@@ -260,6 +262,29 @@ def test_restart_and_tape_of_one_size_share_the_reservation() -> None:
     )
     platform = Platform((Level(name="ram", capacity=100),), working_memory=50)
     run(schedule, platform, CountingModel(chain), [Ram(capacity=100)])
+
+
+def test_groups_of_an_archive_are_made_before_the_first_action(tmp_path: Path) -> None:
+    chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=50, tape=50, adjoint=50)
+    t1, t2 = Key(Kind.TAPE, 1), Key(Kind.TAPE, 2)
+    schedule = Schedule(
+        chain,
+        [
+            *(Write(X0, 0), Advance(0, 1), Record(1, 2), Write(t1, 0), Record(2, 3), Write(t2, 0)),
+            *(Reverse(2, 3), Read(t1, 0), Reverse(1, 2)),
+            *(Read(X0, 0), Record(0, 1), Reverse(0, 1)),
+        ],
+    )
+    archive, before = Hdf5(tmp_path / "archive.h5"), []
+
+    def watch(_: Event) -> None:
+        with h5py.File(archive.path) as file:
+            before.append({name: len(it["keys"]) for name, it in file.items() if name != "README"})
+
+    platform = Platform((Level(name="archive"),), working_memory=50)
+    run(schedule, platform, CountingModel(chain), [archive], watch=watch)
+    archive.close()
+    assert before == [{"restart-0": 1, "tape-0": 2}] * len(schedule)
 
 
 def test_different_sizes_that_peak_at_different_times_fit() -> None:

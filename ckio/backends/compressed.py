@@ -1,49 +1,73 @@
 """A level whose checkpoints are compressed on the way to another level."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from typing import Final
 
-from ckio.actions import Buffers, Field, Key, Layout
+import numpy as np
+
+from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.forms import Form, form_from, form_of
+from ckio.backends.blocks import blocks_of
+from ckio.backends.encoded import Share, decode, encode, is_marked, mark, room, unmark
+from ckio.backends.workers import Workers, alone
 from ckio.compression import Codec
-from ckio.errors import BadInput, CorruptCheckpoint, StorageError
+from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
-_MARK = "ckio encoded: "
+_LARGE: Final = 1 << 19
+"""Bytes from which threads share the work: it takes ten times as long as waking them."""
+
+_PASSED_ON: Final = ("evict", "contents")
+"""What some levels offer beyond a Backend."""
 
 
 class Compressed:
     """A backend that stores what a codec makes of each checkpoint; seen from outside, like any.
 
-    The level underneath holds one field of bytes, whose `unit` says what they are: the codec, and
-    the layout of the checkpoint. A checkpoint that the codec does not make smaller is stored as it
-    is: so compression never needs more of the capacity, which counts the bytes that are stored.
+    Fields are cut into blocks of about 1 MiB, which are compressed each by itself, and in parallel.
+    What the level underneath holds says which codec it was, whether that is lossless, and the
+    layout of the checkpoint. A checkpoint that the codec does not make smaller is stored as it is:
+    so compression never needs more of the capacity, which counts the bytes that are stored.
 
     Parameters
     ----------
     backend
         The level underneath.
     codec
-        Its `name` is stored, and must be the same when reading.
+        Its `name` is stored, and must be the same when reading: what another codec has encoded is
+        refused by name.
     ratio
         Stored bytes for each byte of a checkpoint, for reservations: `Level.ratio`. What compresses
         better leaves some of its room unused; what compresses worse needs room beyond the reserved,
         and raises LevelFull where there is none.
+    threads
+        How many compress at a time, the caller among them; None: as many as the cores that this
+        process may use. Small checkpoints are left to the caller.
+
+    Attributes
+    ----------
+    lossless : bool
+        Whether what is read is bitwise what was written.
     """
 
-    def __init__(self, backend: Backend, codec: Codec, *, ratio: float = 1.0) -> None:
+    def __init__(
+        self, backend: Backend, codec: Codec, *, ratio: float = 1.0, threads: int | None = None
+    ) -> None:
         if not (math.isfinite(ratio) and ratio > 0):
             raise BadInput(f"compressed level: ratio = {ratio}; it must be finite and > 0")
         self.durable = backend.durable
+        self.lossless: bool = codec.lossless and getattr(backend, "lossless", True)
         self._backend, self._codec, self._ratio = backend, codec, ratio
-        self._scratch = memoryview(bytearray())
-        if (evict := getattr(backend, "evict", None)) is not None:
-            self.evict = evict
+        self._workers = Workers(threads)
+        self._scratch = memoryview(b"")
+        for name in _PASSED_ON:
+            if (offer := getattr(backend, name, None)) is not None:
+                setattr(self, name, offer)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._room(self._codec.bound(max(sizes, default=0)))
+        largest = max(sizes, default=0)
+        # How it is cut is not known yet; most layouts need less than a sixteenth more.
+        self._room(self._codec.bound(largest + largest // 16))
         stored: dict[int, int] = {}
         for nbytes, count in sizes.items():
             each = min(nbytes, math.ceil(nbytes * self._ratio))
@@ -51,38 +75,48 @@ class Compressed:
         self._backend.reserve(stored)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        form = form_of(layout)
-        if mismatch := form.mismatch(data):
+        blocks = blocks_of(layout)
+        nbytes = blocks.form.nbytes
+        if mismatch := blocks.form.mismatch(data):
             raise StorageError(f"a compressed level cannot take {key}: {mismatch}")
-        scratch = self._room(self._codec.bound(form.nbytes))
-        count = self._codec.encode(data, scratch)
+        scratch = self._room(room(blocks, self._codec))
+        count = encode(blocks, self._codec, data, scratch, self._share(nbytes))
         # What looks encoded already must be encoded again, or it would be decoded once too often.
-        if count >= form.nbytes and _encoded(layout) is None:
+        if count >= nbytes and not is_marked(layout):
             return self._backend.write(key, layout, data)
-        return self._backend.write(
-            key, (_encoded_field(self._codec.name, form, count),), [scratch[:count]]
-        )
+        try:
+            return self._backend.write(key, mark(self._codec, layout, count), [scratch[:count]])
+        except LevelFull as error:
+            if count > nbytes * self._ratio:
+                error.args = (
+                    f"{error}; compressed, it takes {count / nbytes:.0%} of its bytes, and the"
+                    f" level's ratio promises {self._ratio:.0%}",
+                )
+            raise
 
     def layout(self, key: Key, /) -> Layout:
         layout = self._backend.layout(key)
-        encoded = _encoded(layout)
-        return layout if encoded is None else _description(encoded.unit)[1].layout
+        encoding = unmark(layout)
+        return layout if encoding is None else encoding.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        encoded = _encoded(self._backend.layout(key))
-        if encoded is None:
+        layout = self._backend.layout(key)
+        encoding = unmark(layout)
+        if encoding is None:
             return self._backend.read(key, into)
-        codec, form = _description(encoded.unit)
-        if codec != self._codec.name:
+        if encoding.codec != self._codec.name:
             raise StorageError(
-                f"{key} was encoded with {codec}; this level is open with {self._codec.name}"
+                f"{key} was encoded with {encoding.codec}; this level is open with"
+                f" {self._codec.name}"
             )
+        form = encoding.blocks.form
         if mismatch := form.mismatch(into):
             raise StorageError(f"a compressed level cannot give {key}: {mismatch}")
-        data = self._room(encoded.shape[0])[: encoded.shape[0]]
+        (nbytes,) = layout[0].shape
+        data = self._room(nbytes)[:nbytes]
         count = self._backend.read(key, [data])
         try:
-            self._codec.decode(data, into)
+            decode(encoding.blocks, self._codec, data, into, self._share(form.nbytes))
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(f"{key} cannot be decoded: {error}") from error
         return count
@@ -94,38 +128,27 @@ class Compressed:
         return self._backend.keys()
 
     def close(self) -> None:
+        self._workers.close()
         self._backend.close()
 
     def remove(self) -> None:
         """Close the level underneath and delete what it kept, where it knows how to."""
+        self._workers.close()
         getattr(self._backend, "remove", self._backend.close)()
+
+    def _share(self, nbytes: int) -> Share:
+        return self._workers.each if nbytes >= _LARGE else alone
 
     def _room(self, nbytes: int) -> memoryview:
         """Scratch memory of at least `nbytes`, the same as long as it is large enough."""
         if self._scratch.nbytes < nbytes:
-            self._scratch = memoryview(bytearray(nbytes))
+            self._scratch = memoryview(b"")  # before the new one is there
+            try:
+                memory = np.empty(nbytes, np.uint8)
+            except MemoryError:
+                raise LevelFull(
+                    f"a compressed level needs {nbytes} bytes of memory to work in"
+                ) from None
+            memory.fill(0)  # the first touch of a page must not happen during the run
+            self._scratch = memory.data
         return self._scratch
-
-
-def _encoded_field(codec: str, form: Form, count: int) -> Field:
-    return Field("encoded", "|u1", (count,), _MARK + json.dumps([codec, form.text.decode()]))
-
-
-def _encoded(layout: Layout) -> Field | None:
-    """The field of encoded bytes, if that is what the layout describes."""
-    match layout:
-        case (Field("encoded", "|u1", (_,), unit) as field,) if unit.startswith(_MARK):
-            return field
-    return None
-
-
-@lru_cache(64)
-def _description(unit: str) -> tuple[str, Form]:
-    """The codec, and the form of the checkpoint, of encoded bytes."""
-    try:
-        codec, text = json.loads(unit.removeprefix(_MARK))
-        if isinstance(codec, str) and isinstance(text, str):
-            return codec, form_from(text.encode())
-    except (ValueError, TypeError, RecursionError):
-        pass
-    raise CorruptCheckpoint("an encoded checkpoint does not say what it is")

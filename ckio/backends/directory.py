@@ -1,46 +1,37 @@
 """A directory as a storage level: slots in a few files, which a kill at any moment leaves sound.
 
-Slots of one size share a file, `slots-<stride>-v1.ckio`. A slot is one head and one payload
-(`format.py`). Writing takes a free slot, writes the payload, then the head: that commits it.
-Discarding clears the head's magic. So a slot that is live is never written to, nothing is truncated
-or renamed while a run goes on, and what a kill interrupts is a free slot.
+Slots of one size share a file. A slot is one head and one payload (`format.py`), and the head
+begins with a commit word. Writing takes a free slot and fills it, then writes the word by itself:
+that commits it. Discarding clears the word. So a slot that is live is never written to, nothing is
+truncated or renamed while a run goes on, and what a kill interrupts is a free slot.
+
+What is there and neither free nor sound is damage (`slotfiles.py`): it stays as it is, and takes
+part in nothing.
 """
 
-import re
-import stat
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import errno
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
+
+import xxhash
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends import payload
-from ckio.backends.buffers import pieces
-from ckio.backends.files import Files, failure, takes_sync
-from ckio.backends.format import BLOCK, FREE, MAGIC, Head, length, pack, payload_begin, unpack
+from ckio.backends import slotfiles
+from ckio.backends.buffers import SMALL
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
+from ckio.backends.format import BLOCK, FREE, LIVE, Head, Outline, outline
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import payload_for
 from ckio.backends.place import Place
-from ckio.backends.shelves import Shelves
+from ckio.backends.slots import Slot, Slots
 from ckio.errors import CorruptCheckpoint, StorageError
 
-_NAME = re.compile(r"slots-(\d{4,15})-v(\d{1,9})\.ckio")
-_VERSION = 1
-
-
-@dataclass(slots=True)
-class _File:
-    """One file of slots; `end` is where the next slot is made."""
-
-    path: Path
-    fd: int
-    end: int = 0
-
-
-class _Slot(NamedTuple):
-    size: int
-    fd: int
-    offset: int
+_LIVE: Final = memoryview(LIVE)
+_FREE: Final = memoryview(FREE)
 
 
 class Directory:
@@ -54,16 +45,18 @@ class Directory:
         Payload bytes that it may hold; None never fills. Heads and rounding come on top.
     durability
         What a committed checkpoint survives: "process", the process being killed; "fdatasync", the
-        machine failing too.
+        machine failing too; "direct", the same, with payloads going past the page cache.
     checksum
         Whether payloads are digested with xxh3_128 when written, and verified when read.
+    now
+        The time that checkpoints are stamped with, in seconds since 1970.
     files
         The system calls; tests pass in their own.
 
     Raises
     ------
     BadInput
-        The place cannot be used, or there is no such durability.
+        The place cannot be used, or holds another format, or there is no such durability (there).
     LevelInUse
         Another process has it open.
     """
@@ -77,30 +70,47 @@ class Directory:
         capacity: int | None = None,
         durability: str = "process",
         checksum: bool = True,
+        now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
         self.path = Path(path).absolute()
-        self._sync = takes_sync(durability)
+        self._sync = takes_sync(durability, DURABILITIES)
+        self._direct = durability == "direct"
         self._checksum = checksum
+        self._now = now
         self._system = files or Files()
-        self._ledger: Ledger[_Slot] = Ledger(f"directory {self.path}", capacity)
-        self._shelves: Shelves[_Slot] = Shelves(unit=BLOCK, make=self._make, drop=self._drop)
-        self._files: dict[int, _File] = {}
+        self._ledger: Ledger[Slot] = Ledger(f"directory {self.path}", capacity)
+        self._slots = Slots(self._system, self.path, sync=self._sync, direct=self._direct)
+        self._shelves = self._slots.shelves
+        self._doubtful: dict[Key, list[Slot]] = {}
         self._sequence = 0
-        self._place = Place(self.path)
+        self._place = Place(self.path, self._system, sync=self._sync)
         try:
-            self._scan()
-        except OSError as error:
-            self.close()
-            raise self._failed(error, "opening it") from error
+            self._payload = payload_for(self._system, self.path, direct=self._direct)
         except BaseException:
-            self.close()
+            self._place.remove(ours=False)
+            raise
+        try:
+            self._find()
+        except BaseException as error:
+            with suppress(OSError):
+                self._release()
+            if isinstance(error, OSError):
+                raise self._failed(error, "opening it") from error
             raise
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
         """Where the files of one run go under the place of this level."""
         return path / run
+
+    @staticmethod
+    def contents(path: str | Path, /) -> list[Stored | Damaged]:
+        """What is stored at a place, which may be in use; nothing is changed.
+
+        Raises BadInput where no level is, or one of another format.
+        """
+        return slotfiles.contents(Files(), Path(path).absolute())
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -113,22 +123,18 @@ class Directory:
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
-        begin = payload_begin(key, form)
-        needed = begin - BLOCK + form.nbytes
+        shape = outline(form, key.name)
         self._sequence += 1  # a head that could not be withdrawn is older than the next
         try:
-            slot = self._shelves.take(needed)
+            slot = self._shelves.take(shape.room)
             try:
-                places = pieces(data, slot.offset + begin)
-                digest = payload.write(self._system, slot.fd, places, checksum=self._checksum)
-                if self._sync:  # before the head that vouches for it
-                    self._system.sync(slot.fd)
-                self._put_head(slot, pack(Head(key, form, self._sequence, begin, digest)))
+                digest = self._fill(slot, key, shape, data)
             except BaseException:
-                self._abandon(slot)
+                self._shelves.give(slot)  # its commit word says free all the time
                 raise
+            self._commit(slot, key)
         except OSError as error:
-            raise self._failed(error, f"writing {key}", needed) from error
+            raise self._failed(error, f"writing {key} ({form.nbytes} bytes)", shape.room) from error
         self._ledger.enter(key, Entry(form, slot, digest))
         return form.nbytes
 
@@ -138,28 +144,33 @@ class Directory:
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
         slot, form = entry.place, entry.form
-        offset = slot.offset + payload_begin(key, form)
+        offset = slot.offset + outline(form, key.name).begin
         digest = entry.digest if self._checksum else b""
         try:
-            sound = payload.read(self._system, slot.fd, pieces(into, offset), digest)
+            sound = self._payload.read(slot.payload, into, offset, digest)
         except EOFError:
             raise CorruptCheckpoint(f"{key} in {self.path}: its file ends within it") from None
         except OSError as error:
-            raise self._failed(error, f"reading {key}") from error
+            raise self._failed(error, f"reading {key} ({form.nbytes} bytes)") from error
         if not sound:
             raise CorruptCheckpoint(f"{key} in {self.path} fails its checksum: it was damaged")
         return form.nbytes
 
     def discard(self, key: Key, /) -> None:
-        slot = self._ledger.find(key).place
+        entry = self._ledger.find(key)
+        slot, doubtful = entry.place, self._doubtful.get(key, [])
         try:
-            self._put_head(slot, FREE)
+            for older in doubtful:  # or they would come back when this one is gone
+                self._put_word(older, _FREE)
+            self._put_word(slot, _FREE)
         except OSError as error:
             with suppress(OSError):  # as it was before
-                self._put_head(slot, MAGIC)
-            raise self._failed(error, f"discarding {key}") from error
+                self._put_word(slot, _LIVE)
+            raise self._failed(error, f"discarding {key} ({entry.form.nbytes} bytes)") from error
         self._ledger.strike(key)
         self._shelves.give(slot)
+        if doubtful:
+            del self._doubtful[key]
 
     def keys(self) -> list[Key]:
         return self._ledger.keys()
@@ -168,125 +179,100 @@ class Directory:
         """Drop its files from the page cache, so that the next read is a cold one."""
         self._ledger.check_open()
         try:
-            for file in self._files.values():
-                self._system.evict(file.fd)
+            self._slots.evict()
         except OSError as error:
             raise self._failed(error, "leaving the page cache") from error
 
     def close(self) -> None:
-        self._ledger.close()
-        for file in self._files.values():
-            self._system.close(file.fd)
-        self._files.clear()
-        self._place.release()
+        try:
+            self._release()
+        except OSError as error:
+            raise self._failed(error, "closing it") from error
 
     def remove(self) -> None:
         """Close it and delete its files, and the directory if then nothing is left in it.
 
         Nothing happens if it is closed already.
         """
-        paths = [file.path for file in self._files.values()]
         try:
-            for path in paths:
-                self._system.unlink(path)
+            ours = self._slots.unlink()
         except OSError as error:
-            raise self._failed(error, "removing it") from error
-        finally:
             self.close()
-        self._place.remove(ours=bool(paths))
+            raise self._failed(error, "removing it") from error
+        try:
+            self.close()
+        finally:
+            self._place.remove(ours=ours)
+
+    def _release(self) -> None:
+        with ExitStack() as ends:  # all of it, whatever fails
+            ends.callback(self._place.release)
+            ends.callback(self._slots.close)
+            ends.callback(self._payload.close)
+            self._ledger.close()
 
     # Slots
 
-    def _put_head(self, slot: _Slot, head: bytes) -> None:
-        """Write the head of a slot, or the beginning of it."""
-        self._system.write(slot.fd, [memoryview(head)], slot.offset)
+    def _fill(self, slot: Slot, key: Key, shape: Outline, data: Buffers) -> bytes:
+        """Write all of a slot but its commit word; returns the digest of the payload."""
+        if shape.nbytes <= SMALL and not self._direct:
+            digest = self._fill_at_once(slot, key, shape, data)
+        else:
+            begin = slot.offset + shape.begin
+            digest = self._payload.write(slot.payload, data, begin, checksum=self._checksum)
+            self._put(slot, shape.pack(key, self._sequence, self._now(), digest, slot.offset))
+        if self._sync:  # before the word that vouches for it
+            self._system.sync(slot.fd)
+        if not self._system.is_named(slot.fd):
+            raise OSError(errno.ESTALE, "its file was deleted")
+        return digest
+
+    def _fill_at_once(self, slot: Slot, key: Key, shape: Outline, data: Buffers) -> bytes:
+        """The same for little data: one write for head and payload."""
+        payload = b"".join(data)
+        digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
+        head = shape.pack(key, self._sequence, self._now(), digest, slot.offset)
+        self._put(slot, b"".join((head, shape.pad, payload)))
+        return digest
+
+    def _put(self, slot: Slot, data: bytes) -> None:
+        """Write what follows the commit word of a slot."""
+        self._system.write(slot.fd, (memoryview(data),), slot.offset + len(LIVE))
+
+    def _put_word(self, slot: Slot, word: memoryview) -> None:
+        self._system.write(slot.fd, (word,), slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
 
-    def _abandon(self, slot: _Slot) -> None:
-        """Free a slot whose write failed; if not even that is possible, never use it again."""
-        with suppress(OSError):
-            self._put_head(slot, FREE)
-            self._shelves.give(slot)
-
-    def _make(self, size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
-        """Append `count` slots to the file of this size."""
-        file = self._files.get(size) or self._create(size)
-        stride, begin = BLOCK + size, file.end
+    def _commit(self, slot: Slot, key: Key) -> None:
         try:
-            self._system.extend(file.fd, begin, stride * count, prewrite=ahead)
-        except OSError:
-            if begin == 0:
-                self._drop(size)
+            self._put_word(slot, _LIVE)
+        except BaseException:
+            try:
+                self._put_word(slot, _FREE)
+            except OSError:  # it is not used again, and may be live
+                self._doubtful.setdefault(key, []).append(slot)
+            else:
+                self._shelves.give(slot)
             raise
-        file.end = begin + stride * count
-        return [_Slot(size, file.fd, begin + stride * number) for number in range(count)]
 
-    def _create(self, size: int) -> _File:
-        path = self.path / f"slots-{BLOCK + size}-v{_VERSION}.ckio"
-        file = self._files[size] = _File(path, self._system.open(path))
-        if self._sync:
-            self._system.sync_directory(self.path)
-        return file
-
-    def _drop(self, size: int) -> None:
-        file = self._files.pop(size)
-        self._system.close(file.fd)
-        self._system.unlink(file.path)
-
-    # Opening
-
-    def _scan(self) -> None:
-        """Find what is stored; of two slots with one key the younger is valid."""
-        found: dict[Key, tuple[Head, _Slot]] = {}
-        for path in sorted(self.path.iterdir()):
-            match = _NAME.fullmatch(path.name)
-            if not match or not stat.S_ISREG(path.lstat().st_mode):
-                continue
-            if int(match[2]) != _VERSION:
-                raise StorageError(
-                    f"{path} has format {match[2]}; this ckio reads format {_VERSION}"
-                )
-            size = int(match[1]) - BLOCK
-            if size > 0 and size % BLOCK == 0:
-                self._scan_file(path, size, found)
-        for key, (head, slot) in found.items():
-            self._ledger.enter(key, Entry(head.form, slot, head.digest))
-
-    def _scan_file(self, path: Path, size: int, found: dict[Key, tuple[Head, _Slot]]) -> None:
-        file = self._files[size] = _File(path, self._system.open(path))
-        stride = BLOCK + size
-        free = []
-        for number in self._system.occupied(file.fd, stride):
-            slot = _Slot(size, file.fd, number * stride)
-            file.end = slot.offset + stride
-            head = self._head(slot)
-            if head is None:
-                free.append(slot)
-                continue
-            self._sequence = max(self._sequence, head.sequence)
-            other = found.get(head.key)
-            if other is not None and other[0].sequence > head.sequence:
-                self._put_head(slot, FREE)
-                continue
-            if other is not None:
-                self._put_head(other[1], FREE)
-            found[head.key] = head, slot
-        self._shelves.put(size, count=file.end // stride, free=free)
-
-    def _head(self, slot: _Slot) -> Head | None:
-        """The head of a slot, or None if the slot is free or its head is damaged."""
-        room = BLOCK + slot.size
-        nbytes = length(self._bytes(slot, BLOCK))
-        if nbytes > room:
-            return None
-        head = unpack(self._bytes(slot, nbytes))
-        return head if head is not None and head.begin + head.form.nbytes <= room else None
-
-    def _bytes(self, slot: _Slot, nbytes: int) -> bytes:
-        data = bytearray(nbytes)
-        self._system.read(slot.fd, [memoryview(data)], slot.offset)
-        return bytes(data)
+    def _find(self) -> None:
+        """Note what is stored; of two slots with one key the younger is valid."""
+        found: list[tuple[Slot, Head]] = []
+        for item in self._slots.find():
+            if isinstance(item, Damaged):
+                self._ledger.damaged.append(f"{item.path.name}, byte {item.offset}: {item.what}")
+            else:
+                found.append(item)
+        found.sort(key=lambda item: item[1].sequence)
+        valid = {head.key: slot for slot, head in found}
+        for slot, head in found:
+            if valid[head.key] is slot:
+                self._ledger.enter(head.key, Entry(head.form, slot, head.digest))
+                self._sequence = head.sequence
+            else:
+                self._put_word(slot, _FREE)
+                self._shelves.give(slot)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"directory {self.path}: {doing}"

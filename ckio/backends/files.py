@@ -6,7 +6,7 @@ done in full, or OSError is raised; `failure` says which StorageError that is.
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,16 +17,19 @@ from ckio.errors import BadInput, LevelFull, StorageError
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errors that mean: no room."""
 
-DURABILITIES: Final = {"process": False, "fdatasync": True}
-"""What a checkpoint survives, its process or also the machine, and whether that takes a sync."""
+DURABILITIES: Final = {"process": False, "fdatasync": True, "direct": True}
+"""What a checkpoint survives, its process or also the machine, and whether that takes a sync.
+
+"direct" is as "fdatasync", with the payload past the page cache; not every level has it.
+"""
 
 _ZEROS = memoryview(bytes(TILE))
 
 
-def takes_sync(durability: str, /) -> bool:
-    """Whether a level of this durability syncs at each commit; BadInput for an unknown one."""
-    if durability not in DURABILITIES:
-        raise BadInput(f"durability {durability!r} is not known; known: {', '.join(DURABILITIES)}")
+def takes_sync(durability: str, known: Iterable[str] = ("process", "fdatasync"), /) -> bool:
+    """Whether a level of this durability syncs at each commit; BadInput for one it has not."""
+    if durability not in known:
+        raise BadInput(f"durability {durability!r} is not known; known: {', '.join(known)}")
     return DURABILITIES[durability]
 
 
@@ -37,6 +40,10 @@ class Files:
         """Open a regular file for reading and writing; it is made if it is not there."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(path, flags, 0o666)
+
+    def open_to_read(self, path: Path, /) -> int:
+        """Open a regular file that is there, for looking at it only."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def open_direct(self, path: Path, /) -> int:
         """Open a file that is there a second time, to go past the page cache.
@@ -71,7 +78,7 @@ class Files:
         return os.preadv(fd, into, offset)
 
     def write(self, fd: int, data: Buffers, offset: int, /) -> None:
-        """Write all of `data`, at most a tile, at `offset`."""
+        """Write all of `data`, in as many buffers as one call takes, at `offset`."""
         left = sum(map(len, data))
         while left:
             done = self.pwritev(fd, data, offset)
@@ -82,7 +89,7 @@ class Files:
             data, offset, left = _after(data, done), offset + done, left - done
 
     def read(self, fd: int, into: Buffers, offset: int, /) -> None:
-        """Fill `into`, at most a tile, from `offset`; raises EOFError where the file ends."""
+        """Fill `into`, as many buffers as one call takes; raises EOFError where the file ends."""
         left = sum(map(len, into))
         while left:
             done = self.preadv(fd, into, offset)
@@ -105,35 +112,43 @@ class Files:
             os.close(fd)
 
     def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
-        """Add room at `begin`, the end of the file; what does not fit leaves the file as it was.
+        """Make room at `begin`, in the file or at its end; what does not fit leaves it as it was.
 
         The first write into room that was only promised is many times slower than the next:
         `prewrite` makes it here.
         """
+        size = self.size(fd)
         try:
             os.posix_fallocate(fd, begin, nbytes)
             if prewrite:
                 for offset in range(begin, begin + nbytes, TILE):
                     self.write(fd, [_ZEROS[: begin + nbytes - offset]], offset)
         except BaseException:
-            os.ftruncate(fd, begin)
+            os.ftruncate(fd, size)
             raise
 
     def size(self, fd: int, /) -> int:
         """Bytes of a file."""
         return os.fstat(fd).st_size
 
+    def is_named(self, fd: int, /) -> bool:
+        """Whether a file still has a name; one that was deleted is gone when it is closed."""
+        return os.fstat(fd).st_nlink > 0
+
     def cut(self, fd: int, nbytes: int, /) -> None:
         """Give back to the disk what lies behind the first `nbytes` of a file."""
         os.ftruncate(fd, nbytes)
 
-    def occupied(self, fd: int, stride: int, /) -> Iterator[int]:
-        """The numbers of the slots into which something was written, without visiting holes."""
-        size = os.fstat(fd).st_size
+    def occupied(self, fd: int, begin: int, stride: int, /) -> Iterator[int]:
+        """The numbers of the slots into which something was written, without visiting holes.
+
+        The first one is at `begin`.
+        """
+        size = os.fstat(fd).st_size - begin
         number = 0
         while (number + 1) * stride <= size:
             try:
-                number = os.lseek(fd, number * stride, os.SEEK_DATA) // stride
+                number = (os.lseek(fd, begin + number * stride, os.SEEK_DATA) - begin) // stride
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but holes from here
                     return

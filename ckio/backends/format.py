@@ -1,28 +1,40 @@
-"""A slot on disk: a head that says what lies in it, then the payload.
+"""A file of slots: a head that says what it is, then slots, each a head and a payload.
 
-All integers are little-endian. Version 1:
+All integers are little-endian. Version 2, a file; its head has a block to itself:
 
     offset  bytes
-    0       8       magic; anything else: the slot is free
+    0       8       magic; zeros: no slot was made yet
+    8       8       stride: bytes of a slot, its head included
+    16      8       how many slots there are; the file is never shorter
+    24      16      check: xxh3_128 of all before
+
+A slot:
+
+    0       8       commit word: LIVE, or zeros and the slot is free; anything else is damage
     8       4       bytes of the head, its check included
     12      4       where the payload begins, from the start of the slot: a multiple of 4096
     16      8       bytes of the payload
     24      8       sequence number: of two heads with one key the higher is the valid one
-    32      8       step of the key
-    40      1       kind of the key: x, t or a
-    41      1       1 if the payload has a digest
-    42      2       bytes of the name of the key, n
-    44      4       bytes of the text of its layout, m
-    48      16      xxh3_128 of the payload
-    64      n       name of the key, UTF-8
-    64+n    m       the layout as JSON: [[name, dtype, [shape], unit], ...]
-    64+n+m  16      check: xxh3_128 of all before
+    32      8       when it was written, seconds since 1970 as a float
+    40      8       step of the key
+    48      1       kind of the key: x, t or a
+    49      1       1 if the payload has a digest
+    50      2       bytes of the name of the key, n
+    52      4       bytes of the text of its layout, m
+    56      16      xxh3_128 of the payload
+    72      n       name of the key, UTF-8
+    72+n    m       the layout as JSON: [[name, dtype, [shape], unit], ...]
+    72+n+m  16      check: xxh3_128 of all from offset 8; its seed is where the slot is in the file
 
-A slot is committed by writing its head, after its payload, and freed by clearing the magic.
+The head of a file, and a commit word, are written by themselves and lie within one sector: a
+failing machine leaves the old or the new. All else of a slot is written while its word says free.
 """
 
+import math
 import struct
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple, Self
 
 import xxhash
 
@@ -30,81 +42,167 @@ from ckio.actions import Key, Kind
 from ckio.backends.forms import Form, form_from
 from ckio.errors import CorruptCheckpoint, StorageError
 
-BLOCK = 4096
+VERSION: Final = 2
+
+BLOCK: Final = 4096
 """Slots, and payloads in them, begin at multiples of this."""
 
-MAGIC = b"ckioslt\x01"
-FREE = bytes(len(MAGIC))
+LIVE: Final = b"ckioslt\x02"
+FREE: Final = bytes(len(LIVE))
 
-_FIXED = struct.Struct("<8sIIQQQcBHI16s")
+MAGIC: Final = b"ckiofil\x02"
+"""What a file of slots begins with."""
+
+LONGEST_TEXT: Final = 1 << 20
+"""Bytes that the text of a layout may have."""
+
+_FILE: Final = struct.Struct("<8sQQ")
+_FIXED: Final = struct.Struct("<IIQQdQcBHI16s")
+_HEAD: Final = len(LIVE) + _FIXED.size
 _CHECK: Final = 16
+_LONGEST_NAME: Final = (1 << 16) - 1
 _TEXT: Final = ("utf-8", "surrogatepass")
-_NO_DIGEST = bytes(16)
+_LAST: Final = 1 << 63
+_NO_DIGEST: Final = bytes(16)
+_LETTERS: Final = {kind: kind.value.encode() for kind in Kind}
+
+
+class FileHead(NamedTuple):
+    """What the head of a file says: bytes of a slot, and how many slots there are."""
+
+    stride: int
+    slots: int
+
+    def pack(self) -> bytes:
+        """Its bytes."""
+        body = _FILE.pack(MAGIC, *self)
+        return body + xxhash.xxh3_128_digest(body)
+
+    @classmethod
+    def unpack(cls, block: bytes, /) -> Self | None:
+        """The head that a file begins with; None if no slot was made, raises CorruptCheckpoint."""
+        body, check = block[: _FILE.size], block[_FILE.size :][:_CHECK]
+        if not any(body + check):
+            return None
+        if xxhash.xxh3_128_digest(body) != check or not body.startswith(MAGIC):
+            raise CorruptCheckpoint("the head of the file is damaged")
+        return cls(*_FILE.unpack(body)[1:])
 
 
 class Head(NamedTuple):
-    """What a head says; `begin` is where the payload begins in the slot."""
+    """What the head of a slot says of the checkpoint in it."""
 
     key: Key
     form: Form
     sequence: int
-    begin: int
+    written: float
     digest: bytes
 
+    @property
+    def begin(self) -> int:
+        """Where the payload begins, from the start of the slot."""
+        return outline(self.form, self.key.name).begin
 
-def payload_begin(key: Key, form: Form, /) -> int:
-    """Where the payload begins, from the start of the slot: where its head ends, rounded up."""
-    head = _FIXED.size + len(key.name.encode(*_TEXT)) + len(form.text) + _CHECK
-    return -(-head // BLOCK) * BLOCK
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outline:
+    """What the heads of all checkpoints of one form and one name have in common.
+
+    Attributes
+    ----------
+    begin : int
+        Where the payload begins, from the start of the slot: where the head ends, rounded up.
+    room : int
+        Bytes that a slot must have behind its first block.
+    pad : bytes
+        What lies between the head and the payload.
+    """
+
+    nbytes: int
+    length: int
+    begin: int
+    room: int
+    name: bytes
+    text: bytes
+    pad: bytes
+
+    def pack(self, key: Key, sequence: int, written: float, digest: bytes, at: int, /) -> bytes:
+        """A head without its commit word, for the slot `at` this offset of its file."""
+        try:
+            fixed = _FIXED.pack(
+                self.length,
+                self.begin,
+                self.nbytes,
+                sequence,
+                written,
+                key.step,
+                _LETTERS[key.kind],
+                bool(digest),
+                len(self.name),
+                len(self.text),
+                digest or _NO_DIGEST,
+            )
+        except struct.error:
+            raise StorageError(f"{key}: its step is too large for a file") from None
+        body = fixed + self.name + self.text
+        return body + xxhash.xxh3_128_digest(body, at)
 
 
-def pack(head: Head, /) -> bytes:
-    """The bytes of a head; raises StorageError for a key that it cannot name."""
-    key, form, sequence, begin, digest = head
-    name, text = key.name.encode(*_TEXT), form.text
-    try:
-        fixed = _FIXED.pack(
-            MAGIC,
-            _FIXED.size + len(name) + len(text) + _CHECK,
-            begin,
-            form.nbytes,
-            sequence,
-            key.step,
-            key.kind.value.encode(),
-            bool(digest),
-            len(name),
-            len(text),
-            digest or _NO_DIGEST,
+@lru_cache(256)
+def outline(form: Form, name: str, /) -> Outline:
+    """The outline of heads; raises StorageError for a name or layout that they have no room for."""
+    encoded = name.encode(*_TEXT)
+    if len(encoded) > _LONGEST_NAME or len(form.text) > LONGEST_TEXT:
+        raise StorageError(
+            f"a directory keeps at most {_LONGEST_NAME} bytes of a key's name and {LONGEST_TEXT} of"
+            f" a layout in JSON, not {len(encoded)} and {len(form.text)}: use shorter names, or"
+            " fewer fields"
         )
-    except struct.error:
-        raise StorageError(f"{key}: its step or name is too large for a file") from None
-    body = fixed + name + text
-    return body + xxhash.xxh3_128_digest(body)
+    length = _HEAD + len(encoded) + len(form.text) + _CHECK
+    begin = -(-length // BLOCK) * BLOCK
+    return Outline(
+        nbytes=form.nbytes,
+        length=length,
+        begin=begin,
+        room=begin - BLOCK + form.nbytes,
+        name=encoded,
+        text=form.text,
+        pad=bytes(begin - length),
+    )
 
 
 def length(block: bytes, /) -> int:
-    """How many bytes the head has that begins with this block; 0 if none does."""
-    if len(block) < _FIXED.size or not block.startswith(MAGIC):
+    """How many bytes the head says it has that begins with this block; 0 if it is free.
+
+    Raises CorruptCheckpoint where that makes no sense, so that nothing too large is read.
+    """
+    if block.startswith(FREE):
         return 0
-    return int(_FIXED.unpack_from(block)[1])
+    if not block.startswith(LIVE):
+        raise CorruptCheckpoint("its commit word is damaged")
+    nbytes = int.from_bytes(block[len(LIVE) :][:4], "little")
+    if not _HEAD + _CHECK <= nbytes <= _HEAD + _LONGEST_NAME + LONGEST_TEXT + _CHECK:
+        raise CorruptCheckpoint("the length of its head is damaged")
+    return nbytes
 
 
-def unpack(data: bytes, /) -> Head | None:
-    """The head in `data`, or None if it is not whole or makes no sense."""
-    body, check = data[:-_CHECK], data[-_CHECK:]
-    if len(body) < _FIXED.size or xxhash.xxh3_128_digest(body) != check:
-        return None
-    magic, size, begin, nbytes, sequence, step, kind, checked, names, texts, digest = (
+def unpack(data: bytes, at: int, /) -> Head:
+    """The head in `data`, of the slot `at` this offset; raises CorruptCheckpoint."""
+    body, check = data[len(LIVE) : -_CHECK], data[-_CHECK:]
+    if len(body) < _FIXED.size or xxhash.xxh3_128_digest(body, at) != check:
+        raise CorruptCheckpoint("its head is damaged")
+    size, begin, nbytes, sequence, written, step, kind, checked, names, texts, digest = (
         _FIXED.unpack_from(body)
     )
-    if magic != MAGIC or size != len(data) or len(body) != _FIXED.size + names + texts:
-        return None
     name, text = body[_FIXED.size :][:names], body[_FIXED.size + names :]
     try:
         key = Key(Kind(kind.decode()), step, name.decode(*_TEXT))
         form = form_from(text)
-    except (ValueError, CorruptCheckpoint):
-        return None
-    if form.nbytes != nbytes or begin != payload_begin(key, form):
-        return None
-    return Head(key, form, sequence, begin, digest if checked else b"")
+        expected = outline(form, key.name)
+    except (ValueError, StorageError):
+        raise CorruptCheckpoint("its head makes no sense") from None
+    said = (size, begin, nbytes, names, texts)
+    found = (len(data), expected.begin, form.nbytes, len(name), len(text))
+    if said != found or not math.isfinite(written) or sequence >= _LAST:
+        raise CorruptCheckpoint("its head makes no sense")
+    return Head(key, form, sequence, written, digest if checked else b"")

@@ -10,6 +10,10 @@ from ckio.actions import Buffers, Field, Layout
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.layout import field_nbytes
 
+_DIMENSIONS = 64
+_MOST = 1 << 63
+"""What shapes stay below that are read; numpy makes no others."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
@@ -62,7 +66,7 @@ def form_from(text: bytes, /) -> Form:
 def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
     if not all(isinstance(value, str) for value in (name, dtype, unit)):
         raise TypeError
-    if not all(type(n) is int for n in shape):
+    if len(shape) > _DIMENSIONS or not all(type(n) is int and 0 <= n < _MOST for n in shape):
         raise TypeError
     return Field(name, dtype, tuple(shape), unit)
 
@@ -71,7 +75,7 @@ def _nbytes(field: Field) -> int:
     try:
         if not np.dtype(field.dtype).hasobject and min(field.shape, default=0) >= 0:
             return field_nbytes(field)
-    except (ValueError, TypeError, OverflowError, SyntaxError):
+    except (ValueError, TypeError, OverflowError, SyntaxError, MemoryError, RecursionError):
         pass
     raise StorageError(
         f"field {field.name!r}: {field.dtype!r} of shape {field.shape} are no plain bytes;"

@@ -3,41 +3,40 @@
 Payload goes to a free slot first, then one row of a key table says that it is there: a writer that
 is killed at any moment leaves a checkpoint absent or complete. Where things are said:
 
-    hdf5            the level: which slot, and in which order things are written
-    hdf5_file       what is in the file, how it is verified, and how a group is added
+    hdf5            the level: in which order things are written
+    hdf5_slots      which slots are free, and which a checkpoint may take
+    hdf5_contents   what lies in an archive, and what was damaged
+    hdf5_file       what is in the file, how it is made, and how a group is added
+    hdf5_start      its first pages, their mirror, and what a failing machine may leave of them
     hdf5_group      a group of slots, and where they lie
     hdf5_rows       the rows of a key table
-    hdf5_library    all that is made by HDF5 itself; no other module imports h5py
+    hdf5_payload    what is between them, on its way
+    hdf5_library    all that is made by HDF5 itself; nothing else of these imports h5py
     hdf5_draft      the file in memory that HDF5 is let loose on
 """
 
+import errno
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.backends import hdf5_file, payload
+from ckio.actions import Buffers, Key, Layout
+from ckio.backends import hdf5_contents, hdf5_file, hdf5_payload, hdf5_start
+from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5_draft import eof
-from ckio.backends.hdf5_group import Group, family, room, serves, slot_layout, slot_nbytes
-from ckio.backends.hdf5_library import MAX_GROUPS
-from ckio.backends.hdf5_rows import FREE, ROW, Row
+from ckio.backends.hdf5_contents import Place
+from ckio.backends.hdf5_group import Group
+from ckio.backends.hdf5_rows import FREE, STORED, Row
+from ckio.backends.hdf5_slots import Slots
+from ckio.backends.hdf5_start import MAX_GROUPS, Start
 from ckio.backends.ledger import Entry, Ledger
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
-_SLACK: Final = 1 << 16
-"""Bytes of metadata and rounding for which the reservation of a size leaves room."""
-
-_REMEMBERED: Final = 64
-"""For how many forms the groups that serve them are remembered."""
-
-
-class _Place(NamedTuple):
-    group: Group
-    row: Row
+_STORED: Final = memoryview(STORED)
+_FREE: Final = memoryview(FREE)
 
 
 class Hdf5:
@@ -50,7 +49,8 @@ class Hdf5:
     capacity
         Payload bytes that it may hold; None: as many as the disk.
     durability
-        "process": a checkpoint survives its process being killed; "fdatasync": also the machine.
+        "process": a checkpoint survives its process being killed; "fdatasync": also the machine
+        failing.
     checksum
         Whether payload is checksummed when written, and verified with xxh3_128 when read.
     now
@@ -58,8 +58,9 @@ class Hdf5:
     files
         The system calls; tests pass in their own.
 
-    Raises BadInput where `path` is not an archive, or a newer one, StorageError where it is
-    damaged, and LevelInUse where it is open already.
+    Raises BadInput where `path` is not an archive, or of another format, StorageError where it is
+    damaged all over, and LevelInUse where it is open already. What else is damaged costs only
+    what it held: any key that is not there then raises CorruptCheckpoint.
     """
 
     durable = True
@@ -75,20 +76,17 @@ class Hdf5:
         files: Files | None = None,
     ) -> None:
         self.path = Path(path).absolute()
-        self._sync = takes_sync(durability)
+        self._sync = _takes_sync(durability)
         self._checksum = checksum
         self._now = now
         self._system = files or Files()
-        self._ledger: Ledger[_Place] = Ledger(str(self.path), capacity)
-        self._groups: dict[tuple[Kind, Layout], list[Group]] = {}
-        self._free: dict[Group, list[int]] = {}
-        self._serving: dict[tuple[Kind, Form], list[Group]] = {}
-        self._reserved: dict[int, int] = {}
+        self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
+        self._slots = Slots(capacity, self._make_group)
+        self._stuck: list[tuple[Group, int]] = []
         self._commits = 0
-        self._end = 0
-        self._fd = hdf5_file.take(self.path, self._system)
+        self._fd = hdf5_file.take(self.path, self._system, sync=self._sync)
         try:
-            self._scan()
+            self._start = self._open()
         except OSError as error:
             self._release()
             raise self._failed(error, "opening it") from error
@@ -103,77 +101,96 @@ class Hdf5:
             raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
         return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
 
+    @staticmethod
+    def contents(path: str | Path, /) -> list[Stored | Damaged]:
+        """What lies in an archive, of which nothing is opened by HDF5, made, locked or changed.
+
+        It may be in use. Raises BadInput where there is none, or one of another format, and
+        StorageError where it is damaged all over.
+        """
+        return hdf5_contents.contents(Path(path).absolute())
+
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
-        there = dict.fromkeys(sizes, 0)
-        for group in self._free:
-            for nbytes in there:
-                there[nbytes] += group.slots * (group.form.nbytes in (nbytes, room(nbytes)))
-        lacking = {n: count - there[n] for n, count in sizes.items() if count > there[n]}
-        needed = sum((room(n) + ROW.itemsize) * count + _SLACK for n, count in lacking.items())
+        lacking = self._slots.lacking(sizes)
+        needed = self._slots.bytes_for(lacking)
         try:
             # Behind the groups there are, where new ones will be.
-            size = self._system.size(self._fd)
-            if needed and self._end + needed > size:
-                self._system.extend(self._fd, size, self._end + needed - size, prewrite=True)
+            size, end = self._system.size(self._fd), self._start.end + needed
+            if end > size and needed:
+                self._system.extend(self._fd, size, end - size, prewrite=True)
                 if self._sync:
                     self._system.sync(self._fd)
         except OSError as error:
             raise self._failed(error, "reserving", needed) from error
-        self._reserved = lacking
+        self._slots.reserved = lacking
+
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        """Make room for `count` checkpoints like this one, so that no write has to.
+
+        Raises LevelFull where there is none.
+        """
+        self._ledger.check_open()
+        form = form_of(layout)
+        there = self._slots.count_for(key.kind, form)
+        if there < count:
+            self._slots.make(key, form, count - there)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
-        group = self._with_room(key, form)
-        slot = self._free[group].pop()
+        nbytes, group = form.nbytes, self._slots.group_for(key, form)
+        slot = self._slots.free[group].pop()
         self._commits += 1  # a row that could not be withdrawn is older than the next
         try:
-            digest = payload.write(
-                self._system, self._fd, group.pieces(slot, data), checksum=self._checksum
+            self._withdraw()
+            digest = hdf5_payload.write(
+                *(self._system, self._fd, data, group.spans(slot, nbytes), nbytes),
+                checksum=self._checksum,
             )
-            if self._sync:  # before the row that vouches for it
-                self._system.sync(self._fd)
-            row = Row(self._commits, slot, key, form.nbytes, self._now(), digest)
-            self._put_row(group, slot, row.pack(group.seed))
+            row = Row(self._commits, slot, key, nbytes, self._now(), digest)
+            self._commit(group, row)
         except BaseException as error:
-            self._abandon(group, slot)
+            self._stuck.append((group, slot))
+            with suppress(OSError):
+                self._withdraw()
             if isinstance(error, OSError):
-                raise self._failed(error, f"writing {key}", form.nbytes) from error
+                raise self._failed(error, f"writing {key}", nbytes) from error
             raise
-        self._ledger.enter(key, Entry(form, _Place(group, row), digest))
-        return form.nbytes
+        self._ledger.enter(key, Entry(form, Place(group, row), digest))
+        return nbytes
 
     def layout(self, key: Key, /) -> Layout:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
-        group, slot = entry.place.group, entry.place.row.slot
-        digest = entry.digest if self._checksum else b""
+        nbytes, (group, row) = entry.form.nbytes, entry.place
+        spans = group.spans(row.slot, nbytes)
+        digest = row.digest if self._checksum else b""
         try:
-            sound = payload.read(self._system, self._fd, group.pieces(slot, into), digest)
+            sound = hdf5_payload.read(self._system, self._fd, into, spans, nbytes, digest=digest)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
-            raise self._failed(error, f"reading {key}") from error
+            raise self._failed(error, f"reading {key}", nbytes) from error
         if not sound:
             raise CorruptCheckpoint(
-                f"{self.path}: {key} (group {group.name}, slot {slot}) is not what was written;"
+                f"{self.path}: {key} (group {group.name}, slot {row.slot}) is not what was written;"
                 " discard it, and recompute it or read it from another level"
             )
-        return entry.form.nbytes
+        return nbytes
 
     def discard(self, key: Key, /) -> None:
-        place = self._ledger.find(key).place
-        group, row = place.group, place.row
+        group, row = self._ledger.find(key).place
         try:
-            self._put_row(group, row.slot, FREE)
+            self._withdraw()
+            self._put_state(group, row.slot, _FREE)
         except OSError as error:
             with suppress(OSError):  # as it was before
-                self._put_row(group, row.slot, row.pack(group.seed))
+                self._put_state(group, row.slot, _STORED)
             raise self._failed(error, f"discarding {key}") from error
         self._ledger.strike(key)
-        self._free[group].append(row.slot)
+        self._slots.free[group].append(row.slot)
 
     def keys(self) -> list[Key]:
         return self._ledger.keys()
@@ -188,9 +205,11 @@ class Hdf5:
 
     def close(self) -> None:
         with suppress(OSError, StorageError):
-            # What was reserved and not used goes back to the disk; a fork does not decide that.
-            self._ledger.check_open()
-            self._system.cut(self._fd, max(self._end, eof(self._fd)))
+            self._ledger.check_open()  # a fork changes nothing
+            self._withdraw()
+            # What was reserved and not used goes back to the disk.
+            hdf5_start.settle(self._system, self._fd, self._start, sync=self._sync)
+            self._system.cut(self._fd, self._start.end)
         self._release()
 
     def remove(self) -> None:
@@ -206,118 +225,98 @@ class Hdf5:
     def _release(self) -> None:
         self._ledger.close()
         fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._system.close(fd)
+        try:
+            if fd >= 0:
+                self._system.close(fd)
+        except OSError as error:
+            raise self._failed(error, "closing it") from error
 
     # Slots
 
-    def _put_row(self, group: Group, slot: int, row: bytes) -> None:
-        self._system.write(self._fd, [memoryview(row)], group.row(slot))
+    def _commit(self, group: Group, row: Row) -> None:
+        """Write a row behind its payload, and the state that makes it valid behind both."""
+        data = memoryview(row.pack(group.seed))
+        self._put(data[len(FREE) :], group.row(row.slot) + len(FREE))
+        if self._sync:
+            self._system.sync(self._fd)
+        if not self._system.is_named(self._fd):
+            raise OSError(errno.ESTALE, "its file was deleted")
+        self._put_state(group, row.slot, data[: len(FREE)])
+
+    def _put_state(self, group: Group, slot: int, state: memoryview) -> None:
+        self._put(state, group.row(slot))
         if self._sync:
             self._system.sync(self._fd)
 
-    def _abandon(self, group: Group, slot: int) -> None:
-        """Free a slot whose write failed; if not even that is possible, never use it again."""
-        with suppress(OSError):
-            self._put_row(group, slot, FREE)
-            self._free[group].append(slot)
+    def _put(self, data: memoryview, at: int) -> None:
+        if self._system.pwritev(self._fd, (data,), at) != len(data):
+            self._system.write(self._fd, (data,), at)
 
-    def _with_room(self, key: Key, form: Form) -> Group:
-        """A group with a free slot for a checkpoint, new if need be."""
-        fitting = self._serving.get((key.kind, form)) or self._find_serving(key.kind, form)
-        for group in fitting:
-            if self._free[group]:
-                return group
-        # As many slots as were reserved; then, as many again as there are.
-        layout, nbytes = form.layout, form.nbytes
-        sizes = [n for n in self._reserved if serves(slot_nbytes(layout, n), layout, nbytes)]
-        size = min(sizes, default=nbytes)
-        slot = form_of(slot_layout(layout, size))
-        there = sum(group.slots for group in fitting)
-        wanted = max(self._reserved.get(size, 0), there, 1)
-        capacity = self._ledger.capacity
-        if capacity is not None and nbytes:
-            wanted = max(1, min(wanted, capacity // nbytes - there))
-        for slots in dict.fromkeys((wanted, 1)):
-            try:
-                group = self._grow(key, slot, slots)
-            except LevelFull as error:
-                refusal = error
-            else:
-                self._reserved.pop(size, None)
-                return group
-        # No room for a new one: any slot will do that is free and large enough.
-        for group in self._groups.get((key.kind, family(layout)), []):
-            if self._free[group] and group.holds(nbytes):
-                return group
-        raise refusal
+    def _withdraw(self) -> None:
+        """Free the slots whose writes failed, before anything else is done.
 
-    def _find_serving(self, kind: Kind, form: Form) -> list[Group]:
-        """The groups whose slots may hold checkpoints of this form; remembered for the next."""
-        groups = self._groups.get((kind, family(form.layout)), [])
-        found = [group for group in groups if serves(group.form.nbytes, form.layout, form.nbytes)]
-        if len(self._serving) >= _REMEMBERED:
-            self._serving.clear()
-        self._serving[kind, form] = found
-        return found
+        A row that reached the disk all the same must not outlive the discard of its key.
+        """
+        while self._stuck:
+            group, slot = self._stuck[-1]
+            self._put_state(group, slot, _FREE)
+            self._slots.free[group].append(slot)
+            self._stuck.pop()
 
-    def _grow(self, key: Key, slot: Form, slots: int) -> Group:
+    def _make_group(self, key: Key, slot: Form, slots: int) -> Group:
         """A new group of free slots."""
-        if len(self._free) >= MAX_GROUPS:
+        there = len(self._start.groups)
+        if there >= MAX_GROUPS:
             raise LevelFull(
-                f"{self.path} has {len(self._free)} groups of different layouts, all it can hold;"
+                f"{self.path} has {there} groups of different layouts, all it can hold;"
                 " store checkpoints of fewer layouts, or in another archive"
             )
-        kind = key.kind
-        name = f"{kind.name.lower()}-{sum(group.kind is kind for group in self._free)}"
+        # One that is damaged may have been of this kind: its number is not given again.
+        kind, sound = key.kind, self._slots.free
+        number = sum(group.kind is kind for group in sound) + there - len(sound)
         try:
-            group = hdf5_file.add_group(
-                *(self._system, self._fd, name, kind, slot),
+            group, self._start = hdf5_file.add_group(
+                *(self._system, self._fd, self._start, f"{kind.name.lower()}-{number}", kind),
+                form=slot,
                 slots=slots,
-                end=self._end,
                 sync=self._sync,
             )
         except OSError as error:
             raise self._failed(error, f"writing {key}", slots * slot.nbytes) from error
-        self._end = group.end
-        self._adopt(group, reversed(range(slots)))
+        except StorageError as error:
+            raise StorageError(f"{self.path}: writing {key} failed: {error}") from error
+        self._slots.adopt(group, reversed(range(slots)))
         return group
 
-    def _adopt(self, group: Group, free: Iterable[int]) -> None:
-        self._free[group] = list(free)
-        self._serving.clear()
-        self._groups.setdefault((group.kind, family(group.form.layout)), []).append(group)
-
-    def _scan(self) -> None:
-        """Find what is stored; of two rows with one key the younger is valid."""
-        found: list[_Place] = []
-        groups, self._end = hdf5_file.survey(self._system, self._fd, self.path)
-        for group in groups:
-            rows = self._rows(group)
-            found += [_Place(group, row) for row in rows if row is not None]
-            self._adopt(group, [slot for slot, row in enumerate(rows) if row is None][::-1])
-        found.sort(key=lambda place: place.row.commit)
-        valid = {place.row.key: place for place in found}
-        for place in found:
-            group, row = place.group, place.row
-            if valid[row.key] is place:
-                form = form_of(group.layout_of(row.nbytes))
-                self._ledger.enter(row.key, Entry(form, place, row.digest))
-                self._commits = row.commit
-            else:
-                self._abandon(group, row.slot)
-
-    def _rows(self, group: Group) -> list[Row | None]:
-        """What lies in each slot of a group."""
-        table = bytearray(group.slots * ROW.itemsize)
-        self._system.read(self._fd, [memoryview(table)], group.rows)
-        rows: list[Row | None] = []
-        for slot in range(group.slots):
-            begin = slot * ROW.itemsize
-            row = Row.unpack(bytes(table[begin : begin + ROW.itemsize]), slot, group.seed)
-            rows.append(row if row and group.holds(row.nbytes) else None)
-        return rows
+    def _open(self) -> Start:
+        """Find what is stored, and mend what can be mended."""
+        if self._sync:  # what a killed process left, name and all, before anybody builds on it
+            self._system.sync(self._fd)
+            self._system.sync_directory(self.path.parent)
+        start = hdf5_start.load(self._system, self._fd, str(self.path))
+        hdf5_start.settle(self._system, self._fd, start, sync=self._sync)
+        found = hdf5_contents.survey(self._system, self._fd, self.path, start)
+        for group, free in found.free.items():
+            self._slots.adopt(group, reversed(free))
+        for group, row in found.stored:
+            form = form_of(group.layout_of(row.nbytes))
+            self._ledger.enter(row.key, Entry(form, Place(group, row), row.digest))
+            self._commits = row.commit
+        self._ledger.damaged += [damaged.what for damaged in found.damaged]
+        self._stuck += [(group, row.slot) for group, row in found.outdated]
+        with suppress(OSError):
+            self._withdraw()
+        return start
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"{self.path}: {doing}"
         return failure(self._system, self.path, error, what, needed=needed)
+
+
+def _takes_sync(durability: str) -> bool:
+    if durability == "direct":
+        raise BadInput(
+            "an archive has no durability 'direct': its fields lie where HDF5 puts them, not on"
+            " whole pages; choose fdatasync, or a directory"
+        )
+    return takes_sync(durability)

@@ -2,21 +2,17 @@
 
 HDF5 writes its metadata in pieces, and a kill between two of them would leave a file that nothing
 can open. So it is given a draft. What it wrote there is all behind the old end of the file, where
-nothing points to yet, but for two pages (see `hdf5_file`), and each of those is replaced at once.
+nothing points to yet, but for two pages (see `hdf5_start`). And it reads nothing there that was not
+verified: it may crash on damaged metadata.
 """
 
 import io
 import os
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
+from ckio.backends.hdf5_start import EOF, PAGE
 from ckio.errors import StorageError
-
-PAGE: Final = 4096
-"""Bytes that a kill cannot tear when they are written at once."""
-
-EOF: Final = 40
-"""Where the superblock says, in eight bytes, where the file ends for HDF5."""
 
 
 def whole_pages(nbytes: int, /) -> int:
@@ -24,13 +20,8 @@ def whole_pages(nbytes: int, /) -> int:
     return -(-nbytes // PAGE) * PAGE
 
 
-def eof(fd: int, /) -> int:
-    """Where the file ends for HDF5; what lies behind it is no concern of HDF5."""
-    return int.from_bytes(os.pread(fd, 8, EOF), "little")
-
-
 class Draft(io.RawIOBase):
-    """A file for h5py to open, which ends at `end`: reads fall through to `fd`, writes are kept.
+    """A file for h5py to open, which begins with what is `known` of it and ends at `end`.
 
     Attributes
     ----------
@@ -38,8 +29,8 @@ class Draft(io.RawIOBase):
         Bytes of the file as it is to become.
     """
 
-    def __init__(self, fd: int, end: int) -> None:
-        self._fd, self._end = fd, end
+    def __init__(self, known: bytes, end: int) -> None:
+        self._known, self._end = known, end
         self._pages: dict[int, bytearray] = {}
         self._changed: set[int] = set()
         self._at = EOF
@@ -103,7 +94,8 @@ class Draft(io.RawIOBase):
 
     def _page(self, number: int) -> bytearray:
         if number not in self._pages:
-            page = self._pages[number] = bytearray(PAGE)
-            if number * PAGE < self._end:
-                os.preadv(self._fd, [page], number * PAGE)
+            at = number * PAGE
+            if len(self._known) <= at < self._end:
+                raise StorageError(f"HDF5 wants to read page {number}, which was not verified")
+            self._pages[number] = bytearray(self._known[at : at + PAGE].ljust(PAGE, b"\0"))
         return self._pages[number]

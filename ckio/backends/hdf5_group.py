@@ -6,21 +6,23 @@ length of a JSON text, its xxh3_128, the text. All that ckio itself reads of a g
 
 import json
 import struct
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, Self
 
 import xxhash
 
-from ckio.actions import Buffers, Kind, Layout
-from ckio.backends.buffers import TILE, Piece, pieces
+from ckio.actions import Kind, Layout
 from ckio.backends.forms import Form, form_from
-from ckio.backends.hdf5_rows import ROW
-from ckio.errors import CorruptCheckpoint
+from ckio.backends.hdf5_rows import FREE, ROW
+from ckio.errors import CorruptCheckpoint, StorageError
 
-_MAGIC: Final = b"ckiogrp\x01"
+_MAGIC: Final = b"ckiogrp\x02"
 _HEAD: Final = struct.Struct("<8sQ16s")
+_LONGEST: Final = 1 << 24
+"""Bytes of the text of a head."""
+
 _BYTES: Final = ("|u1", "u1", "uint8")
 
 
@@ -54,23 +56,24 @@ class Group:
 
     @cached_property
     def seed(self) -> int:
-        """What ties a row to this group: a digest of its kind and layout."""
-        return xxhash.xxh3_64_intdigest(self.kind.value.encode() + self.form.text)
+        """What ties a row to this group: a digest of its name, kind and layout."""
+        words = self.name, self.kind.value, self.form.text.decode()
+        return xxhash.xxh3_64_intdigest("\n".join(words).encode(errors="surrogatepass"))
 
     def row(self, slot: int, /) -> int:
         """Offset of the row of a slot, in bytes."""
         return self.rows + slot * ROW.itemsize
 
-    def pieces(self, slot: int, data: Buffers, /) -> Iterable[Piece]:
-        """Buffers with their offsets in the file."""
-        places = zip(data, self.fields, self.form.sizes, strict=True)
-        if self.form.nbytes <= TILE:
-            return [((view,), start + slot * nbytes) for view, start, nbytes in places]
-        return self._cut(slot, data)
+    def spans(self, slot: int, nbytes: int, /) -> list[tuple[int, int]]:
+        """Offset in the file and bytes of each field of a checkpoint of `nbytes` in a slot."""
+        if nbytes != self.form.nbytes:  # plain bytes, fewer than there is room for
+            return [(self.fields[0] + slot * self.form.nbytes, nbytes)]
+        return [(start + slot * size, size) for start, size in self._places]
 
-    def _cut(self, slot: int, data: Buffers) -> Iterator[Piece]:
-        for view, start, nbytes in zip(data, self.fields, self.form.sizes, strict=True):
-            yield from pieces((view,), start + slot * nbytes)
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """Offset of slot 0 and bytes of each field."""
+        return list(zip(self.fields, self.form.sizes, strict=True))
 
     def holds(self, nbytes: int, /) -> bool:
         """Whether a checkpoint of `nbytes` can lie in one of its slots."""
@@ -83,39 +86,49 @@ class Group:
         return layout if nbytes == self.form.nbytes else (replace(layout[0], shape=(nbytes,)),)
 
     def pack(self) -> bytes:
-        """Its head."""
+        """Its head; raises StorageError for a layout that is too long."""
         layout = self.form.text.decode()
-        values = [self.name, self.kind.name, layout, self.slots, self.rows, self.fields, self.end]
+        values = [self.name, self.kind.name, layout, self.slots, self.rows, self.fields]
         text = json.dumps(values).encode()
+        if len(text) > _LONGEST:
+            raise StorageError(
+                f"the text of a layout has {len(text)} bytes, and an archive keeps {_LONGEST}:"
+                " use fewer fields, or shorter names"
+            )
         return _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_128_digest(text)) + text
 
     @staticmethod
     def length(head: bytes, /) -> int:
-        """How many bytes the head has that begins like this; 0 if none does."""
-        magic, nbytes, _ = _HEAD.unpack_from(head)
-        return _HEAD.size + int(nbytes) if magic == _MAGIC else 0
+        """How many bytes the head has that begins like this; raises CorruptCheckpoint."""
+        if len(head) >= _HEAD.size:
+            magic, nbytes, _ = _HEAD.unpack_from(head)
+            if magic == _MAGIC and nbytes <= _LONGEST:
+                return _HEAD.size + int(nbytes)
+        raise CorruptCheckpoint("the head of a group is damaged")
 
     @classmethod
-    def unpack(cls, head: bytes, begin: int, /) -> Self:
-        """The group that begins at `begin` with this head; raises CorruptCheckpoint."""
+    def unpack(cls, head: bytes, begin: int, end: int, /) -> Self:
+        """The group between `begin` and `end` that has this head; raises CorruptCheckpoint."""
         text = head[_HEAD.size :]
         try:
             if xxhash.xxh3_128_digest(text) == _HEAD.unpack_from(head)[2]:
-                name, kind, layout, slots, rows, fields, end = json.loads(text)
-                form = form_from(layout.encode())
-                group = cls(name, Kind[kind], form, slots, rows, tuple(fields), end)
-                if group._is_between(begin, end):
-                    return group
-        except (ValueError, TypeError, LookupError, AttributeError, struct.error):
+                name, kind, layout, slots, rows, fields = json.loads(text)
+                numbers = (slots, rows, *fields)
+                if isinstance(name, str) and all(type(n) is int and n >= 0 for n in numbers):
+                    form = form_from(layout.encode())
+                    group = cls(name, Kind[kind], form, slots, rows, tuple(fields), end)
+                    if group._lies_in(begin + len(head)):
+                        return group
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
             pass
         raise CorruptCheckpoint("the head of a group is damaged")
 
-    def _is_between(self, begin: int, end: int) -> bool:
-        """Whether all its rows and slots lie in this part of the file."""
+    def _lies_in(self, begin: int) -> bool:
+        """Whether its rows and slots lie apart from each other between `begin` and its end."""
         places = zip((self.rows, *self.fields), (ROW.itemsize, *self.form.sizes), strict=True)
-        return all(
-            begin <= at and at + self.slots * nbytes <= end for at, nbytes in places if nbytes
-        )
+        taken = sorted((at, at + self.slots * nbytes) for at, nbytes in places if nbytes)
+        marks = [begin, *chain.from_iterable(taken), self.end]
+        return self.slots > 0 and self.rows % len(FREE) == 0 and marks == sorted(marks)
 
 
 def family(layout: Layout, /) -> Layout:

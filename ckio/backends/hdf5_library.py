@@ -11,20 +11,19 @@ import numpy as np
 from ckio import __version__
 from ckio.actions import Kind
 from ckio.backends.forms import Form
-from ckio.backends.hdf5_draft import EOF, PAGE, Draft, whole_pages
+from ckio.backends.hdf5_draft import Draft, whole_pages
 from ckio.backends.hdf5_group import Group
 from ckio.backends.hdf5_rows import ROW
+from ckio.backends.hdf5_start import EOF, FIXED, PAGE, VERSION
 from ckio.errors import StorageError
 
-FORMAT: Final = "ckio archive"
-VERSION: Final = 1
-"""The version of the format; a newer one is refused."""
-
-MAX_GROUPS: Final = 96
-"""As many as one page has room for the links to."""
+_FORMAT: Final = "ckio archive"
 
 _LINKS: Final = 100
-"""Links in one leaf of a group; the leaf of the root group then has 4008 bytes of its page."""
+"""Links in one leaf of a group; the leaf of the root group then has 4008 bytes of its page.
+
+One for each of the groups there can be, one for the README, and some to spare.
+"""
 
 _HOLE: Final = "-" * 2304
 """As long as the names of so many groups, and of some that a kill left unfinished."""
@@ -47,7 +46,8 @@ Each group holds checkpoints of one kind: `restart` (the state x_i from which st
 of the first axis of its datasets is slot i; the other axes are the field's own. Its unit is an
 attribute. Row i of the dataset `keys` says what lies in slot i:
 
-  commit    0: the slot is free, whatever bytes it holds; else the number of this write, from 1
+  state     `stored`, or nothing: then the slot is free, whatever it and its row hold
+  commit    the number of this write, from 1
   slot      i itself
   kind      the kind again
   step      the step of the checkpoint
@@ -55,16 +55,17 @@ attribute. Row i of the dataset `keys` says what lies in slot i:
   nbytes    bytes of the payload
   written   when, in seconds since 1970 (UTC)
   xxh3_128  checksum of the payload, all fields in their order; empty: was not asked for
-  row_xxh3  checksum of this row; a row that does not match it counts as free
+  row_xxh3  checksum of this row; one that is stored and does not match it was damaged
 
 A group of one field of plain bytes holds `nbytes` bytes in each slot, and then nothing of meaning.
 """
 
 
 def empty() -> bytes:
-    """The file of an archive without groups: page 0, page 1, and what never changes.
+    """The file of an archive without groups: pages 0 and 1, a gap, and what never changes.
 
-    Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else.
+    Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
+    the gap is for the other pages of the start (see `hdf5_start`).
     """
     image = io.BytesIO()
     with h5py.File(image, "w", **_STYLE):
@@ -77,13 +78,13 @@ def empty() -> bytes:
         # when it is full. A long name that comes and goes leaves a hole in it for the names to
         # come, which stays because another name lies behind it.
         file[_HOLE] = h5py.SoftLink("/")
-    # The superblock says where the file ends: what comes now begins on page 2.
-    image.write(bytes(2 * PAGE - image.seek(0, io.SEEK_END)))
-    image.getbuffer()[EOF : EOF + 8] = (2 * PAGE).to_bytes(8, "little")
+    # The superblock says where the file ends: what comes now begins behind the gap.
+    image.write(bytes(FIXED - image.seek(0, io.SEEK_END)))
+    image.getbuffer()[EOF : EOF + 8] = FIXED.to_bytes(8, "little")
     with h5py.File(image, "r+", **_STYLE) as file:
         file.create_dataset("README", data=np.bytes_(_ABOUT))
         del file[_HOLE]
-        file.attrs["format"] = FORMAT
+        file.attrs["format"] = _FORMAT
         file.attrs["format_version"] = VERSION
         file.attrs["creator"] = f"ckio {__version__}"
         file.attrs["about"] = "/README explains the groups, their slots and their table `keys`"
@@ -91,17 +92,17 @@ def empty() -> bytes:
 
 
 def drafted(
-    fd: int, name: str, kind: Kind, form: Form, /, *, slots: int, end: int
+    known: bytes, name: str, kind: Kind, form: Form, /, *, slots: int, end: int
 ) -> tuple[Group, Draft]:
-    """A group as it would be at `end`, and the file with it."""
+    """A group as it would be at `end`, and the file with it, which begins with what is `known`."""
     anywhere = 1 << 63  # a number with as many digits as any offset
     head = Group(name, kind, form, slots, anywhere, (anywhere,) * len(form.sizes), anywhere).pack()
-    draft = Draft(fd, end + whole_pages(len(head)))
+    draft = Draft(known, end + whole_pages(len(head)))
     try:
         with h5py.File(draft, "r+", **_STYLE) as file:
             offsets = list(_make_datasets(file.create_group(name), form, slots))
     except _HDF5_GAVE_UP as error:
-        raise StorageError(f"HDF5 cannot add a group to the archive: {error}") from error
+        raise StorageError(f"HDF5 cannot add a group: {error}") from error
     rows, *fields = offsets
     return Group(name, kind, form, slots, rows, tuple(fields), whole_pages(draft.size)), draft
 

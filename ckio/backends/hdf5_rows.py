@@ -1,6 +1,11 @@
-"""The rows of an archive's key tables: which checkpoint lies in a slot, and since when."""
+"""The rows of an archive's key tables: which checkpoint lies in a slot, and since when.
+
+A row is committed by its first eight bytes, `state`: they are written alone, after all the others,
+and cleared alone. So a row is free, or sound, or was damaged; never half there.
+"""
 
 import struct
+from binascii import hexlify, unhexlify
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -11,6 +16,7 @@ from ckio.errors import StorageError
 
 ROW: Final = np.dtype(
     [
+        ("state", "S8"),
         ("commit", "<u8"),
         ("slot", "<u8"),
         ("kind", "S8"),
@@ -22,13 +28,17 @@ ROW: Final = np.dtype(
         ("row_xxh3", "<u8"),
     ]
 )
-FREE: Final = bytes(ROW.itemsize)
-"""The row of a free slot."""
+STORED: Final = b"stored\0\0"
+"""The state of a row that says what lies in its slot."""
 
-_BODY: Final = struct.Struct("<QQ8sQ64sQd32s")
+FREE: Final = bytes(len(STORED))
+"""The state of a row whose slot is free, whatever the rest of it says."""
+
+_ROW: Final = struct.Struct("<8sQQ8sQ64sQd32s")
 _CHECK: Final = struct.Struct("<Q")
 _WORDS: Final = {kind: kind.name.lower().encode() for kind in Kind}
-_KINDS: Final = {word: kind for kind, word in _WORDS.items()}
+_KINDS: Final = {word.ljust(8, b"\0"): kind for kind, word in _WORDS.items()}
+_TEXT: Final = ("utf-8", "surrogatepass")
 _LONGEST: Final = 64
 
 
@@ -55,40 +65,34 @@ class Row(NamedTuple):
     digest: bytes
 
     def pack(self, seed: int, /) -> bytes:
-        """Its bytes; `seed` names the group it belongs to."""
-        name = self.key.name.encode(errors="surrogatepass")
+        """Its bytes, committed; `seed` names the group it belongs to."""
+        commit, slot, key, nbytes, written, digest = self
+        name = key.name.encode(*_TEXT) if key.name else b""
         if len(name) > _LONGEST or name.endswith(b"\0"):
             raise StorageError(
-                f"{self.key}: an archive keeps names of at most {_LONGEST} bytes,"
+                f"{key}: an archive keeps names of at most {_LONGEST} bytes,"
                 " and none that ends in NUL"
             )
-        if self.key.step >= 1 << 64:
-            raise StorageError(f"{self.key}: an archive keeps steps below 2**64")
-        body = _BODY.pack(
-            self.commit,
-            self.slot,
-            _WORDS[self.key.kind],
-            self.key.step,
-            name,
-            self.nbytes,
-            self.written,
-            self.digest.hex().encode(),
-        )
-        return body + _CHECK.pack(xxhash.xxh3_64_intdigest(body, seed))
+        if key.step >= 1 << 64:
+            raise StorageError(f"{key}: an archive keeps steps below 2**64")
+        word, text = _WORDS[key.kind], hexlify(digest)
+        row = _ROW.pack(STORED, commit, slot, word, key.step, name, nbytes, written, text)
+        return row + _CHECK.pack(xxhash.xxh3_64_intdigest(row, seed))
 
     @classmethod
     def unpack(cls, row: bytes, slot: int, seed: int, /) -> Self | None:
-        """The row of a slot of the group named by `seed`; None if it is free or not valid."""
-        body, (check,) = row[: _BODY.size], _CHECK.unpack(row[_BODY.size :])
-        if row == FREE or xxhash.xxh3_64_intdigest(body, seed) != check:
+        """The row of a slot of the group named by `seed`; None if it is not a sound one."""
+        (check,) = _CHECK.unpack_from(row, _ROW.size)
+        if xxhash.xxh3_64_intdigest(row[: _ROW.size], seed) != check:
             return None
-        commit, at, kind, step, name, nbytes, written, digest = _BODY.unpack(body)
-        if at != slot:
+        state, commit, at, kind, step, name, nbytes, written, text = _ROW.unpack_from(row)
+        if state != STORED or at != slot:
             return None
         try:
-            name = name.rstrip(b"\0").decode(errors="surrogatepass")
-            key = Key(_KINDS[kind.rstrip(b"\0")], step, name)
-            digest = bytes.fromhex(digest.rstrip(b"\0").decode())
+            key = Key(_KINDS[kind], step, name.rstrip(b"\0").decode(*_TEXT))
+            digest = unhexlify(text.rstrip(b"\0"))
         except (KeyError, ValueError):
+            return None
+        if len(digest) not in (0, 16):
             return None
         return cls(commit, slot, key, nbytes, written, digest)

@@ -18,6 +18,19 @@ _REMEMBERED = 64
 """How many layouts are recognised by identity; a run has one or two for each kind."""
 
 
+class _Process:
+    """The process, by a mark that a fork replaces: to look at it takes no system call."""
+
+    mark = object()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.mark = object()
+
+
+os.register_at_fork(after_in_child=_Process.renew)
+
+
 @dataclass(slots=True)
 class Entry(Generic[Place]):
     """One stored checkpoint: its form, where it is, and the digest of its bytes (b"" if none)."""
@@ -47,7 +60,7 @@ class Ledger(Generic[Place]):
         self.capacity = capacity
         self.used = 0
         self.damaged: list[str] = []
-        self._owner = os.getpid()
+        self._owner: object | None = _Process.mark
         self._entries: dict[Key, Entry[Place]] = {}
         self._forms: dict[int, Form] = {}
 
@@ -129,15 +142,15 @@ class Ledger(Generic[Place]):
 
         A fork of that process shares its files, and would write behind its back.
         """
-        if self._owner == os.getpid():
+        if self._owner is _Process.mark:
             return
-        if self._owner:
+        if self._owner is not None:
             raise StorageError(f"{self.name} belongs to the process that opened it, not to a fork")
         raise StorageError(f"{self.name} is closed; open it again")
 
     def close(self) -> None:
         """Forget everything; nothing may be asked of it from now on."""
-        self._owner = 0
+        self._owner = None
         self._entries.clear()
         self._forms.clear()
         self.used = 0

@@ -5,11 +5,20 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelInUse
 
 
 class Place:
     """A directory that this process holds until `release`; the system lets go when it dies.
+
+    Parameters
+    ----------
+    path
+    files
+        The system calls that make directories.
+    sync
+        Whether the names of directories that are made must be on the device.
 
     Attributes
     ----------
@@ -25,9 +34,9 @@ class Place:
         Another process holds it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files, /, *, sync: bool) -> None:
         self.path = path
-        self._made = _make(path)
+        self._made = _make(path, files, sync=sync)
         self.fd = _lock(path)
 
     def release(self) -> None:
@@ -47,15 +56,18 @@ class Place:
                 path.rmdir()
 
 
-def _make(path: Path) -> list[Path]:
+def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
     """Make the directory and those above it; returns what was missing, the innermost first."""
     missing = []
     try:
         for parent in (path, *path.parents):
-            if parent.exists():
+            if parent.is_dir():
                 break
             missing.append(parent)
-        path.mkdir(parents=True, exist_ok=True)
+        for directory in reversed(missing):
+            files.make_directory(directory)
+            if sync:
+                files.sync_directory(directory.parent)
     except OSError as error:
         raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -7,13 +7,13 @@ from one to the next is part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from ckio.backends.base import Backend
-from ckio.calibrate.probe import Noise, Probe
-from ckio.calibrate.samples import Sample, fit
+from ckio.calibrate.late import worst_ratios
+from ckio.calibrate.probe import Noise, Probe, Try
+from ckio.calibrate.samples import MARGIN, Sample, fit, planned
 from ckio.calibrate.steps import MOST_BYTES, STEPS, MakeModel, measure_model, reach
 from ckio.clock import Clock
 from ckio.errors import BadInput
@@ -24,12 +24,6 @@ __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
 SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 """Bytes of the checkpoints that are tried where no model says better."""
-
-MARGIN: Final = 1.1
-"""How much worse than measured a checkpoint may compress before its level counts as full."""
-
-_PASS_BYTES: Final = 32 << 20
-"""Of all slots together: what leaves the caches, as a real run does."""
 
 Progress = Callable[[str, int], None]
 """Told what is measured next, and how many measurements there are in all."""
@@ -69,15 +63,15 @@ def calibrate(
     capacities, models = capacities or {}, models or {}
     steps = {name: reach(make, clock=clock) for name, make in models.items()}
     tries = [
-        _Try(make, sizes_of(make())["restart"], steps[name], own=True)
+        Try(make, sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
     made_up = [
-        _Try(partial(Noise, nbytes), nbytes, STEPS, own=False)
+        Try(partial(Noise, nbytes), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in tries]))
     ]
     probes = [
-        Probe(name, backend, each.make, each.nbytes, each.slots(capacity), each.own, repeats, clock)
+        Probe(name, backend, each, each.slots(capacity), repeats, clock)
         for name, backend in backends.items()
         for capacity in [capacities.get(name)]
         for each in _fitting(name, capacity, made_up + tries)
@@ -85,9 +79,12 @@ def calibrate(
     total = len(probes) + len(models)
     samples: list[Sample] = []
     for probe in probes:
-        progress(f"{probe.level}, {probe.nbytes} bytes", total)
+        progress(f"{probe.level}, {probe.tried.nbytes} bytes", total)
         samples += probe.samples()
-    levels = tuple(_level(name, capacities.get(name), samples) for name in backends)
+    ratios = _ratios(backends, samples, models, steps)
+    levels = tuple(
+        _level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()
+    )
     chains = {}
     for name, make in models.items():
         progress(name, total)
@@ -95,25 +92,9 @@ def calibrate(
     return Platform(levels, max((c.tape for c in chains.values()), default=None), chains)
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
-    """What a level is tried with: the checkpoints of a model, which takes so many steps."""
-
-    make: MakeModel
-    nbytes: int
-    steps: int
-    own: bool
-
-    def slots(self, capacity: int | None) -> int:
-        """How many: enough to leave the caches, but not more than anybody can spare."""
-        each = max(1, self.nbytes)
-        most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
-        return max(1, min(self.steps, STEPS - 1, max(4, _PASS_BYTES // each), most // each))
-
-
-def _fitting(level: str, capacity: int | None, tries: Sequence[_Try]) -> list[_Try]:
+def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:
     """Those that a level can hold; BadInput where it holds none."""
-    fitting = [each for each in tries if capacity is None or each.nbytes <= capacity]
+    fitting = [each for each in tries if each.fits(capacity)]
     if not fitting:
         raise BadInput(
             f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
@@ -129,17 +110,31 @@ def _sizes(own: Sequence[int]) -> set[int]:
     return {SIZES[0], *(nbytes for nbytes in around if nbytes <= max(MOST_BYTES, *own))}
 
 
-def _level(name: str, capacity: int | None, samples: Sequence[Sample]) -> Level:
+def _ratios(
+    backends: Mapping[str, Backend],
+    samples: Sequence[Sample],
+    models: Mapping[str, MakeModel],
+    steps: Mapping[str, int],
+) -> dict[str, float]:
+    """Stored bytes per byte to plan with on each level: of models' checkpoints, where there are."""
+    worst = {}
+    for name in backends:
+        written = [s for s in samples if s.level == name and s.access == "write"]
+        worst[name] = max(s.ratio for s in [s for s in written if s.model] or written)
+    shrinking = {name: backends[name] for name, ratio in worst.items() if ratio < 1.0}
+    for name, make in models.items() if shrinking else ():
+        for level, ratio in worst_ratios(shrinking, make, steps[name]).items():
+            worst[level] = max(worst[level], ratio)
+    return {name: planned(ratio) for name, ratio in worst.items()}
+
+
+def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: float) -> Level:
     here = [sample for sample in samples if sample.level == name]
 
     def cost(access: str) -> Affine | None:
         chosen = [sample for sample in here if sample.access == access]
         return fit(chosen) if chosen else None
 
-    stored = max(
-        (s.ratio for s in here if s.access == "write" and s.model),
-        default=max(s.ratio for s in here if s.access == "write"),
-    )
     return Level(
         name=name,
         capacity=capacity,
@@ -147,6 +142,5 @@ def _level(name: str, capacity: int | None, samples: Sequence[Sample]) -> Level:
         read=cost("read") or Affine(),
         read_cold=cost("read_cold"),
         discard=cost("discard") or Affine(),
-        # What does not compress is stored as it is, so that no margin is due above 1.
-        ratio=stored if stored >= 1.0 else min(1.0, stored * MARGIN),
+        ratio=ratio,
     )

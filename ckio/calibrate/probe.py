@@ -10,7 +10,7 @@ import numpy as np
 from ckio.actions import Action, Advance, Buffers, Discard, Field, Key, Kind, Layout, Read, Write
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Sample, seconds_of, typical
-from ckio.calibrate.steps import BUDGET, MakeModel
+from ckio.calibrate.steps import BUDGET, MOST_BYTES, STEPS, MakeModel
 from ckio.chain import Chain
 from ckio.clock import Clock
 from ckio.columns import DISCARD, READ, WRITE
@@ -22,6 +22,29 @@ from ckio.timeline import Timeline
 
 _NOISE_BYTES: Final = 16 << 20
 
+_PASS_BYTES: Final = 32 << 20
+"""Of all slots together: what leaves the caches, as a real run does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What a level is tried with: the checkpoints of a model, which takes so many steps."""
+
+    make: MakeModel
+    nbytes: int
+    steps: int
+    own: bool
+
+    def fits(self, capacity: int | None) -> bool:
+        """Whether a level can hold one."""
+        return capacity is None or self.nbytes <= capacity
+
+    def slots(self, capacity: int | None) -> int:
+        """How many: enough to leave the caches, but not more than anybody can spare."""
+        each = max(1, self.nbytes)
+        most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
+        return max(1, min(self.steps, STEPS - 1, max(4, _PASS_BYTES // each), most // each))
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -29,16 +52,14 @@ class Probe:
 
     level: str
     backend: Backend
-    make: MakeModel
-    nbytes: int
+    tried: Try
     slots: int
-    model: bool
     repeats: int
     clock: Clock | None
 
     def samples(self) -> Iterator[Sample]:
         """What every access takes, after a first pass that warms the slots."""
-        model, there, back = self.make(), self._there(), self._back()
+        model, there, back = self.tried.make(), self._there(), self._back()
         spent = self._run(model, there + back).makespan
         warm: list[Timeline] = []
         while not warm or (len(warm) < self.repeats and spent < BUDGET):
@@ -81,7 +102,7 @@ class Probe:
             advance=0,
             record=0,
             reverse=0,
-            restart=self.nbytes,
+            restart=self.tried.nbytes,
             tape=0,
             adjoint=0,
         )
@@ -92,13 +113,14 @@ class Probe:
     def _sample(self, access: str, timelines: Sequence[Timeline], op: int) -> Sample:
         seconds = np.concatenate([seconds_of(timeline, op) for timeline in timelines])
         moved = max(int(t.nbytes[t.actions.op == op].max()) for t in timelines)
+        nbytes = self.tried.nbytes
         return Sample(
             level=self.level,
             access=access,
-            nbytes=self.nbytes,
+            nbytes=nbytes,
             seconds=typical(seconds),
-            ratio=moved / self.nbytes if self.nbytes else 1.0,
-            model=self.model,
+            ratio=moved / nbytes if nbytes else 1.0,
+            model=self.tried.own,
         )
 
 

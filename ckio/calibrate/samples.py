@@ -12,6 +12,9 @@ from ckio.timeline import Timeline
 
 Floats = NDArray[np.float64]
 
+MARGIN: Final = 1.1
+"""How much worse than measured a checkpoint may compress before its level counts as full."""
+
 _STALL: Final = 16.0
 """Times the median: no measurement counts for more."""
 _TICK: Final = 1e-9
@@ -77,3 +80,11 @@ def fit(samples: Sequence[Sample], /) -> Affine:
     matrix = np.stack((np.ones_like(nbytes), nbytes / unit), axis=1)
     (latency, slope), _ = nnls(matrix * weight[:, None], seconds * weight)
     return Affine(float(latency), float(slope / unit))
+
+
+def planned(ratio: float, /) -> float:
+    """The ratio to plan with where `ratio` was measured: with a margin, and 1 at the most.
+
+    What does not compress is stored as it is, so that no margin is due above 1.
+    """
+    return ratio if ratio >= 1.0 else min(1.0, ratio * MARGIN)

@@ -28,6 +28,8 @@ COMMANDS: Final = {
     "run": "Run a model's adjoint by a schedule, on real storage.",
     "compare": "Line up a predicted and a measured timeline.",
     "show": "Draw a schedule or a timeline.",
+    "inspect": "List the checkpoints in a place, and verify them.",
+    "clean": "Remove what abandoned runs left in a place.",
 }
 """Each command is a module of this package; it is imported when it is called."""
 

@@ -1,13 +1,15 @@
 """`ckio calibrate`: measure this machine and write a platform file."""
 
+import inspect
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from ckio.backends.base import Backend
 from ckio.cli import console
 from ckio.cli.files import out, write_text
 from ckio.cli.levels import opened, parse_level
@@ -16,9 +18,48 @@ from ckio.cli.options import json_option, settings_option, size_option
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
+from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
+
+DURABILITIES: Final = {
+    "process": "A checkpoint survives its process being killed; this is the default.",
+    "fdatasync": "It survives the machine failing, too.",
+    "direct": "As fdatasync, and its bytes go past the page cache.",
+}
 
 
-@click.command()
+class _Explained(click.Command):
+    """Says after its options what a level can be made of, as it is installed here."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        backends = [_explained("backends", name) for name in names("backends")]
+        codecs = [_explained("codecs", name, prefix="codec_") for name in names("codecs")]
+        auto = (AUTO, "Whichever of the lossless ones pays here, if any; measured, with --model.")
+        for title, rows in (
+            ("Backends, with their options", backends),
+            ("Durabilities, of backends with files (durability=NAME)", [*DURABILITIES.items()]),
+            ("Codecs, with their options (codec=NAME)", [*codecs, auto]),
+        ):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
+    """What is registered by this name, in the first words of its documentation."""
+    try:
+        factory = find(group, name)
+    except BadInput as error:
+        return name, str(error)
+    what = (inspect.getdoc(factory) or "").partition("\n")[0]
+    options = [
+        f"{prefix}{option}{'' if default in (None, inspect.Parameter.empty) else f'={default}'}"
+        for option, default in options_of(factory).items()
+        if option != "capacity"
+    ]
+    return name, f"{what} {', '.join(options)}".strip()
+
+
+@click.command(cls=_Explained)
 @click.option(
     "--level", "levels", multiple=True, required=True, metavar="LEVEL",
     help="NAME=BACKEND[:PLACE][,option=value]...; one for each level, nearest first. PLACE is where"
@@ -50,8 +91,8 @@ def command(
     The result is a platform file for `plan`, `simulate` and `run`, made to be read and edited. What
     is written to the levels meanwhile is removed.
 
-    For example --level ram=ram,capacity=2GiB --level nvme=directory:DIR,capacity=100GiB
-    --level archive=hdf5:FILE.h5,codec=zstd
+    For example --level ram=ram,capacity=2GiB --level
+    nvme=directory:DIR,capacity=100GiB,durability=fdatasync --level archive=hdf5:FILE.h5,codec=auto
     """
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
@@ -62,8 +103,9 @@ def command(
         platform = replace(platform, working_memory=working_memory)
     write_text(output, platform.dumps())
     if as_json:
+        rounds = lossy(platform)
         console.print_json(
-            {"platform": str(output), "levels": [_figures(x) for x in platform.levels]}
+            {"platform": str(output), "levels": [_figures(x, rounds) for x in platform.levels]}
         )
     else:
         show(platform)
@@ -82,14 +124,18 @@ def measured(
     """The platform of the levels asked for, measured; nothing is left behind in their places."""
     from ckio.calibrate import calibrate
 
-    names = [level.name for level in asked]
     Platform(tuple(asked))  # names must differ, before anything is opened
+    bare = [_without_auto(level, models) for level in asked]
     bar = console.progress("calibrating", unit="probes", quiet=quiet)
     run = f"calibrate-{secrets.token_hex(4)}"
-    with opened(asked, run, keep="nothing") as backends, bar as tick, blamed("measuring failed"):
+    with opened(bare, run, keep="nothing") as backends, bar as tick, blamed("measuring failed"):
         try:
+            chosen = []
+            for level, backend in zip(asked, backends, strict=True):
+                tick(0, say=f"{level.name}, codecs")
+                chosen.append(_chosen(level, backend, models, repeats=repeats))
             found = calibrate(
-                dict(zip(names, backends, strict=True)),
+                {level.name: backend for level, backend in chosen},
                 sizes,
                 repeats=repeats,
                 capacities={level.name: level.capacity for level in asked},
@@ -99,22 +145,60 @@ def measured(
         except MemoryError:
             raise BadInput("measuring takes more memory than there is; try less bytes") from None
     levels = tuple(
-        replace(cost, backend=level.backend, options=level.options, channel=level.channel)
-        for level, cost in zip(asked, found.levels, strict=True)
+        replace(
+            level,
+            write=cost.write,
+            read=cost.read,
+            read_cold=cost.read_cold,
+            discard=cost.discard,
+            ratio=cost.ratio,
+        )
+        for (level, _), cost in zip(chosen, found.levels, strict=True)
     )
     return replace(found, levels=levels)
 
 
+def _without_auto(level: Level, models: Collection[str]) -> Level:
+    """The level to open: one whose codec is to be found out has none yet."""
+    if level.options.get("codec") != AUTO:
+        return level
+    what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
+    if not models:
+        raise BadInput(f"{what} is found out with a model's checkpoints: give --model as well")
+    if len(bare.options) + 1 < len(level.options):
+        raise BadInput(f"{what} takes no options of a codec; name the codec that they are for")
+    return bare
+
+
+def _chosen(
+    level: Level, backend: Backend, models: Mapping[str, Callable[[], Any]], *, repeats: int
+) -> tuple[Level, Backend]:
+    """The level with the codec that suits it, where that is to be found out, and a note why."""
+    if level.options.get("codec") != AUTO:
+        return level, backend
+    from ckio.backends.compressed import Compressed
+    from ckio.calibrate.codecs import decide
+
+    codecs, make = lossless_codecs(), next(iter(models.values()))
+    room = level.capacity
+    found = decide(level.name, backend, codecs, make, capacity=room, repeats=repeats)
+    bare = replace(plain(level), note=found.sentence)
+    if not found.codec:
+        return bare, backend
+    options = {**bare.options, "codec": found.codec}
+    return replace(bare, options=options), Compressed(backend, codecs[found.codec])
+
+
 def show(platform: Platform, /) -> None:
-    """A table of the levels and one of the models."""
+    """A table of the levels and one of the models, and what is to be known of the codecs."""
     sizes = [chain.restart for chain in platform.models.values()] or [1 << 20]
-    header = ["level", "capacity"]
+    header = ["level", "capacity", "stored"]
     for nbytes in sizes:
         header += [f"{access} {bytes_text(nbytes)}" for access in ("write", "read", "read cold")]
     rows = []
     for level in platform.levels:
         room = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({level.backend})", room]
+        row = [f"{level.name} ({_made_of(level)})", room, f"{level.ratio:.0%}"]
         for nbytes in sizes:
             prices = (level.write, level.read, level.read_cold)
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
@@ -131,12 +215,32 @@ def show(platform: Platform, /) -> None:
                 for name, c in platform.models.items()
             ],
         )
+    for level in platform.levels:
+        if level.note:
+            click.echo(f"level {level.name}: {level.note}")
+    for name, codec in lossy(platform).items():
+        click.echo(f"level {name}: LOSSY, by {codec}")
 
 
-def _figures(level: Level) -> dict[str, object]:
+def _made_of(level: Level) -> str:
+    """The words of a level that say how it keeps checkpoints."""
+    words = (level.backend, level.options.get("durability"), level.options.get("codec"))
+    return ", ".join(str(word) for word in words if word is not None)
+
+
+def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:
     costs = {
         access: asdict(cost)
         for access in ("write", "read", "read_cold", "discard")
         if (cost := getattr(level, access)) is not None
     }
-    return {"name": level.name, "capacity": level.capacity, "ratio": level.ratio, **costs}
+    return {
+        "name": level.name,
+        "capacity": level.capacity,
+        "durability": level.options.get("durability"),
+        "codec": level.options.get("codec"),
+        "lossless": level.name not in rounds,
+        "ratio": level.ratio,
+        "note": level.note,
+        **costs,
+    }

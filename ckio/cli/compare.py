@@ -12,6 +12,8 @@ from ckio.cli.files import FILE, read_document
 from ckio.cli.options import json_option
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text
+from ckio.platforms import Platform
+from ckio.registry import lossy
 from ckio.report import Report, compare
 from ckio.texts import Document
 from ckio.timeline import Timeline
@@ -30,12 +32,15 @@ def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
     real, happened = _timeline(measured)
     if plan.schedule.chain != real.schedule.chain or plan.platform != real.platform:
         raise BadInput(f"{predicted} and {measured} are for different chains or platforms")
-    levels = plan.platform.levels if plan.platform else ()
-    report = compare(expected, happened, names=[level.name for level in levels])
+    platform = plan.platform or Platform(())
+    names = [level.name for level in platform.levels]
+    report = compare(expected, happened, names=names, lossy=lossy(platform))
     if as_json:
         console.print_json(figures(report))
     else:
         show(report)
+        if report.rounding:
+            click.echo(report.rounding)
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
@@ -53,6 +58,7 @@ def figures(report: Report, /) -> dict[str, Any]:
         "error": report.error,
         "culprit": report.culprit.name,
         "culprit_share": report.share,
+        "lossy": dict(report.lossy),
         "rows": [
             {
                 "name": row.name,

@@ -25,6 +25,7 @@ from ckio.model import Differentiable
 from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platforms import Platform
+from ckio.registry import lossy
 from ckio.report import Report, compare
 from ckio.rundir import RunDirectory
 from ckio.runner import run
@@ -149,7 +150,8 @@ def perform(
     if check:
         with blamed(f"model {name!r}, while its gradient is checked"):
             verified = _checked(fresh, chain.length, model.gradient, quiet=quiet)
-    report = compare(predicted, measured, names=[level.name for level in platform.levels])
+    names = [level.name for level in platform.levels]
+    report = compare(predicted, measured, names=names, lossy=lossy(platform))
     figures = {
         "planner": plan.planner,
         "steps": chain.length,
@@ -232,6 +234,7 @@ def _summary(array: Any) -> dict[str, float]:
 
 def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
     actions, seconds = timeline.actions, timeline.stop - timeline.start
+    rounds = lossy(platform)
     found = []
     for number, level in enumerate(platform.levels):
         here = (actions.op >= WRITE) & (actions.level == number)
@@ -242,6 +245,8 @@ def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
                 "written": int(timeline.nbytes[written].sum()),
                 "read": int(timeline.nbytes[here & ~written].sum()),
                 "seconds": float(seconds[here].sum()),
+                "codec": level.options.get("codec"),
+                "lossless": level.name not in rounds,
             }
         )
     return found
@@ -259,10 +264,13 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
     found += [
         (
             f"level {level['name']}",
-            f"{bytes_text(level['written'])} written, {bytes_text(level['read'])} read",
+            f"{bytes_text(level['written'])} written, {bytes_text(level['read'])} read"
+            f"{'' if level['lossless'] else ', LOSSY'}",
         )
         for level in figures["levels"]
     ]
+    if outcome.report.rounding:
+        found.append(("rounded", outcome.report.rounding))
     found.append(("functional", f"{figures['functional']:.12g}"))
     found.append(("gradient", f"digest {figures['gradient_digest']}"))
     if outcome.check is not None:

@@ -7,6 +7,7 @@ import click
 
 from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
 from ckio.platforms import Platform
+from ckio.registry import lossy
 from ckio.render import render
 from ckio.report import compare
 from ckio.texts import Document
@@ -64,15 +65,16 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     from ckio.page import page
 
     measured = None if found.timeline == predicted else found.timeline
-    rows = []
-    if measured is not None:
-        report = compare(predicted, measured, names=[level.name for level in platform.levels])
-        rows = [comparison.HEADER, *comparison.table(report)]
+    names = [level.name for level in platform.levels]
+    report = compare(predicted, measured or predicted, names=names, lossy=lossy(platform))
     steps, actions = found.schedule.chain.length, len(predicted)
+    facts = [("steps", f"{steps}"), ("actions", f"{actions}")]
+    if report.rounding:
+        facts.append(("rounded", report.rounding))
     return page(
         title=file.name,
-        facts=[("steps", f"{steps}"), ("actions", f"{actions}")],
-        rows=rows,
+        facts=facts,
+        rows=[comparison.HEADER, *comparison.table(report)] if measured is not None else [],
         platform=platform,
         chain=found.schedule.chain,
         predicted=predicted,

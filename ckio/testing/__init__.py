@@ -1,13 +1,17 @@
 """What other people's levels and schedules are tested with: a conformance suite, and honest fakes.
 
-A new backend is held to the same tests as ours by
+A new backend, and a new codec, are held to the same tests as ours by
 
     class TestMine(BackendTests):
         def make(self, tmp_path, **limits):
             return Mine(tmp_path / "level", **limits)
 
+    class TestMyCodec(CodecTests):
+        def make(self):
+            return MyCodec()
+
 Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
-Only the suite, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
+Only the suites, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
 pytest or hypothesis; they are imported when they are asked for.
 """
 
@@ -18,6 +22,7 @@ from ckio.testing.checkpoints import FLOW, a, buffers, contents, get, put, raw, 
 from ckio.testing.fakes import CountingModel, Throttled
 
 if TYPE_CHECKING:
+    from ckio.testing.codecs import CodecTests
     from ckio.testing.conformance import BackendTests
     from ckio.testing.stateful import BackendMachine
 
@@ -25,6 +30,7 @@ __all__ = [
     "FLOW",
     "BackendMachine",
     "BackendTests",
+    "CodecTests",
     "CountingModel",
     "Throttled",
     "VirtualClock",
@@ -46,6 +52,10 @@ def __getattr__(name: str) -> Any:
         from ckio.testing.conformance import BackendTests
 
         return BackendTests
+    if name == "CodecTests":
+        from ckio.testing.codecs import CodecTests
+
+        return CodecTests
     if name == "BackendMachine":
         from ckio.testing.stateful import BackendMachine
 

@@ -1,9 +1,15 @@
 """What the tests of several levels share."""
 
+import ctypes
 import os
+import shutil
+import subprocess
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
 
 from ckio.actions import Field, Layout
 from ckio.backends.base import Backend
@@ -49,8 +55,72 @@ def in_child(body: Callable[[], None]) -> None:
         try:
             body()
             status = 0
+        except pytest.skip.Exception as reason:
+            os.write(1, str(reason.msg).encode())
+            status = _SKIPPED
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == _SKIPPED:
+        pytest.skip("this machine does not let us; the output says what")
+    assert status == 0
+
+
+_SKIPPED = 77
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NEW_MOUNTS, _NEW_USERS = 0x20000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER
+_READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 1, 32, 4096, 16384, 1 << 18
+
+
+def with_own_mounts(body: Callable[[], None]) -> None:
+    """Run `body` in a child whose mounts nobody else sees, and which go away with it."""
+
+    def alone() -> None:
+        user, group = os.geteuid(), os.getegid()
+        if user != 0:
+            if _LIBC.unshare(_NEW_USERS | _NEW_MOUNTS):
+                pytest.skip("users may not have mounts of their own here")
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        elif _LIBC.unshare(_NEW_MOUNTS):
+            pytest.skip("even root may not have mounts of its own here")
+        _mount("none", Path("/"), "", _PRIVATE | _RECURSIVE, "")
+        body()
+
+    in_child(alone)
+
+
+def mount_small(place: Path, options: str, /) -> None:
+    """A file system in memory: "size=1m,nr_inodes=8", say."""
+    _mount("tmpfs", place, "tmpfs", 0, options)
+
+
+def mount_loop(root: Path, /, *, mebibytes: int = 0) -> Path:
+    """A file system of ext4 in a file under `root`, new if it is to have a size; where it is."""
+    image, place = root / "image", root / "disk"
+    if mebibytes:
+        place.mkdir()
+        with image.open("wb") as file:
+            file.truncate(mebibytes << 20)
+    commands = [["mkfs.ext4", "-q", "-F", str(image)]] if mebibytes else []
+    for command in [*commands, ["mount", "-o", "loop", str(image), str(place)]]:
+        if shutil.which(command[0]) is None or os.geteuid() != 0:
+            pytest.skip(f"{command[0]} takes root, and has to be installed")
+        if (done := subprocess.run(command, capture_output=True, check=False)).returncode:
+            pytest.skip(f"{' '.join(command)}: {done.stderr.decode()}")
+    return place
+
+
+def make_read_only(place: Path, /) -> None:
+    """Let nothing be made or removed under a directory, nor opened for writing, from now on."""
+    _mount(str(place), place, "", _BIND, "")
+    _mount(str(place), place, "", _BIND | _REMOUNT | _READ_ONLY, "")
+
+
+def _mount(source: str, place: Path, kind: str, flags: int, options: str) -> None:
+    texts = [text.encode() for text in (source, str(place), kind)]
+    if _LIBC.mount(*texts, ctypes.c_ulong(flags), options.encode()):
+        pytest.skip(f"mount {kind} on {place}: {os.strerror(ctypes.get_errno())}")

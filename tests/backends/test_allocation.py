@@ -16,9 +16,9 @@ from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.model import as_bytes
 
-SMALL, LARGE = 1 << 20, 16 << 20
-MOST = 256 << 10
-"""Bytes more that sixteen times the state may take: lists of pieces."""
+SMALL, LARGE = 8 << 20, 32 << 20
+MOST = 128 << 10
+"""Bytes more that four times the state may take: lists of pieces."""
 
 LEVELS: dict[str, Callable[[Path], Backend]] = {
     "ram": lambda _: Ram(),

@@ -1,16 +1,15 @@
-"""A directory as a storage level: its place, its slots, and how it sees damage."""
+"""A directory as a storage level: its place, its slots, and what lies in it."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.actions import Buffers, Field, Key, Kind
+from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
 from ckio.backends.files import Files
-from ckio.backends.format import FREE, MAGIC, Head, pack
-from ckio.backends.forms import Form, form_of
+from ckio.backends.format import LONGEST_TEXT
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.testing import FLOW, BackendTests, contents, get, put, raw
 
@@ -33,6 +32,16 @@ class TestSyncedDirectory(TestDirectory):
         return Directory(tmp_path / "level", durability="fdatasync", **limits)
 
     reopen = make
+
+
+class TestDirectoryWithoutChecksums(TestDirectory):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Directory:
+        return Directory(tmp_path / "level", checksum=False, **limits)
+
+    reopen = make
+
+    def test_a_flipped_byte_is_never_read(self, tmp_path: Path) -> None:
+        pytest.skip("that is what checksums are for")
 
 
 class _Hasty(Files):
@@ -69,8 +78,8 @@ def test_a_second_opener_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_durability_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"'direct' is not known; known: process, fdatasync"):
-        Directory(tmp_path / "level", durability="direct")
+    with pytest.raises(BadInput, match=r"'none' is not known; known: process, fdatasync, direct"):
+        Directory(tmp_path / "level", durability="none")
     assert not (tmp_path / "level").exists()
 
 
@@ -93,24 +102,28 @@ def test_remove_leaves_nothing_of_its_own(tmp_path: Path) -> None:
 def test_files_of_other_people_are_left_alone(tmp_path: Path) -> None:
     place = tmp_path / "level"
     place.mkdir()
-    theirs = {"notes.txt": b"mine", "slots-8192-v1.ckio.bak": b"", "slots-5000-v1.ckio": b"odd"}
+    theirs = {"notes.txt": b"mine", "slots-8192-v1.ckio.bak": b"", "slots-5000-v2.ckio": b"odd"}
     for name, text in theirs.items():
         (place / name).write_bytes(text)
-    (place / "slots-12288-v1.ckio").mkdir()
-    (place / "slots-16384-v1.ckio").symlink_to(place / "notes.txt")
+    (place / "slots-12288-v2.ckio").mkdir()
+    (place / "slots-16384-v2.ckio").symlink_to(place / "notes.txt")
     level = Directory(place)
     assert level.keys() == []
     original = put(level, X0, raw(5))
     assert get(level, X0, raw(5)) == original
+    with pytest.raises(StorageError, match="writing x_1"):
+        put(level, X1, raw(12_000))
     level.remove()
     assert {name: (place / name).read_bytes() for name in theirs} == theirs
     assert len(list(place.iterdir())) == 5
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "slots-8192-v2.ckio").write_bytes(b"")
-    with pytest.raises(StorageError, match="format 2; this ckio reads format 1"):
-        Directory(tmp_path)
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused(tmp_path: Path, version: int) -> None:
+    (tmp_path / f"slots-8192-v{version}.ckio").write_bytes(b"")
+    for look in (Directory, Directory.contents):
+        with pytest.raises(BadInput, match=f"format {version}; this ckio reads and writes"):
+            look(tmp_path)
 
 
 def test_each_run_has_its_own_directory() -> None:
@@ -177,10 +190,14 @@ def test_without_checksums_a_flip_goes_unnoticed_and_with_them_it_does_not(tmp_p
         level.close()
 
 
-def test_steady_state_allocates_nothing_that_grows_with_the_state(tmp_path: Path) -> None:
-    layout = tuple(Field(f"f{number}", "<f8", (1 << 18,)) for number in range(4))
-    level = Directory(tmp_path)
-    level.reserve({8 << 20: 1})
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 14, 1 << 20, 16 << 20])
+def test_steady_state_allocates_nothing_that_grows_with_the_state(
+    tmp_path: Path, nbytes: int, checksum: bool
+) -> None:
+    layout = tuple(Field(f"f{number}", "<f8", (nbytes // 32,)) for number in range(4))
+    level = Directory(tmp_path, checksum=checksum)
+    level.reserve({nbytes: 1})
     assert peak_of_a_turn(level, layout, contents(layout)) < 64 << 10
     level.close()
 
@@ -206,116 +223,91 @@ def test_what_was_written_without_a_checksum_is_not_read_as_verified(tmp_path: P
     level.close()
 
 
-# Damage
-
-
-def test_any_flipped_byte_of_a_head_never_gives_wrong_bytes(tmp_path: Path) -> None:
+def test_a_layout_or_name_too_long_for_a_head_is_refused(tmp_path: Path) -> None:
     level = Directory(tmp_path)
-    original, other = put(level, X0, FLOW, seed=1), put(level, X1, FLOW, seed=2)
-    level.close()
-    (path,) = tmp_path.iterdir()
-    sound = path.read_bytes()
-    begin = sound.index(MAGIC)
-    length = int.from_bytes(sound[begin + 8 : begin + 12], "little")
-    for place in range(begin, begin + length):
-        path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x41]) + sound[place + 1 :])
-        level = Directory(tmp_path)
-        assert level.keys() == [X1]
-        assert get(level, X1, FLOW) == other
-        level.close()
-    path.write_bytes(sound)
-    level = Directory(tmp_path)
-    assert get(level, X0, FLOW) == original
+    layout = (Field("x" * LONGEST_TEXT, "|u1", (1,)),)
+    with pytest.raises(StorageError, match="a directory keeps at most"):
+        put(level, X0, layout)
+    with pytest.raises(StorageError, match="a directory keeps at most"):
+        put(level, Key(Kind.RESTART, 0, "x" * 70_000), raw(1))
+    with pytest.raises(StorageError, match="too large for a file"):
+        put(level, Key(Kind.RESTART, 1 << 64), raw(1))
+    assert put(level, X0, raw(1)) == get(level, X0, raw(1))
     level.close()
 
 
-@pytest.mark.parametrize("keep", [0, 7, 4096, 4500, 8191])
-def test_a_file_that_was_cut_off_opens_and_gives_no_wrong_bytes(tmp_path: Path, keep: int) -> None:
-    level = Directory(tmp_path)
-    original = put(level, X0, raw(4000))
-    level.close()
-    (path,) = tmp_path.iterdir()
-    os.truncate(path, keep)
-    level = Directory(tmp_path)
-    assert level.keys() == []
-    assert put(level, X0, raw(4000)) == original == get(level, X0, raw(4000))
-    level.close()
+# What lies in it, seen from outside
 
 
-def test_a_file_cut_off_under_an_open_level_is_corrupt(tmp_path: Path) -> None:
-    level = Directory(tmp_path)
-    put(level, X0, raw(10_000))
-    (path,) = tmp_path.iterdir()
-    os.truncate(path, 9000)
-    with pytest.raises(CorruptCheckpoint, match="x_0"):
-        get(level, X0, raw(10_000))
-    level.close()
-
-
-def _form(layout: Layout, *, nbytes: int | None = None, text: bytes | None = None) -> Form:
-    form = form_of(layout)
-    return Form(
-        layout,
-        form.sizes,
-        form.nbytes if nbytes is None else nbytes,
-        form.text if text is None else text,
-    )
-
-
-HUGE = (Field("x", "|u1", (1 << 60,)),)
-
-
-@pytest.mark.parametrize(
-    ("form", "begin"),
-    [
-        (_form(HUGE), 4096),
-        (_form(raw(10), nbytes=1 << 62), 4096),
-        (_form(raw(10)), 0),
-        (_form(raw(10)), 1 << 31),
-        (_form(raw(10), text=b"[" * 2000), 4096),
-        (_form(raw(10), text=b'[["x","O",[10],""]]'), 4096),
-        (_form(raw(10), text=b'[["x","|u1",[-10],""]]'), 4096),
-        (_form(raw(10), text=b'[["x","|u1",["10"],""]]'), 4096),
-        (_form(raw(10), text=b'[["x","no such type",[10],""]]'), 4096),
-        (_form(raw(10), text=b'{"x":1}'), 4096),
-    ],
-)
-def test_a_head_that_makes_no_sense_is_not_believed(tmp_path: Path, form: Form, begin: int) -> None:
-    head = pack(Head(X0, form, 1, begin, b""))
-    (tmp_path / "slots-8192-v1.ckio").write_bytes(head.ljust(8192, b"\0"))
-    level = Directory(tmp_path)
-    assert level.keys() == []
-    level.close()
-
-
-def test_a_huge_hollow_file_opens_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "slots-8192-v1.ckio"
-    path.write_bytes(b"")
-    os.truncate(path, 8192 << 28)
-    level = Directory(tmp_path)
-    assert level.keys() == []
-    level.close()
-
-
-def test_of_two_heads_with_one_key_the_younger_is_valid(tmp_path: Path) -> None:
-    level = Directory(tmp_path)
-    put(level, X0, raw(100), seed=1)
-    (path,) = tmp_path.iterdir()
-    old = path.read_bytes()
-    level.discard(X0)
-    put(level, X1, raw(100), seed=2)
-    young = put(level, X0, raw(100), seed=3)
-    level.discard(X1)
-    level.close()
-    # The first slot shows its old head again, as after a power failure without syncs.
-    data = path.read_bytes()
-    assert data[:8] == FREE
-    path.write_bytes(old[:8192] + data[8192:])
+def test_contents_are_those_of_the_level_also_while_it_is_open(tmp_path: Path) -> None:
+    times = iter((100.5, 200.25, 300.0, 400.0))
+    level = Directory(tmp_path, now=lambda: next(times))
+    originals = {X0: put(level, X0, FLOW, seed=1), X1: put(level, X1, raw(100_000), seed=2)}
+    put(level, X2, raw(5))
+    level.discard(X2)
+    before = _bytes(tmp_path)
     for _ in range(2):
-        level = Directory(tmp_path)
-        assert level.keys() == [X0]
-        assert get(level, X0, raw(100)) == young
+        found = Directory.contents(tmp_path)
+        assert all(isinstance(item, Stored) for item in found)
+        stored = {item.key: item for item in found if isinstance(item, Stored)}
+        assert {key: _payload(item) for key, item in stored.items()} == originals
+        assert {key: item.written for key, item in stored.items()} == {X0: 100.5, X1: 200.25}
+        assert (stored[X0].layout, len(stored[X0].spans)) == (FLOW, len(FLOW))
+        assert all(map(sound, stored.values()))
+        assert _bytes(tmp_path) == before
         level.close()
+
+
+def test_contents_without_checksums_do_not_say_that_they_are_sound(tmp_path: Path) -> None:
+    level = Directory(tmp_path, checksum=False)
+    put(level, X0, raw(10))
+    level.close()
+    (item,) = Directory.contents(tmp_path)
+    assert isinstance(item, Stored)
+    assert sound(item) is None
+
+
+def test_contents_of_a_place_where_no_level_was_are_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.ckio").write_text("theirs")
+    for name in ("absent", "file", "empty", "other"):
+        with pytest.raises(BadInput, match=name):
+            Directory.contents(tmp_path / name)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_contents_of_a_level_with_nothing_stored_are_nothing(tmp_path: Path) -> None:
+    level = Directory(tmp_path)
+    put(level, X0, raw(10))
+    level.discard(X0)
+    assert Directory.contents(tmp_path) == []
+    level.close()
+
+
+def test_contents_tell_what_is_damaged(tmp_path: Path) -> None:
+    level = Directory(tmp_path)
+    put(level, X0, raw(10))
+    put(level, X1, raw(10))
+    level.close()
+    (path,) = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    data[4096 + 40] ^= 4
+    path.write_bytes(data)
+    stored, damaged = Directory.contents(tmp_path)
+    assert isinstance(stored, Stored)
+    assert stored.key == X1
+    assert damaged == Damaged(path=path, offset=4096, nbytes=8192, what="its head is damaged")
+
+
+def _payload(stored: Stored) -> bytes:
+    data = stored.path.read_bytes()
+    return b"".join(data[begin : begin + nbytes] for begin, nbytes in stored.spans)
+
+
+def _bytes(place: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in place.iterdir()}
 
 
 def _flip(place: Path, payload: bytes, offset: int) -> None:

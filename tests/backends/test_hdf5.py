@@ -12,7 +12,7 @@ import pytest
 from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5_library import MAX_GROUPS
+from ckio.backends.hdf5_start import MAX_GROUPS
 from ckio.compression import Zstd
 from ckio.errors import (
     BadInput,
@@ -69,7 +69,7 @@ def test_people_can_read_it_while_a_run_goes_on_and_afterwards(path: Path) -> No
             assert set(file) == {"README", "restart-0", "tape-0"}
             assert "xxh3_128" in file["README"][()].decode()
             assert file.attrs["format"] == "ckio archive"
-            assert file.attrs["format_version"] == 1
+            assert file.attrs["format_version"] == 2
             group = file["restart-0"]
             assert set(group) == {"zeta", "psi", "time", "keys"}
             for order, field in enumerate(OCEAN):
@@ -80,6 +80,7 @@ def test_people_can_read_it_while_a_run_goes_on_and_afterwards(path: Path) -> No
                 for slot, step in enumerate((7, 2)):
                     assert np.array_equal(dataset[slot], ocean[step][order], equal_nan=True)
             rows = group["keys"][:]
+            assert list(rows["state"]) == [b"stored", b"stored", b""]
             assert list(rows["commit"]) == [1, 2, 0]
             assert list(rows["step"][:2]) == [7, 2]
             assert list(rows["kind"][:2]) == [b"restart", b"restart"]
@@ -197,6 +198,22 @@ def test_what_was_not_reserved_comes_in_doubling_groups(path: Path) -> None:
     assert groups == [1, 1, 2, 4, 8]
 
 
+def test_what_was_prepared_is_one_group_for_its_kind_and_no_more(path: Path) -> None:
+    archive = Hdf5(path)
+    archive.reserve({164: 5})
+    archive.prepare(x(0), OCEAN, 3)
+    archive.prepare(x(1), OCEAN, 3)
+    archive.prepare(Key(Kind.TAPE, 0), OCEAN, 2)
+    with h5py.File(path) as file:
+        slots = {name: len(group["keys"]) for name, group in file.items() if name != "README"}
+    assert slots == {"restart-0": 3, "tape-0": 2}
+    for step in range(3):
+        put(archive, x(step), OCEAN)
+    archive.close()
+    with h5py.File(path) as file:
+        assert set(file) == {"README", "restart-0", "tape-0"}
+
+
 def test_plain_bytes_of_many_sizes_share_slots(path: Path) -> None:
     archive = Hdf5(path)
     archive.reserve({4000: 3})
@@ -266,12 +283,16 @@ def test_an_hdf5_file_of_something_else_is_bad_input_and_left_alone(
     assert path.read_bytes() == content
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "words"), [(1, "no released ckio has written"), (3, "update ckio")]
+)
+def test_another_format_is_refused_with_the_reason(path: Path, version: int, words: str) -> None:
     Hdf5(path).close()
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"ckioarc\x01", b"ckioarc\x02"))
-    with pytest.raises(BadInput, match=r"format 2.*up to 1"):
-        Hdf5(path)
+    path.write_bytes(content.replace(b"ckioarc\x02", b"ckioarc" + bytes([version])))
+    for call in (Hdf5, Hdf5.contents):
+        with pytest.raises(BadInput, match=rf"has format {version}.*{words}"):
+            call(path)
 
 
 def test_a_truncated_archive_is_refused(path: Path) -> None:
@@ -284,10 +305,16 @@ def test_a_truncated_archive_is_refused(path: Path) -> None:
         Hdf5(path)
 
 
-@pytest.mark.parametrize("durability", ["direct", "", "Process"])
+@pytest.mark.parametrize("durability", ["", "Process"])
 def test_an_unknown_durability_names_the_known_ones(path: Path, durability: str) -> None:
     with pytest.raises(BadInput, match="process, fdatasync"):
         Hdf5(path, durability=durability)
+    assert not path.exists()
+
+
+def test_direct_io_is_refused_with_the_reason(path: Path) -> None:
+    with pytest.raises(BadInput, match="'direct': its fields lie where HDF5 puts them"):
+        Hdf5(path, durability="direct")
     assert not path.exists()
 
 

@@ -45,7 +45,7 @@ def test_it_says_what_it_can_do(tmp_path: Path) -> None:
         assert f"  {command} " in out
     assert ckio(at=tmp_path).stdout == out
     assert ckio("--version", at=tmp_path).stdout.startswith("ckio 0.")
-    assert "did you mean plan?" in complaint("plann", at=tmp_path)
+    assert "did you mean plan" in complaint("plann", at=tmp_path)
 
 
 def test_the_installed_command_is_the_same(tmp_path: Path) -> None:

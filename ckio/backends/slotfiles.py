@@ -1,0 +1,234 @@
+"""The files of a directory level as they are found: by name, by their heads, slot by slot.
+
+What is looked at may be in use, by this process or another one: nothing is changed.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ckio.actions import Key
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import Files
+from ckio.backends.format import BLOCK, MAGIC, VERSION, FileHead, Head, length, unpack
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
+
+_NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio")
+
+
+class Survey(NamedTuple):
+    """What a file holds.
+
+    Attributes
+    ----------
+    made : int
+        How many slots its head says that there are; 0 if that cannot be read.
+    flaw : Damaged or None
+        What is wrong with the file as a whole.
+    slots : iterator of (int, Head or Damaged or None)
+        The offset of every slot that was ever written, and its head; None if it is free.
+    """
+
+    made: int
+    flaw: Damaged | None
+    slots: Iterator[tuple[int, Head | Damaged | None]]
+
+
+def name_of(stride: int, /) -> str:
+    """The name of the file whose slots have `stride` bytes each, their heads included."""
+    return f"slots-{stride}-v{VERSION}.ckio"
+
+
+def listed(place: Path, /) -> list[tuple[Path, int]]:
+    """The files of slots in a directory, each with its stride.
+
+    Raises BadInput for a file of another version.
+    """
+    found = []
+    for path in _regular(place):
+        match = _NAME.fullmatch(path.name)
+        if match and int(match[2]) != VERSION:
+            raise BadInput(
+                f"{path} has format {match[2]}; this ckio reads and writes format {VERSION}:"
+                " use the ckio that wrote it, or another place"
+            )
+        if stride := _stride(path):
+            found.append((path, stride))
+    return found
+
+
+def misnamed(files: Files, place: Path, /) -> list[Damaged]:
+    """What begins as a file of slots does, and has no such name."""
+    return [
+        Damaged(path=path, offset=0, nbytes=path.lstat().st_size, what="it was renamed")
+        for path in _regular(place)
+        if not _stride(path) and _begins_like_ours(files, path)
+    ]
+
+
+def _regular(place: Path) -> list[Path]:
+    """The files in a directory that may be ours; no link is followed."""
+    ours = (path for path in sorted(place.iterdir()) if path.suffix == ".ckio")
+    return [path for path in ours if path.is_file() and not path.is_symlink()]
+
+
+def _stride(path: Path) -> int:
+    """What the name of a file says that its slots have; 0 if it is no such name."""
+    match = _NAME.fullmatch(path.name)
+    stride = int(match[1]) if match else 0
+    return stride if stride > BLOCK and stride % BLOCK == 0 else 0
+
+
+def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
+    """What a file holds; where it has another name than was given to it, nothing but a flaw."""
+    found = _slots(files, fd, path, stride)
+    try:
+        head = _file_head(files, fd)
+    except CorruptCheckpoint as error:
+        return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), found)
+    if head is None:
+        return Survey(0, None, found)
+    size = files.size(fd)  # a level in use makes files longer before their heads say so
+    if head.stride != stride:
+        what = f"it was renamed from {name_of(head.stride)}"
+        return Survey(0, Damaged(path=path, offset=0, nbytes=size, what=what), iter(()))
+    return Survey(head.slots, _cut_off(path, head, size), found)
+
+
+def _file_head(files: Files, fd: int) -> FileHead | None:
+    """The head of a file; None if no slot was made in it."""
+    if files.size(fd) == 0:
+        return None
+    try:
+        return FileHead.unpack(_bytes(files, fd, 0, BLOCK))
+    except EOFError:
+        raise CorruptCheckpoint("it was cut off within its head") from None
+
+
+def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
+    """What is wrong with a file that is shorter than its slots."""
+    missing = BLOCK + head.slots * head.stride - size
+    if missing <= 0:
+        return None
+    lost = -(-missing // head.stride)
+    what = f"it was cut off: {lost} of its {head.slots} slots are not whole"
+    return Damaged(path=path, offset=size, nbytes=missing, what=what)
+
+
+def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
+    """What is stored in a directory, also while it is in use; of two with one key, the younger.
+
+    Raises BadInput where no level was, StorageError where it cannot be read.
+    """
+    stored: dict[Key, tuple[int, Stored]] = {}
+    try:
+        found, damaged = listed(place), misnamed(files, place)
+        for path, stride in found:
+            for sequence, item in _items(files, path, stride):
+                if isinstance(item, Damaged):
+                    damaged.append(item)
+                elif item.key not in stored or stored[item.key][0] < sequence:
+                    stored[item.key] = sequence, item
+    except (FileNotFoundError, NotADirectoryError):
+        found, damaged = [], []
+    except OSError as error:
+        raise StorageError(f"directory {place} cannot be read: {error.strerror}") from error
+    if not found and not damaged:
+        raise BadInput(f"{place} holds no checkpoints of a directory level; name one that does")
+    return [*(item for _, item in stored.values()), *damaged]
+
+
+def _items(files: Files, path: Path, stride: int) -> Iterator[tuple[int, Stored | Damaged]]:
+    """What one file holds, each with its sequence number."""
+    try:
+        fd = files.open_to_read(path)
+    except FileNotFoundError:  # removed meanwhile
+        return
+    try:
+        _, flaw, found = survey(files, fd, path, stride)
+        if flaw is not None:
+            yield 0, flaw
+        for offset, head in found:
+            if isinstance(head, Head):
+                yield head.sequence, _stored(head, path, offset)
+            elif head is not None:
+                yield 0, head
+    finally:
+        files.close(fd)
+
+
+def _stored(head: Head, path: Path, offset: int) -> Stored:
+    begin, spans = offset + head.begin, []
+    for nbytes in head.form.sizes:
+        spans.append((begin, nbytes))
+        begin += nbytes
+    return Stored(
+        key=head.key,
+        layout=head.form.layout,
+        path=path,
+        spans=tuple(spans),
+        written=head.written,
+        digest=head.digest,
+    )
+
+
+def _slots(
+    files: Files, fd: int, path: Path, stride: int
+) -> Iterator[tuple[int, Head | Damaged | None]]:
+    for number in files.occupied(fd, BLOCK, stride):
+        offset = BLOCK + number * stride
+        try:
+            yield offset, _head(files, fd, offset, stride)
+        except CorruptCheckpoint as error:
+            yield offset, Damaged(path=path, offset=offset, nbytes=stride, what=str(error))
+        except EOFError:  # cut off meanwhile: it was given up
+            return
+
+
+def _head(files: Files, fd: int, offset: int, stride: int) -> Head | None:
+    """The head of a slot.
+
+    One that is being written while it is read may look damaged: what is must stay so.
+    """
+    seen = b""
+    while True:
+        block = _bytes(files, fd, offset, BLOCK)
+        try:
+            return _parsed(files, fd, offset, stride, block)
+        except CorruptCheckpoint:
+            if seen == block:
+                raise
+            seen = block
+
+
+def _parsed(files: Files, fd: int, offset: int, stride: int, block: bytes) -> Head | None:
+    nbytes = length(block)
+    if nbytes == 0:
+        return None
+    if nbytes > stride:
+        raise CorruptCheckpoint("its head is longer than a slot")
+    rest = _bytes(files, fd, offset + BLOCK, nbytes - BLOCK) if nbytes > BLOCK else b""
+    head = unpack((block + rest)[:nbytes], offset)
+    if head.begin + head.form.nbytes > stride:
+        raise CorruptCheckpoint("its payload is longer than a slot")
+    return head
+
+
+def _begins_like_ours(files: Files, path: Path) -> bool:
+    try:
+        fd = files.open_to_read(path)
+    except OSError:  # not ours to read
+        return False
+    try:
+        return _bytes(files, fd, 0, len(MAGIC)) == MAGIC
+    except EOFError:
+        return False
+    finally:
+        files.close(fd)
+
+
+def _bytes(files: Files, fd: int, offset: int, nbytes: int) -> bytes:
+    data = bytearray(nbytes)
+    files.read(fd, [memoryview(data)], offset)
+    return bytes(data)

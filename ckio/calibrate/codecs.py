@@ -1,0 +1,109 @@
+"""What codecs make of a model's own checkpoints on a level: measured, and decided."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ckio.actions import Buffers, Field, Layout
+from ckio.arrays import as_bytes
+from ckio.backends.base import Backend
+from ckio.backends.compressed import Compressed
+from ckio.backends.ram import Ram
+from ckio.calibrate.choice import SHRINKS, Decision, Trial, choose, decline
+from ckio.calibrate.late import late_checkpoints, worst_ratios
+from ckio.calibrate.probe import Probe, Try
+from ckio.calibrate.steps import MakeModel, reach
+from ckio.clock import Clock
+from ckio.compression import Codec, Zstd
+from ckio.errors import BadInput
+from ckio.model import sizes_of
+
+_SAMPLE: Final = 1 << 20
+"""Bytes of a field that are enough to see whether it shrinks."""
+
+
+def decide(
+    level: str,
+    backend: Backend,
+    codecs: Mapping[str, Codec],
+    make: MakeModel,
+    /,
+    *,
+    capacity: int | None = None,
+    repeats: int = 5,
+    clock: Clock | None = None,
+) -> Decision:
+    """Try codecs on an open, empty level with a model's checkpoints, and say which it should have.
+
+    A sample of a checkpoint is compressed first, as fast as it goes: where that finds noise,
+    nothing else is tried. Nothing is left on the level.
+
+    Parameters
+    ----------
+    level
+        Its name.
+    backend
+        The level as it is, without a codec.
+    codecs
+        What to choose from, by the names that a platform file gives them.
+    make
+        Makes a fresh model.
+    capacity, repeats, clock
+        As `calibrate` takes them, for this level.
+
+    Raises
+    ------
+    BadInput
+        A codec is lossy, or the level cannot hold a checkpoint as it is.
+    """
+    if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
+        raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
+    steps = reach(make, clock=clock)
+    own = Try(make, sizes_of(make())["restart"], steps, own=True)
+    if not own.fits(capacity):
+        raise BadInput(
+            f"level {level!r}: its capacity of {capacity} bytes holds no checkpoint of"
+            f" {own.nbytes} bytes, so that codecs cannot be compared there: name one"
+        )
+    shrinks = _compressibility(make, steps)
+    if shrinks > SHRINKS:
+        return decline(shrinks)
+    through = {"": backend, **{name: Compressed(backend, each) for name, each in codecs.items()}}
+    late = worst_ratios(through, make, steps)
+
+    def trial(codec: str) -> Trial:
+        probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
+        found = {sample.access: sample for sample in probe.samples()}
+        write, read = found["write"], found["read"]
+        ratio = max(write.ratio, late[codec])
+        return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
+
+    return choose(trial(""), [*map(trial, codecs)], nbytes=own.nbytes, capacity=capacity)
+
+
+def _compressibility(make: MakeModel, steps: int) -> float:
+    """Of a piece of every field of a late checkpoint: bytes stored per byte, quickly compressed."""
+    key, layout, data = next(late_checkpoints(make, steps))
+    fields, pieces = _sample(layout, data)
+    nbytes = sum(map(len, pieces))
+    level = Compressed(Ram(), Zstd(level=-5, shuffle=True))
+    try:
+        return level.write(key, fields, pieces) / nbytes if nbytes else 1.0
+    finally:
+        level.close()
+
+
+def _sample(layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
+    """The middle of each field, whole numbers, one behind the other."""
+    fields, pieces = [], []
+    for field, view in zip(layout, data, strict=True):
+        if not view.nbytes:
+            continue
+        array = np.frombuffer(view, field.dtype)
+        most = max(1, _SAMPLE // array.itemsize)
+        begin = max(0, (array.size - most) // 2)
+        piece = array[begin : begin + most]
+        fields.append(Field(field.name, field.dtype, piece.shape))
+        pieces.append(as_bytes(piece))
+    return tuple(fields), pieces

@@ -1,0 +1,169 @@
+"""`ckio inspect`: what is stored in a place, and whether it is sound."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ckio.backends.contents import Damaged
+from ckio.cli import console
+from ckio.cli.files import FILE
+from ckio.cli.options import json_option
+from ckio.cli.stored import KINDS, Checkpoint, Listing, age, age_text, counted, listing, verified
+from ckio.errors import RunFailed
+from ckio.pictures.words import bytes_text
+from ckio.places import holdings
+
+_HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
+
+
+@click.command()
+@click.argument("place", type=FILE)
+@click.option("--verify", is_flag=True, help="read everything and compare the checksums")
+@json_option
+def command(*, place: Path, verify: bool, as_json: bool) -> None:
+    """List the checkpoints in PLACE: their sizes, ages, codecs and checksums, and what is damaged.
+
+    PLACE is the directory of a run (--into), the place of a level, the directory that a run has
+    there, or an archive. Nothing is changed, and the run may be going on.
+
+    With --verify the exit status is 1 if anything is damaged.
+    """
+    listings = [listing(holding) for holding in holdings(place)]
+    if verify:
+        listings = _verified(listings, quiet=as_json)
+    now = time.time()
+    damaged = sum(len(found.damaged) for found in listings)
+    if as_json:
+        console.print_json(figures(place, listings, now=now))
+    else:
+        for found in listings:
+            _show(found, now=now)
+        click.echo(_totals(place, listings))
+    if verify and damaged:
+        raise RunFailed(f"{place}: {counted(damaged, 'thing')} found damaged")
+
+
+def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
+    nbytes = sum(found.nbytes for found in listings)
+    with console.progress("verifying", nbytes, unit="bytes", quiet=quiet) as tick:
+        return [verified(found, tick) for found in listings]
+
+
+# As JSON
+
+
+def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[str, Any]:
+    """What `--json` says."""
+    return {
+        "place": str(place),
+        "in_use": [str(found.holding.path) for found in listings if found.in_use],
+        "checkpoints": [
+            _figures(checkpoint, now) for found in listings for checkpoint in found.checkpoints
+        ],
+        "damaged": [
+            {
+                "file": str(damage.path),
+                "offset": damage.offset,
+                "nbytes": damage.nbytes,
+                "what": damage.what,
+            }
+            for damage in _damaged(listings)
+        ],
+        "bytes": sum(found.nbytes for found in listings),
+    }
+
+
+def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
+    stored = checkpoint.stored
+    return {
+        "key": str(stored.key),
+        "kind": stored.key.kind.name.lower(),
+        "step": stored.key.step,
+        "name": stored.key.name,
+        "file": str(stored.path),
+        "offset": _offset(checkpoint),
+        "spans": [list(span) for span in stored.spans],
+        "nbytes": stored.nbytes,
+        "original": checkpoint.original,
+        "written": stored.written,
+        "age": age(stored.written, now),
+        "codec": checkpoint.codec or None,
+        "lossless": checkpoint.lossless,
+        "layout": [
+            [field.name, field.dtype, list(field.shape), field.unit] for field in checkpoint.layout
+        ],
+        "checksum": bool(stored.digest),
+        "sound": checkpoint.sound,
+    }
+
+
+# As a person reads it
+
+
+def _show(found: Listing, /, *, now: float) -> None:
+    """One run on one level."""
+    used = ", in use" if found.in_use else ""
+    title = f"{found.holding.path} ({found.holding.backend}{used})"
+    if not found.checkpoints:
+        click.secho(title, bold=True)
+        return
+    rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
+    bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]
+    console.print_table(title, _HEADER, rows, bold=bad)
+
+
+def _row(checkpoint: Checkpoint, now: float) -> list[str]:
+    stored = checkpoint.stored
+    lossy = "" if checkpoint.lossless else " LOSSY"
+    return [
+        str(stored.key),
+        bytes_text(stored.nbytes),
+        bytes_text(checkpoint.original) if checkpoint.codec else "",
+        checkpoint.codec + lossy,
+        age_text(age(stored.written, now)),
+        _checksum(checkpoint),
+        f"{stored.path.name} @ {_offset(checkpoint)}",
+    ]
+
+
+def _checksum(checkpoint: Checkpoint) -> str:
+    match checkpoint.sound, checkpoint.stored.digest:
+        case _, b"":
+            return "none"
+        case None, _:
+            return "not verified"
+        case True, _:
+            return "sound"
+        case _:
+            return "DAMAGED"
+
+
+def _totals(place: Path, listings: Sequence[Listing]) -> str:
+    """What there is of each kind, and everything that is damaged."""
+    checkpoints = [checkpoint for found in listings for checkpoint in found.checkpoints]
+    lines = []
+    for kind, name in KINDS.items():
+        these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
+        if these:
+            stored = sum(checkpoint.stored.nbytes for checkpoint in these)
+            lines.append(f"{name}: {counted(len(these), 'checkpoint')}, {bytes_text(stored)}")
+    lines += [f"DAMAGED: {_where(damage)}: {damage.what}" for damage in _damaged(listings)]
+    nothing = "no checkpoint is stored" if listings else "nothing of ckio's was found"
+    return "\n".join(lines) or f"{nothing} in {place}"
+
+
+def _where(damage: Damaged) -> str:
+    return f"{damage.path} @ {damage.offset}, {bytes_text(damage.nbytes)}"
+
+
+def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
+    return [damage for found in listings for damage in found.damaged]
+
+
+def _offset(checkpoint: Checkpoint) -> int:
+    """Where its first part begins."""
+    spans = checkpoint.stored.spans
+    return spans[0][0] if spans else 0

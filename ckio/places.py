@@ -1,0 +1,189 @@
+"""What ckio keeps in a place: the files of each run on each level, found without opening a level.
+
+Nothing is made, changed or locked by looking.
+"""
+
+import fcntl
+import json
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+from ckio import registry
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.hdf5_start import PAGE
+from ckio.errors import BadInput
+from ckio.platforms import Platform
+from ckio.rundir import FORMAT, MANIFEST, SCHEDULE
+
+SLOTS: Final = re.compile(r"slots-(\d{1,15})-v\d{1,9}\.ckio")
+"""What a directory level calls its files, in any version."""
+
+ARCHIVE_LOCK: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+"""The lock that an archive is opened with, for F_OFD_SETLK."""
+
+_RUN: Final = re.compile(r"[0-9a-f]{1,64}")
+_SEAL: Final = b"ckioarc"
+_SEALS_AT: Final = (3 * PAGE - 40, 6 * PAGE - 40)
+"""Where an archive says what it is: at the end of its first pages, and of their mirror."""
+
+_MOST: Final = 1 << 20
+"""Bytes that a manifest may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one run keeps on one level.
+
+    Attributes
+    ----------
+    path : Path
+        Its directory of slot files, or its archive.
+    backend : str
+        The name of the level's backend: "directory", "hdf5", or somebody else's.
+    """
+
+    path: Path
+    backend: str
+
+    def contents(self) -> list[Stored | Damaged]:
+        """What is stored; raises BadInput where that cannot be told."""
+        look = getattr(registry.find("backends", self.backend), "contents", None)
+        if look is None:
+            raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
+        found: list[Stored | Damaged] = look(self.path)
+        return found
+
+    def in_use(self) -> bool:
+        """Whether a live process has it open, as far as that can be seen from here."""
+        try:
+            return is_locked(self.path)
+        except OSError:
+            return False
+
+
+def holdings(path: Path, /) -> list[Holding]:
+    """What lies at `path`: nothing where it is a directory that has nothing of ckio's.
+
+    It is the directory of a run (`--into`), the place of a directory level, the directory that one
+    run has there, an archive, or the name that the archives of all runs are derived from.
+
+    Raises BadInput where there is nothing at all, or a file that is no archive.
+    """
+    try:
+        if (path / MANIFEST).is_file():
+            return list(_of_run(path))
+        if path.is_dir():
+            return list(_in_directory(path))
+        if path.exists():
+            return [Holding(path, "hdf5")]
+        beside = list(_in_directory(path.parent)) if path.parent.is_dir() else []
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    name = re.compile(re.escape(path.stem) + rf"-{_RUN.pattern}\.h5")
+    if found := [holding for holding in beside if name.fullmatch(holding.path.name)]:
+        return found
+    raise BadInput(
+        f"there is no {path}; name the directory of a run, the place of a level, or an archive"
+    )
+
+
+def is_run_directory(path: Path, /) -> bool:
+    """Whether `ckio run --into` made it."""
+    return (path / MANIFEST).is_file()
+
+
+def has_seal(fd: int, /) -> bool:
+    """Whether an open file is an archive, of any version."""
+    return any(os.pread(fd, len(_SEAL), at) == _SEAL for at in _SEALS_AT)
+
+
+def is_locked(path: Path, /) -> bool:
+    """Whether a process holds a level here; raises OSError where it cannot be looked at.
+
+    The lock is not tried, even for a moment: a run that begins might find it taken.
+    """
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            held = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, ARCHIVE_LOCK)
+        finally:
+            os.close(fd)
+        kind: int = struct.unpack("hhqqi4x", held)[0]
+        return kind != fcntl.F_UNLCK
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(device in line.split() for line in Path("/proc/locks").read_text().splitlines())
+
+
+def _in_directory(path: Path) -> Iterator[Holding]:
+    """What lies in a directory and one below it; symbolic links are not followed."""
+    if _has_slots(path):
+        yield Holding(path, "directory")
+    for entry in sorted(path.iterdir()):
+        if entry.is_symlink():
+            continue
+        if entry.is_dir() and _has_slots(entry):
+            yield Holding(entry, "directory")
+        elif entry.suffix == ".h5" and entry.is_file() and _is_archive(entry):
+            yield Holding(entry, "hdf5")
+
+
+def _has_slots(path: Path) -> bool:
+    try:
+        return any(SLOTS.fullmatch(entry.name) for entry in path.iterdir())
+    except PermissionError:  # somebody else's
+        return False
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return has_seal(file.fileno())
+    except PermissionError:  # somebody else's
+        return False
+
+
+def _of_run(path: Path) -> Iterator[Holding]:
+    """What the run of this directory keeps on the levels of its platform."""
+    run = _run(path / MANIFEST)
+    for level in _platform(path / SCHEDULE).levels:
+        where = registry.place(level, run)
+        if where is not None and os.path.lexists(where):
+            yield Holding(where, level.backend)
+
+
+def _run(manifest: Path) -> str:
+    """What a run is called on its levels; raises BadInput."""
+    try:
+        with manifest.open("rb") as file:
+            said: Any = json.loads(file.read(_MOST + 1)[:_MOST])
+        version, run = said["format"], said["run"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise BadInput(f"{manifest} is damaged: it does not say which run this is") from None
+    except OSError as error:
+        raise BadInput(f"{manifest} cannot be read: {error.strerror}") from None
+    if version != FORMAT:
+        raise BadInput(f"{manifest} has format {version!r:.20}; this ckio reads format {FORMAT}")
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise BadInput(f"{manifest} is damaged: {run!r:.80} is no name of a run")
+    return run
+
+
+def _platform(schedule: Path) -> Platform:
+    """The platform in the headers of a schedule; raises BadInput."""
+    try:
+        with schedule.open(encoding="utf-8") as file:
+            headers = list(takewhile(lambda line: line.startswith("#"), file))
+    except UnicodeDecodeError:
+        raise BadInput(f"{schedule}: not text") from None
+    except OSError as error:
+        raise BadInput(f"{schedule} cannot be read: {error.strerror}") from None
+    toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
+    return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")

@@ -1,0 +1,201 @@
+"""What every codec does: the tests that ours pass, and other people's too."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from ckio.compression import Codec
+from ckio.errors import CorruptCheckpoint
+
+_NUMBERS = ["|u1", "<i2", ">i4", "<i8", "<u8", "<f2", "<f4", "<f8", ">f8", "<c8", "<c16"]
+_DTYPES = [*_NUMBERS, "|b1", "<M8[s]", "|S5", "<U3"]
+_SHAPES = arrays.array_shapes(min_dims=0, max_dims=6, max_side=9)
+
+_EACH_CODEC = settings(
+    deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+)
+"""The tests are inherited: each subclass runs its own."""
+
+_CANARY = 0xA5
+_MARGIN = 64
+
+
+def blocks() -> st.SearchStrategy[NDArray[Any]]:
+    """Arrays of any dtype and shape; numbers, NaNs, infinities and bytes of all sorts."""
+    plain = arrays.arrays(st.sampled_from(_DTYPES), _SHAPES)
+    return plain | st.builds(_noise, st.sampled_from(_NUMBERS), _SHAPES, st.integers(0, 99))
+
+
+def _noise(dtype: str, shape: tuple[int, ...], seed: int) -> NDArray[Any]:
+    count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    return np.frombuffer(np.random.default_rng(seed).bytes(count), dtype).reshape(shape)
+
+
+def smooth(shape: tuple[int, ...] = (60, 70), dtype: str = "<f8") -> NDArray[Any]:
+    """A field that any codec makes smaller: hills in a plain of zeros."""
+    size = int(np.prod(shape))
+    return np.maximum(np.sin(np.linspace(0.0, 9.0, size)), 0.0).reshape(shape).astype(dtype)
+
+
+def encoded(codec: Codec, block: NDArray[Any], /) -> bytes:
+    """What a codec makes of a block, in exactly the room that it asks for."""
+    bound = codec.bound(block.nbytes)
+    memory = bytearray([_CANARY]) * (bound + _MARGIN)
+    count = codec.encode(block, memoryview(memory)[:bound])
+    assert 0 < count <= bound
+    assert memory[bound:] == bytes([_CANARY]) * _MARGIN
+    return bytes(memory[:count])
+
+
+def decoded(codec: Codec, data: bytes, like: NDArray[Any], /) -> NDArray[Any]:
+    """A block of the same dtype and shape as `like`, made again; nothing around it is touched."""
+    memory = bytearray([_CANARY]) * (like.nbytes + 2 * _MARGIN)
+    inside = memoryview(memory)[_MARGIN : _MARGIN + like.nbytes]
+    into = np.frombuffer(inside, like.dtype).reshape(like.shape)
+    try:
+        codec.decode(memoryview(data), into)
+    finally:
+        assert memory[:_MARGIN] == memory[-_MARGIN:] == bytes([_CANARY]) * _MARGIN
+    return into
+
+
+class CodecTests:
+    """What every codec does. Subclass it, and say in `make` how to make one.
+
+    Attributes
+    ----------
+    tolerance : float
+        The largest absolute error of a value that is finite; 0 for lossless codecs.
+    """
+
+    tolerance: ClassVar[float] = 0.0
+
+    def make(self) -> Codec:
+        """A codec; all that are made decode each other's bytes."""
+        raise NotImplementedError
+
+    def same(self, block: NDArray[Any], back: NDArray[Any], /) -> bool:
+        """Whether a block came back as it should."""
+        if block.tobytes() == back.tobytes():
+            return True
+        if not self.tolerance or block.dtype.kind not in "fc":
+            return False
+        special = ~np.isfinite(block)
+        error = np.abs(back[~special] - block[~special])
+        return bool(
+            np.array_equal(back[special], block[special], equal_nan=True)
+            and (error <= self.tolerance).all()
+        )
+
+    # What went in comes out
+
+    def test_it_says_what_it_is(self) -> None:
+        codec = self.make()
+        assert codec.name
+        assert codec.name == self.make().name
+        assert codec.lossless is (self.tolerance == 0)
+
+    @given(block=blocks())
+    @_EACH_CODEC
+    def test_what_was_encoded_is_decoded(self, block: NDArray[Any]) -> None:
+        codec = self.make()
+        assert self.same(block, decoded(codec, encoded(codec, block), block))
+
+    @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<c16", "<i8", "|u1"])
+    @pytest.mark.parametrize("shape", [(), (1,), (257,), (1, 3, 70), (131_072,), (99, 601)])
+    def test_blocks_of_any_size_keep_the_bound(self, dtype: str, shape: tuple[int, ...]) -> None:
+        codec = self.make()
+        for block in (_noise(dtype, shape, 1), np.zeros(shape, dtype), smooth(shape, dtype)):
+            assert self.same(block, decoded(codec, encoded(codec, block), block))
+
+    def test_a_smooth_field_becomes_smaller(self) -> None:
+        block = smooth((200, 300))
+        assert len(encoded(self.make(), block)) < 0.9 * block.nbytes
+
+    @pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+    def test_what_is_not_finite_survives(self, dtype: str) -> None:
+        block = smooth((40, 50), dtype)
+        block[3, 4], block[5, 6], block[7, 8], block[9, 9] = np.nan, np.inf, -np.inf, -0.0
+        codec = self.make()
+        back = decoded(codec, encoded(codec, block), block)
+        assert self.same(block, back)
+        assert np.isnan(back[3, 4])
+
+    def test_the_same_block_gives_the_same_bytes(self) -> None:
+        codec, block = self.make(), smooth()
+        first = encoded(codec, block)
+        encoded(codec, _noise("<f8", (999,), 3))
+        assert encoded(codec, block) == first == encoded(self.make(), block)
+
+    def test_another_of_the_same_name_decodes_it(self) -> None:
+        block = smooth()
+        assert self.same(block, decoded(self.make(), encoded(self.make(), block), block))
+
+    def test_a_block_is_left_as_it_is_and_may_be_read_only(self) -> None:
+        block = smooth()
+        before = block.tobytes()
+        block.flags.writeable = False
+        encoded(self.make(), block)
+        assert block.tobytes() == before
+
+    def test_a_block_may_begin_at_any_byte(self) -> None:
+        codec, block = self.make(), smooth()
+        memory = memoryview(bytearray(block.nbytes + 1))
+        shifted = np.frombuffer(memory[1:], block.dtype).reshape(block.shape)
+        shifted[...] = block
+        data = encoded(codec, shifted)
+        shifted[...] = 0.0
+        codec.decode(memoryview(data), shifted)
+        assert self.same(block, shifted)
+
+    def test_several_threads_may_use_it(self) -> None:
+        codec = self.make()
+        fields = [smooth((100 + n, 90)) for n in range(24)]
+
+        def there_and_back(block: NDArray[Any]) -> bool:
+            return self.same(block, decoded(codec, encoded(codec, block), block))
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(there_and_back, fields))
+
+    # What is damaged is never taken for a block
+
+    def test_damage_is_found_or_harmless(self) -> None:
+        codec, block = self.make(), smooth((15, 16))
+        sound = encoded(codec, block)
+        expected, found = decoded(codec, sound, block).tobytes(), 0
+        for place in range(len(sound)):
+            for bit in (0x01, 0x10, 0x80):
+                damaged = bytearray(sound)
+                damaged[place] ^= bit
+                try:
+                    assert decoded(codec, bytes(damaged), block).tobytes() == expected
+                except CorruptCheckpoint:
+                    found += 1
+        assert found > 2.5 * len(sound)
+
+    def test_what_ends_too_early_or_too_late_is_corrupt(self) -> None:
+        codec, block = self.make(), smooth((15, 16))
+        sound = encoded(codec, block)
+        for data in (*(sound[:length] for length in range(len(sound))), sound + b"\0", sound * 2):
+            with pytest.raises(CorruptCheckpoint):
+                decoded(codec, data, block)
+
+    @pytest.mark.parametrize("shape", [(1,), (15, 15), (15, 17), (500, 500)])
+    def test_a_block_of_another_size_is_corrupt(self, shape: tuple[int, ...]) -> None:
+        codec = self.make()
+        for block in (smooth((15, 16)), np.zeros((15, 16)), _noise("<f8", (15, 16), 0)):
+            with pytest.raises(CorruptCheckpoint):
+                decoded(codec, encoded(codec, block), np.zeros(shape))
+
+    @given(data=st.binary(max_size=200))
+    @_EACH_CODEC
+    def test_what_no_codec_wrote_is_corrupt(self, data: bytes) -> None:
+        with pytest.raises(CorruptCheckpoint):
+            decoded(self.make(), data, np.zeros(100))

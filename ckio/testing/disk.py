@@ -1,0 +1,301 @@
+"""What a disk may hold after its machine failed, or its writer was killed: each state, by replay.
+
+A `Recorder` performs a workload for real and keeps its trace; `crashes` and `kills` replay each
+prefix of that trace as a failing machine, or a killed process, may leave it. A level that passes
+its own `Files` through is tested by opening it in each of these states:
+
+    files = Recorder(tmp_path)
+    level = Mine(tmp_path / "level", files=files)
+    level.write(key, layout, data)
+    files.note(key)                          # acknowledged: no crash from here on may lose it
+    for state in crashes(files.trace):
+        state.write(place)                   # then open place / "level" and look for state.notes
+
+The model of a failing machine, stricter than any file system we know: what a sync of a file covered
+is there; so is a name once its directory was synced; of everything else any subset is, in any
+order, each write whole or cut at sectors of 512 bytes, and room that was added may be missing or
+read as zeros. A killed process loses nothing but the rest of the write that it was in.
+
+The idea is that of SQLite's crash tests and of ALICE (Pillai et al., OSDI 2014).
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path, PurePath
+from typing import Final
+
+from ckio.testing.recorder import (
+    DIRECTORY,
+    Change,
+    Cut,
+    Extend,
+    Name,
+    Note,
+    Operation,
+    Recorder,
+    Sync,
+    Trace,
+    Write,
+    contents,
+    numbered,
+    told,
+)
+
+__all__ = ["PAGE", "SECTOR", "Recorder", "State", "Trace", "contents", "crashes", "kills"]
+
+SECTOR: Final = 512
+"""Bytes that a disk writes whole or not at all."""
+
+PAGE: Final = 4096
+"""Bytes that a kill does not tear."""
+
+_ALL_SUBSETS: Final = 4
+"""Up to so many operations that no sync covers, each subset of them is a state."""
+
+_ROOT: Final = PurePath()
+
+
+@dataclass(frozen=True)
+class State:
+    """A state that a disk may be in.
+
+    Attributes
+    ----------
+    files : mapping
+        The bytes of each file by its path, relative to the recorder's root; None: a directory.
+    notes : tuple
+        What the workload had noted by then.
+    story : str
+        After which operation, and what was lost.
+    """
+
+    files: Mapping[PurePath, bytes | None]
+    notes: tuple[object, ...]
+    story: str
+
+    def write(self, root: Path, /) -> None:
+        """Make these files under `root`, a directory that is empty."""
+        for path in sorted(self.files):
+            data = self.files[path]
+            if data is None:
+                (root / path).mkdir()
+            else:
+                (root / path).write_bytes(data)
+
+
+def crashes(trace: Trace, /, *, most: int | None = None, seed: int = 0) -> Iterator[State]:
+    """The states that a disk may be in after the machine failed during this.
+
+    Parameters
+    ----------
+    most
+        How many states to try after each operation by chance, besides those in which all that was
+        not synced is there, or is lost; None: each loss of one change, and each cut of one, alone
+        and among the others, every subset of few changes, and many subsets of more.
+    seed
+        What the chance depends on.
+
+    Yields
+    ------
+    State
+        One after the other, and not the same twice after the same note.
+    """
+    dice = random.Random(seed)
+    seen: set[object] = set()
+    noted = 0
+    for disk, last, notes in _prefixes(trace):
+        if len(notes) > noted:
+            seen.clear()
+            noted = len(notes)
+        for kept, loss in _losses(disk.pending, most, dice):
+            files = disk.after(kept)
+            sight = frozenset((path, hash(data)) for path, data in files.items())
+            if sight not in seen:
+                seen.add(sight)
+                yield State(files, notes, f"after {last}: {loss}")
+
+
+def kills(trace: Trace, /) -> Iterator[State]:
+    """The states that files may be in after the process was killed during this."""
+    for disk, last, notes in _prefixes(trace):
+        yield State(disk.after(disk.pending), notes, f"after {last}")
+        if isinstance(last.operation, Write | Extend):
+            for head, _ in _halves(last.operation, PAGE):
+                files = disk.after([*disk.pending[:-1], head])
+                yield State(files, notes, f"after {last}, cut to {told(head)}")
+
+
+class _Disk:
+    """What is surely on a disk, and the changes that may be."""
+
+    def __init__(self, start: Mapping[PurePath, bytes | None]) -> None:
+        numbers = numbered(start)
+        self._pending: list[tuple[int, Change]] = []
+        self._names = dict(numbers)
+        self._bytes = {number: start[path] or b"" for path, number in numbers if number}
+
+    @property
+    def pending(self) -> list[Change]:
+        """What was done and may be lost."""
+        return [change for _, change in self._pending]
+
+    def do(self, time: int, operation: Operation) -> None:
+        match operation:
+            case Sync(where, since):
+                covered = [(t, c) for t, c in self._pending if c.where == where and t < since]
+                self._names, self._bytes = self._with(change for _, change in covered)
+                self._pending = [pair for pair in self._pending if pair not in covered]
+            case Note():
+                pass
+            case _:
+                self._pending.append((time, operation))
+
+    def after(self, changes: Iterable[Change]) -> dict[PurePath, bytes | None]:
+        """The files that are there once these changes are."""
+        names, data = self._with(changes)
+        return {
+            path: None if number == DIRECTORY else data.get(number, b"")
+            for path, number in names.items()
+            if all(names.get(parent) == DIRECTORY for parent in path.parents if parent != _ROOT)
+        }
+
+    def _with(self, changes: Iterable[Change]) -> tuple[dict[PurePath, int], dict[int, bytes]]:
+        names, touched = dict(self._names), dict[int, bytearray]()
+        for change in changes:
+            if isinstance(change, Name):
+                _rename(names, change)
+                continue
+            if change.where not in touched:
+                touched[change.where] = bytearray(self._bytes.get(change.where, b""))
+            _change(touched[change.where], change)
+        return names, self._bytes | {number: bytes(data) for number, data in touched.items()}
+
+
+def _rename(names: dict[PurePath, int], change: Name) -> None:
+    path = change.where / change.name
+    if change.file is None:
+        names.pop(path, None)
+    else:
+        names[path] = change.file
+
+
+def _change(data: bytearray, change: Write | Extend | Cut) -> None:
+    match change:
+        case Write(_, offset, written):
+            data.extend(bytes(max(0, offset - len(data))))
+            data[offset : offset + len(written)] = written
+        case Extend(_, begin, nbytes):
+            data.extend(bytes(max(0, begin + nbytes - len(data))))
+        case Cut(_, nbytes):
+            del data[nbytes:]
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last operation of a prefix of a trace."""
+
+    number: int
+    operation: Operation
+
+    def __str__(self) -> str:
+        return f"operation {self.number}, {told(self.operation)}"
+
+
+def _prefixes(trace: Trace) -> Iterator[tuple[_Disk, _Last, tuple[object, ...]]]:
+    """The disk after each operation, that operation, and what was noted until then."""
+    disk, notes = _Disk(trace.start), tuple[object, ...]()
+    yield disk, _Last(0, Note("the start")), notes
+    for number, operation in enumerate(trace.operations, 1):
+        disk.do(number, operation)
+        if isinstance(operation, Note):
+            notes = (*notes, operation.what)
+        yield disk, _Last(number, operation), notes
+
+
+def _losses(
+    pending: Sequence[Change], most: int | None, dice: random.Random
+) -> Iterator[tuple[Sequence[Change], str]]:
+    """What may be there of the changes that no sync covers, and how that is told."""
+    yield pending, "all is there"
+    yield (), f"{len(pending)} changes are lost"
+    if most is None:
+        yield from _one_by_one(pending)
+        yield from _subsets(pending, dice)
+    elif pending:
+        for _ in range(most):
+            yield _by_chance(pending, dice)
+
+
+def _by_chance(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence[Change], str]:
+    """One of those that `_one_by_one` and `_subsets` think of."""
+    at = dice.randrange(len(pending))
+    change, parts = pending[at], list(_parts(pending[at]))
+    match dice.randrange(3):
+        case 0:
+            part = [dice.choice(parts)] if parts else []
+            return [*pending[:at], *part, *pending[at + 1 :]], f"{told(change)} is cut or lost"
+        case 1:
+            kept = _perhaps_cut(change, dice)
+            return [kept], f"{told(kept)} alone is there"
+        case _:
+            return _some(pending, dice)
+
+
+def _one_by_one(pending: Sequence[Change]) -> Iterator[tuple[Sequence[Change], str]]:
+    """Each change lost, alone, or cut."""
+    for at, change in enumerate(pending):
+        before, after, what = pending[:at], pending[at + 1 :], told(change)
+        yield [*before, *after], f"{what} is lost"
+        yield [change], f"{what} alone is there"
+        for part in _parts(change):
+            yield [*before, part, *after], f"{told(part)} is there of {what}"
+            yield [part], f"{told(part)} alone is there of {what}"
+
+
+def _subsets(
+    pending: Sequence[Change], dice: random.Random
+) -> Iterator[tuple[Sequence[Change], str]]:
+    """Every subset of few changes; of many, some, with changes cut, and in any order."""
+    if len(pending) <= _ALL_SUBSETS:
+        for count in range(2, len(pending)):
+            for kept in combinations(pending, count):
+                yield kept, f"{count} of {len(pending)} changes are there"
+    for _ in range(2 * len(pending) if len(pending) > 1 else 0):
+        yield _some(pending, dice)
+
+
+def _some(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence[Change], str]:
+    """Some changes by chance, some of them cut, in any order."""
+    some = [_perhaps_cut(change, dice) for change in pending if dice.random() < 0.5]
+    dice.shuffle(some)
+    return some, f"{len(some)} of {len(pending)} changes are there: {'; '.join(map(told, some))}"
+
+
+def _perhaps_cut(change: Change, dice: random.Random) -> Change:
+    parts = list(_parts(change))
+    return dice.choice(parts) if parts and dice.random() < 0.3 else change
+
+
+def _parts(change: Change) -> Iterator[Change]:
+    """What may be there of a change without the rest."""
+    for halves in _halves(change, SECTOR):
+        yield from halves
+    if isinstance(change, Write):  # its room, without its bytes
+        yield Extend(change.where, change.offset, len(change.data))
+
+
+def _halves(change: Change, unit: int) -> Iterator[tuple[Change, Change]]:
+    """The two parts into which a change of a file can be cut at each multiple of `unit` bytes."""
+    match change:
+        case Write(where, offset, data):
+            for at in range(offset // unit * unit + unit, offset + len(data), unit):
+                head, tail = data[: at - offset], data[at - offset :]
+                yield Write(where, offset, head), Write(where, at, tail)
+        case Extend(where, begin, nbytes):
+            end = begin + nbytes
+            for at in range(begin // unit * unit + unit, end, unit):
+                yield Extend(where, begin, at - begin), Extend(where, at, end - at)
+        case Cut() | Name():
+            pass

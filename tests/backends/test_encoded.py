@@ -1,0 +1,363 @@
+"""What a level underneath holds of a compressed checkpoint, and what is never believed of it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Field, Layout
+from ckio.backends.blocks import BLOCK, blocks_of
+from ckio.backends.compressed import Compressed
+from ckio.backends.encoded import MARK, is_marked, mark, sizes_in, unmark
+from ckio.backends.ram import Ram
+from ckio.backends.workers import Workers
+from ckio.compression import Blosc2, Codec, Zfp, Zstd
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
+from ckio.testing import FLOW, buffers, get, put, raw, x
+from ckio.testing.codecs import blocks as any_blocks
+
+from .common import in_child
+
+WIDE: Layout = (
+    Field("zeta", "<f8", (513, 513), "1/s"),
+    Field("mask", "|b1", (2_000_000,)),
+    Field("time", "<f8", ()),
+    Field("psi", "<f4", (3, 600, 401)),
+)
+
+
+def wide(seed: int = 0) -> list[NDArray[Any]]:
+    """Several blocks for each of several fields, some of them short."""
+    random = np.random.default_rng(seed)
+    return [
+        random.standard_normal((513, 513)).round(2),
+        random.random(2_000_000) < 0.1,
+        np.array(0.25),
+        random.standard_normal((3, 600, 401)).astype("<f4").round(1),
+    ]
+
+
+def into_of(data: Buffers) -> list[memoryview]:
+    return [memoryview(bytearray(b"\xa5" * view.nbytes)) for view in data]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("codec", [Zstd(), Blosc2(), Zfp()], ids=lambda codec: codec.name)
+def test_many_blocks_come_back_on_any_number_of_threads(codec: Codec, threads: int) -> None:
+    inner = Ram()
+    level, data = Compressed(inner, codec, threads=threads), buffers(wide())
+    for step in range(3):
+        assert level.write(x(step), WIDE, data) < 0.8 * blocks_of(WIDE).form.nbytes
+        into = into_of(data)
+        level.read(x(step), into)
+        assert into == data
+        assert level.layout(x(step)) == WIDE
+    level.close()
+
+
+def test_the_bytes_do_not_depend_on_the_threads() -> None:
+    data, stored = buffers(wide()), []
+    for threads in (1, 2, 3):
+        inner = Ram()
+        Compressed(inner, Zstd(), threads=threads).write(x(0), WIDE, data)
+        stored.append(get(inner, x(0), inner.layout(x(0))))
+    assert stored[0] == stored[1] == stored[2]
+
+
+def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
+    inner, codec = Ram(), Zstd()
+    Compressed(inner, codec).write(x(0), WIDE, buffers(wide()))
+    layout = inner.layout(x(0))
+    ((name, dtype, (nbytes,), unit),) = [(f.name, f.dtype, f.shape, f.unit) for f in layout]
+    assert (name, dtype) == ("encoded", "|u1")
+    said = json.loads(unit.removeprefix(MARK))
+    assert said["codec"] == "zstd+shuffle"
+    assert said["lossless"] is True
+    assert said["layout"] == blocks_of(WIDE).form.text.decode()
+
+    encoding = unmark(layout)
+    assert encoding is not None
+    assert (encoding.codec, encoding.lossless, encoding.layout) == ("zstd+shuffle", True, WIDE)
+    data = memoryview(get(inner, x(0), layout))
+    sizes = sizes_in(data, encoding.blocks.count)
+    assert encoding.blocks.count == len(sizes) == 3 + 2 + 1 + 3
+    begin = 4 * len(sizes)
+    for number, size in enumerate(sizes.tolist()):
+        field, inside = encoding.blocks.find(number)
+        block = encoding.blocks.grids[field].block(buffers(wide())[field], inside)
+        back = np.empty_like(block)
+        codec.decode(data[begin : begin + size], back)
+        assert back.tobytes() == block.tobytes()
+        begin += size
+    assert begin == nbytes
+
+
+@pytest.mark.parametrize("codec", [Zstd(), Blosc2(), Zfp()], ids=lambda codec: codec.name)
+@given(fields=st.lists(any_blocks(), max_size=4))
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+)
+def test_any_checkpoint_comes_back_bit_by_bit(codec: Codec, fields: list[NDArray[Any]]) -> None:
+    layout = tuple(Field(f"f{n}", a.dtype.str, a.shape) for n, a in enumerate(fields))
+    # With what makes any checkpoint smaller, so that it is not stored as it is.
+    layout, data = (*layout, *raw(100_000)), [a.tobytes() for a in (*fields, np.zeros(12_500))]
+    inner = Ram()
+    level, into = Compressed(inner, codec), [bytearray(len(part)) for part in data]
+    level.write(x(0), layout, list(map(memoryview, data)))
+    assert is_marked(inner.layout(x(0)))
+    assert level.layout(x(0)) == layout
+    level.read(x(0), list(map(memoryview, into)))
+    assert into == data
+
+
+@given(fields=st.lists(any_blocks(), max_size=4), exponent=st.integers(-12, 3))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+def test_any_checkpoint_comes_back_within_the_tolerance(
+    fields: list[NDArray[Any]], exponent: int
+) -> None:
+    tolerance = 10.0**exponent
+    layout = tuple(Field(f"f{n}", a.dtype.str, a.shape) for n, a in enumerate(fields))
+    layout, arrays = (*layout, *raw(100_000)), [*fields, np.zeros(12_500)]
+    level, into = Compressed(Ram(), Zfp(tolerance=tolerance)), list(map(np.zeros_like, arrays))
+    level.write(x(0), layout, [memoryview(a.tobytes()) for a in arrays])
+    level.read(x(0), [memoryview(a.reshape(-1).view(np.uint8)) for a in into])
+    for array, back in zip(arrays, into, strict=True):
+        if array.tobytes() != back.tobytes():
+            assert array.dtype in (np.float32, np.float64)
+            assert np.abs(back.astype(float) - array.astype(float)).max() <= tolerance
+
+
+# Lossy, or not
+
+
+def test_a_lossy_checkpoint_says_so_underneath_and_above() -> None:
+    inner = Ram()
+    level = Compressed(inner, Zfp(tolerance=1e-3))
+    level.write(x(0), WIDE, buffers(wide()))
+    assert '"lossless":false' in inner.layout(x(0))[0].unit
+    encoding = unmark(inner.layout(x(0)))
+    assert encoding is not None
+    assert not encoding.lossless
+    assert encoding.codec == "zfp(tolerance=0.001)"
+    assert not level.lossless
+    assert not Compressed(level, Zstd()).lossless
+    assert Compressed(Ram(), Zstd()).lossless
+
+
+# Hostile
+
+
+def refuses(inner: Ram, layout: Layout, data: bytes, codec: Codec | None = None) -> None:
+    """This, stored underneath, is found corrupt, with memory for it and for a few blocks."""
+    inner.write(x(0), layout, [memoryview(data)])
+    level = Compressed(inner, codec or Zstd())
+    into = into_of(buffers(wide()))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptCheckpoint):
+            level.read(x(0), into)
+        assert tracemalloc.get_traced_memory()[1] < len(data) + 4 * BLOCK
+    finally:
+        tracemalloc.stop()
+    inner.discard(x(0))
+
+
+@pytest.fixture
+def stored() -> tuple[Layout, bytes]:
+    inner = Ram()
+    Compressed(inner, Zstd()).write(x(0), WIDE, buffers(wide()))
+    layout = inner.layout(x(0))
+    return layout, get(inner, x(0), layout)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table + 1,
+        lambda table: table - 1,
+        lambda table: np.roll(table, 1),
+        np.zeros_like,
+        lambda table: np.full_like(table, (1 << 32) - 1),
+        lambda table: np.append(table[:-2], [table[-1] + table[-2], 0]),
+        lambda table: np.append(table[:-1], table[-1] - 1),
+    ],
+)
+def test_a_table_that_is_not_right_is_corrupt(
+    stored: tuple[Layout, bytes], change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> None:
+    layout, data = stored
+    table = np.frombuffer(data, "<u4", 9)
+    refuses(Ram(), layout, change(table).astype("<u4").tobytes() + data[36:])
+
+
+def test_encoded_bytes_of_any_other_length_are_corrupt(stored: tuple[Layout, bytes]) -> None:
+    _, data = stored
+    for other in (data[:-1], data + b"\0", data[:44], data[:35], data[:1], b"", data[36:]):
+        refuses(Ram(), mark(Zstd(), WIDE, len(other)), other)
+    with pytest.raises(CorruptCheckpoint):
+        sizes_in(memoryview(data[:30]), 9)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        "[" * 50_000,
+        '{"codec": "zstd", "lossless": true}',
+        '{"codec": "zstd", "lossless": true, "layout": "[["}',
+        '{"codec": "zstd", "lossless": 1, "layout": "[]"}',
+        '{"codec": 7, "lossless": true, "layout": "[]"}',
+        '{"codec": "zstd", "lossless": true, "layout": []}',
+        '{"codec": "zstd", "lossless": true, "layout": "[[\\"x\\", \\"|O\\", [1], \\"\\"]]"}',
+        '{"codec": "zstd", "lossless": true, "layout": "[[\\"x\\", \\"|u1\\", [-1], \\"\\"]]"}',
+    ],
+)
+def test_a_description_that_makes_no_sense_is_corrupt(unit: str) -> None:
+    inner = Ram()
+    inner.write(x(0), (Field("encoded", "|u1", (3,), MARK + unit),), [memoryview(b"abc")])
+    level = Compressed(inner, Zstd())
+    with pytest.raises(CorruptCheckpoint):
+        level.layout(x(0))
+    with pytest.raises(CorruptCheckpoint):
+        get(level, x(0), raw(3))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        Field("x", "<f8", (1 << 60,)),
+        Field("x", "<f8", (1 << 40, 1 << 40)),
+        Field("x", "|V1000000000000", (1000,)),
+        Field("x", "<f8", (10_000, 200_000)),
+        Field("x", "<f8", (1,) * 33),
+    ],
+)
+def test_a_huge_layout_is_refused_before_anybody_makes_room_for_it(field: Field) -> None:
+    text = json.dumps([[field.name, field.dtype, field.shape, ""]])
+    unit = MARK + json.dumps({"codec": "zstd+shuffle", "lossless": True, "layout": text})
+    inner = Ram()
+    inner.write(x(0), (Field("encoded", "|u1", (4000,), unit),), [memoryview(bytes(4000))])
+    with pytest.raises(CorruptCheckpoint):
+        Compressed(inner, Zstd()).layout(x(0))
+
+
+# Threads
+
+
+class Failing(Zstd):
+    """Fails in the middle of a checkpoint, on whichever thread it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 1000
+        self.threads: set[int] = set()
+
+    def encode(self, block: NDArray[Any], into: memoryview, /) -> int:
+        self._count()
+        return super().encode(block, into)
+
+    def decode(self, data: memoryview, into: NDArray[Any], /) -> None:
+        self._count()
+        super().decode(data, into)
+
+    def _count(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.left -= 1
+        if self.left < 0:
+            raise CorruptCheckpoint("the third block is damaged")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_an_error_on_any_thread_is_raised_and_all_goes_on_afterwards(threads: int) -> None:
+    codec, data = Failing(), buffers(wide())
+    level = Compressed(Ram(), codec, threads=threads)
+    for left in (0, 3, 8):
+        codec.left = left
+        with pytest.raises(StorageError, match="third block"):
+            level.write(x(0), WIDE, data)
+        assert list(level.keys()) == []
+        codec.left = 1000
+        level.write(x(0), WIDE, data)
+        codec.left = left
+        with pytest.raises(CorruptCheckpoint, match="x_0 cannot be decoded: the third block"):
+            level.read(x(0), into_of(data))
+        codec.left = 1000
+        into = into_of(data)
+        level.read(x(0), into)
+        assert into == data
+        level.discard(x(0))
+    level.close()
+
+
+def test_little_is_left_to_the_caller() -> None:
+    codec = Failing()
+    level, before = Compressed(Ram(), codec, threads=4), threading.active_count()
+    put(level, x(0), FLOW)
+    level.write(x(1), WIDE[2:3], [memoryview(bytes(8))])
+    assert codec.threads == {threading.get_ident()}
+    assert threading.active_count() == before
+
+
+def test_all_the_work_is_done_once_by_several_threads() -> None:
+    workers, meeting = Workers(3), threading.Barrier(3)
+    done: list[int] = []
+    by: set[int] = set()
+
+    def work(number: int) -> None:
+        if number < 3:  # none of the first three is done before three threads are at it
+            meeting.wait(60)
+        done.append(number)
+        by.add(threading.get_ident())
+
+    workers.each(work, 100)
+    assert sorted(done) == list(range(100))
+    assert len(by) == 3
+    workers.each(work, 0)
+    workers.close()
+    workers.each(done.append, 5)
+    assert sorted(done[100:]) == list(range(5))
+    workers.close()
+    workers.close()
+
+
+def test_a_fork_has_threads_of_its_own() -> None:
+    level, data = Compressed(Ram(), Zstd(), threads=2), buffers(wide())
+    level.write(x(0), WIDE, data)
+
+    def body() -> None:
+        with pytest.raises(StorageError, match="fork"):
+            level.write(x(1), WIDE, data)
+
+    in_child(body)
+    level.close()
+
+
+def test_the_end_of_the_interpreter_does_not_wait_for_idle_threads() -> None:
+    script = f"""
+import numpy as np
+from ckio import Compressed, Field, Key, Kind, Ram, Zstd
+level = Compressed(Ram(), Zstd(), threads=3)
+data = memoryview(bytes({8 * BLOCK}))
+level.write(Key(Kind.RESTART, 0), (Field("x", "<f8", ({BLOCK},)),), [data])
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_no_thread_is_no_choice() -> None:
+    with pytest.raises(BadInput, match="threads = 0"):
+        Compressed(Ram(), Zstd(), threads=0)
+    assert len(os.sched_getaffinity(0)) >= 1
+    Workers(None).each(lambda _: None, 7)

@@ -1,0 +1,211 @@
+"""`ckio clean`: what goes, what stays, and that it asks."""
+
+import os
+import pty
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.commands import CKIO, answer, ckio, complaint
+
+from ckio import leftovers, rundir
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.errors import LevelInUse, StorageError
+from ckio.places import Holding
+from ckio.testing import FLOW, put, raw, x
+
+
+def leave(level: Any) -> Any:
+    """What a run that was killed leaves."""
+    put(level, x(0), FLOW)
+    put(level, x(1), raw(9000))
+    level.close()
+    return level
+
+
+def names(at: Path) -> set[str]:
+    return {str(path.relative_to(at)) for path in at.rglob("*")}
+
+
+def test_what_runs_left_is_removed_and_all_else_stays(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "cafe"))
+    leave(Directory(tmp_path / "beef"))
+    leave(Hdf5(tmp_path / "a-cafe.h5"))
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "b.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99999))
+    (tmp_path / "other").mkdir()
+    found = answer("clean", tmp_path, "--yes", at=tmp_path)
+    assert names(tmp_path) == {"notes.txt", "b.h5", "other"}
+    assert [(Path(it["path"]).name, it["checkpoints"]) for it in found["removed"]] == [
+        ("a-cafe.h5", 2),
+        ("beef", 2),
+        ("cafe", 2),
+    ]
+    assert found["bytes"] == sum(it["bytes"] for it in found["removed"]) > 3 * 9000
+    assert all(0 <= it["age"] < 3600 for it in found["removed"])
+    assert answer("clean", tmp_path, "--yes", at=tmp_path)["removed"] == []
+
+
+@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+def test_what_is_in_use_stays_and_is_named(backend: str, tmp_path: Path) -> None:
+    level = Directory(tmp_path / "cafe") if backend == "directory" else Hdf5(tmp_path / "c.h5")
+    put(level, x(0), FLOW)
+    leave(Directory(tmp_path / "beef"))
+    found = answer("clean", tmp_path, "--yes", at=tmp_path)
+    assert found["in_use"] == [str(level.path)]
+    assert [Path(it["path"]).name for it in found["removed"]] == ["beef"]
+    assert level.keys() == [x(0)]
+    # Also if it was taken after we looked: the lock decides.
+    with pytest.raises(LevelInUse):
+        leftovers.remove(Holding(level.path, backend))
+    level.discard(x(0))
+    put(level, x(0), FLOW)
+    level.close()
+
+
+def test_one_run_is_removed_and_not_its_neighbours(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "cafe"))
+    leave(Directory(tmp_path / "beef"))
+    leave(Hdf5(tmp_path / "a-cafe.h5"))
+    leave(Hdf5(tmp_path / "ab-cafe.h5"))
+    ckio("clean", tmp_path / "cafe", "--yes", at=tmp_path)
+    ckio("clean", "a.h5", "--yes", at=tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"beef", "ab-cafe.h5"}
+
+
+def test_files_that_only_look_like_ours_stay(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "cafe"))
+    place = tmp_path / "cafe"
+    (place / "slots-4096000-v2.ckio").write_bytes(os.urandom(9000))
+    (place / "slots-12345-v2.ckio").write_bytes(b"")
+    (tmp_path / "target").write_text("far away")
+    (place / "slots-8388608-v2.ckio").symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError, match="is left"):
+        leftovers.remove(Holding(place, "directory"))
+    assert {path.name for path in place.iterdir()} == {
+        "slots-4096000-v2.ckio",
+        "slots-12345-v2.ckio",
+        "slots-8388608-v2.ckio",
+    }
+    assert (tmp_path / "target").read_text() == "far away"
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    elsewhere = leave(Directory(tmp_path / "elsewhere" / "cafe")).path
+    archive = leave(Hdf5(tmp_path / "elsewhere" / "a.h5")).path
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "cafe").symlink_to(elsewhere)
+    (tmp_path / "place" / "a.h5").symlink_to(archive)
+    before = names(tmp_path)
+    assert answer("clean", "place", "--yes", at=tmp_path)["removed"] == []
+    for holding in (Holding(tmp_path / "place" / "cafe", "directory"),
+                    Holding(tmp_path / "place" / "a.h5", "hdf5")):  # fmt: skip
+        with pytest.raises(StorageError):
+            leftovers.remove(holding)
+    assert "symbolic link" in complaint("clean", "place/cafe", "--yes", at=tmp_path)
+    assert names(tmp_path) == before
+
+
+def test_a_half_made_archive_goes_once_its_maker_is_dead(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    for process in (child, os.getpid()):
+        (tmp_path / f".a-cafe.h5.{process}.new").write_bytes(b"\x89HDF\r\n\x1a\n")
+    (tmp_path / f".b.h5.{child}.new").write_text("not of ours")
+    ckio("clean", tmp_path, "--yes", at=tmp_path)
+    assert names(tmp_path) == {f".a-cafe.h5.{os.getpid()}.new", f".b.h5.{child}.new"}
+
+
+# The directory of a run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The directory of a run that was killed, whose checkpoints are in ck/cafe."""
+    leave(Directory(tmp_path / "ck" / "cafe"))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / rundir.MANIFEST).write_text('{"format": 1, "run": "cafe"}')
+    platform = ("format = 1", "[[level]]", 'name = "nvme"', 'backend = "directory"',
+                f'options.path = "{tmp_path}/ck"')  # fmt: skip
+    headers = "".join(f"#| {line}\n" for line in platform)
+    (run / rundir.SCHEDULE).write_text(f"# ckio schedule 1\n{headers}")
+    part = run / f".{rundir.RESULT}.part"
+    part.write_text("{")
+    os.utime(part, (1e9, 1e9))
+    return run
+
+
+def test_a_run_directory_stays_but_for_what_is_half_written(run: Path) -> None:
+    ckio("clean", run, "--yes", at=run.parent)
+    assert names(run.parent) == {"ck", "run", "run/manifest.json", "run/schedule.txt"}
+
+
+def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> None:
+    (run / "notes.txt").write_text("mine")
+    ckio("clean", run, "--yes", "--results", at=run.parent)
+    assert names(run.parent) == {"ck", "run", "run/notes.txt"}
+    assert "not the directory of a run" in complaint(
+        "clean", "ck", "--yes", "--results", at=run.parent
+    )
+
+
+def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
+    level = Directory(run.parent / "ck" / "cafe")
+    before = names(run.parent)
+    ckio("clean", run, "--yes", "--results", at=run.parent)
+    assert names(run.parent) == before
+    level.close()
+
+
+# The question
+
+
+def asked(place: Path, reply: bytes) -> tuple[str, int]:
+    """What the command says at a terminal where `reply` is typed, and its exit status."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(CKIO, [str(CKIO), "clean", str(place)])
+    said = b""
+    try:
+        while part := os.read(terminal, 4096):
+            said += part
+            if b"[y/N]" in said and reply:
+                os.write(terminal, reply)
+                reply = b""
+    except OSError:  # how a terminal ends
+        pass
+    os.close(terminal)
+    return said.decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_it_asks_and_the_default_is_no(run: Path) -> None:
+    before = names(run.parent)
+    said, status = asked(run, b"\n")
+    assert "Remove 2 checkpoints and 1 unfinished file?" in said
+    assert "which has not ended, cannot be resumed without its checkpoints" in " ".join(
+        said.split()
+    )
+    assert status != 0
+    assert names(run.parent) == before
+    assert asked(run, b"y\n")[1] == 0
+    assert not (run.parent / "ck" / "cafe").exists()
+
+
+def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
+    before = names(run.parent)
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        try:
+            assert "give --yes" in complaint("clean", run, at=run.parent)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert names(run.parent) == before
+    assert "give --yes" in complaint("clean", run, "--json", at=run.parent)

@@ -1,0 +1,237 @@
+"""Compression as one meets it: chosen by calibration, counted on by plans, told by every report."""
+
+import html
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.commands import answer, ckio, complaint
+
+MODEL = """\
+import numpy as np
+from ckio import ArrayModel
+
+class Front(ArrayModel):
+    \"\"\"A front in water that is at rest elsewhere, and some noise.\"\"\"
+
+    def step(self, state, i):
+        x, rate = state["x"], self.control["rate"]
+        state["J"] += (x**2).sum()
+        x *= 1 + rate * (1 - x)
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, rate = tape["x"], self.control["rate"]
+        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
+        adjoint["x"] *= 1 + rate * (1 - 2 * x)
+        adjoint["x"] += 2 * x * adjoint["J"]
+
+def front(noise=0):
+    x = np.zeros(2048)
+    x[:100] = np.linspace(0.1, 0.4, 100)
+    rough = np.random.default_rng(0).integers(0, 256, 16 * noise, np.uint8)
+    return Front({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
+"""
+FRONT = 16_392
+"""Bytes of a checkpoint of the front."""
+
+
+def calibrate(at: Path, *options: str, into: str, backend: str = "directory:ck") -> dict[str, Any]:
+    """Calibrate a level in files with room for eight checkpoints; what is said of it."""
+    level = ",".join([f"nvme={backend}", f"capacity={8 * FRONT}", *options])
+    words = ("--model", "ocean:front", "--repeats", 1, "-o", into)
+    (found,) = answer("calibrate", "--level", level, *words, at=at)["levels"]
+    (kept,) = tomllib.loads((at / into).read_text())["level"]
+    assert kept.get("note", "") == found["note"]
+    return found | {"options": kept["options"]}
+
+
+def run(at: Path, into: str, *, platform: str) -> Any:
+    return answer(*_run(into, platform=platform), at=at)
+
+
+def _run(into: str, *, platform: str) -> tuple[object, ...]:
+    words = ("--planner", "revolve", "--steps", 60, "--platform", platform, "--into", into)
+    return ("run", "ocean:front", *words)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a model, and a machine calibrated for it with and without a codec."""
+    at = tmp_path_factory.mktemp("codecs")
+    (at / "ocean.py").write_text(MODEL)
+    calibrate(at, into="plain.toml")
+    calibrate(at, "codec=zstd", into="zstd.toml")
+    return at
+
+
+# Chosen
+
+
+def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -> None:
+    found = calibrate(place, "codec=auto", into="auto.toml")
+    assert found["codec"] in ("zstd", "blosc2", "zfp")
+    assert found["options"]["codec"] == found["codec"]
+    assert found["ratio"] < 0.5
+    assert found["lossless"] is True
+    runs = [run(place, f"auto-{name}", platform=f"{name}.toml") for name in ("auto", "plain")]
+    assert runs[0]["gradient_digest"] == runs[1]["gradient_digest"]
+    said = rf"{found['codec']} pays (in time|only in capacity): .* slots instead of 8"
+    assert re.match(said, found["note"])
+
+
+def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
+    words = ("--set", "noise=100000", "--model", "ocean:front", "--repeats", 1, "-o", "rough.toml")
+    levels = ("--level", "ram=ram,codec=auto", "--level", "nvme=directory:ck,codec=auto")
+    found = answer("calibrate", *levels, *words, at=place)["levels"]
+    assert [level["codec"] for level in found] == [None, None]
+    assert all(level["note"].startswith("no codec: a sample") for level in found)
+    assert [level["ratio"] for level in found] == [1.0, 1.0]
+
+
+def test_what_was_chosen_is_printed(place: Path) -> None:
+    words = ("calibrate", "--level", "nvme=directory:ck,codec=auto,capacity=200000")
+    out = ckio(*words, "--model", "ocean:front", "--repeats", 1, "-o", "said.toml", at=place).stdout
+    (level,) = tomllib.loads((place / "said.toml").read_text())["level"]
+    assert f"level nvme: {level['note']}\n" in out
+    assert f"nvme (directory, {level['options']['codec']})" in out
+
+
+def test_auto_needs_a_model_and_a_calibration(place: Path) -> None:
+    words = ("calibrate", "--level", "nvme=directory:ck,codec=auto", "-o", "no.toml")
+    assert "give --model" in complaint(*words, at=place)
+    wrong = ("--level", "archive=hdf5:a.h5,codec=zst")  # seen before anything is measured
+    assert "did you mean zstd" in complaint(*words, *wrong, "--model", "ocean:front", at=place)
+    options = "nvme=directory:ck,codec=auto,codec_level=3"
+    line = complaint("calibrate", "--level", options, "--model", "ocean:front", at=place)
+    assert "takes no options of a codec" in line
+    text = (place / "zstd.toml").read_text()
+    (place / "unset.toml").write_text(text.replace('codec = "zstd"', 'codec = "auto"'))
+    line = complaint(*_run("no", platform="unset.toml"), at=place)
+    assert "level 'nvme': codec = 'auto' is for `ckio calibrate --model`" in line
+    assert "zstd" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("codec=zst", "no codec is named 'zst'; did you mean zstd?"),
+        ("codec=zstd,codec_levle=3", "zstd has no option 'levle'; did you mean level?"),
+        ("codec=zstd,codec_level=99", "level = 99"),
+        ("codec_level=3", "no codec for 'codec_level'"),
+        ("durability=fsync", "durability 'fsync' is not known"),
+    ],
+)
+def test_what_is_not_known_gets_one_line(place: Path, options: str, said: str) -> None:
+    words = ("calibrate", "--level", f"nvme=directory:ck,{options}", "-o", "no.toml")
+    assert said in complaint(*words, at=place)
+
+
+def test_the_help_lists_codecs_durabilities_and_their_options(tmp_path: Path) -> None:
+    out = ckio("calibrate", "--help", at=tmp_path).stdout
+    for word in ("zstd", "codec_level=1", "codec=NAME", "auto", "process", "fdatasync", "direct"):
+        assert word in out
+
+
+# Counted on
+
+
+@pytest.mark.parametrize("backend", ["directory:ck", "hdf5:ck/a.h5"])
+def test_compression_buys_slots_and_the_gradient_stays_the_same(place: Path, backend: str) -> None:
+    plans, runs, kind = [], [], backend.partition(":")[0]
+    for name, options in ((f"{kind}-plain", ()), (f"{kind}-zstd", ("codec=zstd",))):
+        calibrate(place, *options, into=f"{name}.toml", backend=backend)
+        words = ("--planner", "revolve", "--steps", 60, "--platform", f"{name}.toml")
+        plans.append(answer("plan", *words, at=place))
+        runs.append(run(place, f"run-{name}", platform=f"{name}.toml"))
+    (few,), (many,) = (plan["levels"] for plan in plans)
+    assert few["peak"] == 8
+    assert many["peak"] >= 16
+    assert plans[1]["forward_steps"] < plans[0]["forward_steps"]
+    assert [found["forward_steps"] for found in runs] == [p["forward_steps"] for p in plans]
+    assert runs[0]["gradient_digest"] == runs[1]["gradient_digest"]
+    assert runs[0]["functional"] == runs[1]["functional"]
+    (level,) = runs[1]["levels"]
+    assert level["written"] < many["writes"] * FRONT / 2
+    assert (level["codec"], level["lossless"]) == ("zstd", True)
+
+
+def test_a_simulation_takes_the_levels_measured_costs_and_stored_bytes(place: Path) -> None:
+    words = ("--planner", "revolve", "--steps", 60, "--platform", "zstd.toml")
+    plan = answer("plan", *words, "-o", "plan.txt", at=place)
+    busy = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)["busy"]
+    (level,) = tomllib.loads((place / "zstd.toml").read_text())["level"]
+    counts, seconds = plan["levels"][0], 0.0
+    for access in ("write", "read", "discard"):
+        cost = level[access]
+        each = cost["latency"] + cost["per_byte"] * FRONT
+        seconds += each * counts[f"{access}s"]
+    assert busy["nvme"] == pytest.approx(seconds)
+    rows = answer("compare", "timeline.txt", "timeline.txt", at=place)["rows"]
+    stored = next(row["nbytes"] for row in rows if row["name"] == "write nvme")
+    assert stored == pytest.approx(counts["writes"] * FRONT * level["ratio"], rel=1e-3)
+
+
+def test_a_level_that_shrinks_less_than_planned_is_full_and_says_so(place: Path) -> None:
+    text = (place / "zstd.toml").read_text()
+    (place / "rosy.toml").write_text(re.sub(r"ratio = .*", "ratio = 0.01", text))
+    words = (*_run("rosy", platform="rosy.toml"), "--set", "noise=500")
+    done = ckio(*words, at=place, status=1)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    for word in ("Write(x_", "on 'nvme'", "bytes where", f"of {8 * FRONT} are free"):
+        assert word in done.stderr
+    assert re.search(r"it takes \d\d% of its bytes, and the level's ratio promises 1%", done.stderr)
+    assert "checkpoints are left in" in done.stderr
+
+
+# Durability
+
+
+@pytest.mark.parametrize("durability", ["process", "fdatasync"])
+def test_the_durability_that_is_measured_is_the_one_in_the_file(
+    place: Path, durability: str
+) -> None:
+    found = calibrate(place, f"durability={durability}", into="durable.toml")
+    assert found["durability"] == found["options"]["durability"] == durability
+    assert run(place, f"run-{durability}", platform="durable.toml")["functional"]
+
+
+# Told
+
+
+def test_a_lossy_level_is_told_by_every_report(place: Path) -> None:
+    pytest.importorskip("zfpy")
+    found = calibrate(place, "codec=zfp", "codec_tolerance=1e-6", into="lossy.toml")
+    assert found["lossless"] is False
+    words = ("--level", "nvme=directory:ck,codec=zfp,codec_tolerance=1e-6", "-o", "lossy-2.toml")
+    assert (
+        "level nvme: LOSSY, by zfp(tolerance=1e-06)" in ckio("calibrate", *words, at=place).stdout
+    )
+
+    exact = run(place, "exact", platform="plain.toml")
+    rounded = run(place, "rounded", platform="lossy.toml")
+    (level,) = rounded["levels"]
+    assert (level["codec"], level["lossless"]) == ("zfp", False)
+    assert exact["levels"][0]["lossless"] is True
+    assert rounded["gradient_digest"] != exact["gradient_digest"]
+    assert rounded["gradient"]["rate"]["norm"] == pytest.approx(
+        exact["gradient"]["rate"]["norm"], rel=1e-4
+    )
+
+    sentence = "the gradient is that of rounded states: LOSSY is level 'nvme', by zfp(tolerance="
+    assert sentence in ckio(*_run("told", platform="lossy.toml"), at=place).stdout
+    timelines = ("told/predicted.txt", "told/measured.txt")
+    assert sentence in ckio("compare", *timelines, at=place).stdout
+    assert answer("compare", *timelines, at=place)["lossy"] == {"nvme": "zfp(tolerance=1e-06)"}
+    for file in ("told/schedule.txt", "told/measured.txt"):
+        ckio("show", file, "--html", "page.html", at=place)
+        assert html.escape(sentence) in (place / "page.html").read_text()
+
+
+def test_what_is_lossless_is_not_told_to_be_lossy(place: Path) -> None:
+    out = ckio(*_run("silent", platform="zstd.toml"), at=place).stdout
+    assert "LOSSY" not in out
+    timelines = ("silent/predicted.txt", "silent/measured.txt")
+    assert answer("compare", *timelines, at=place)["lossy"] == {}

@@ -1,0 +1,241 @@
+"""`ckio inspect`: what is stored, where, since when, and whether it is sound."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.commands import answer, ckio, complaint
+
+from ckio import rundir
+from ckio.actions import Field
+from ckio.backends.compressed import Compressed
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.cli.stored import listing, verified
+from ckio.compression import Zfp, Zstd
+from ckio.places import holdings
+from ckio.testing import FLOW, a, contents, put, raw, t, x
+
+SMOOTH = (Field("u", "<f8", (64, 64), "m/s"),)
+RUN = re.compile(r'"run": "(\w+)"')
+
+
+def fill(level: Any) -> None:
+    """Three kinds of checkpoints, the adjoint's without what was discarded."""
+    put(level, x(7), FLOW)
+    put(level, x(0), FLOW, seed=1)
+    put(level, t(3), raw(100))
+    put(level, a(9), raw(5000))
+    put(level, a(8), raw(5000))
+    level.discard(a(8))
+
+
+@pytest.fixture(params=["directory", "hdf5"])
+def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A place with one run in it."""
+    level = _open(request.param, tmp_path)
+    fill(level)
+    level.close()
+    return tmp_path
+
+
+def _open(backend: str, place: Path) -> Any:
+    if backend == "directory":
+        return Directory(place / "cafe")
+    return Hdf5(place / "level-cafe.h5")
+
+
+def _flip(offset: int, file: str) -> None:
+    data = bytearray(Path(file).read_bytes())
+    data[offset] ^= 16
+    Path(file).write_bytes(data)
+
+
+def _bytes_of(at: Path) -> dict[Path, tuple[bytes, int]]:
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in at.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_every_checkpoint_is_listed_and_nothing_is_changed(filled: Path) -> None:
+    before = _bytes_of(filled)
+    found = answer("inspect", filled, "--verify", at=filled)
+    assert _bytes_of(filled) == before
+    assert found["damaged"] == []
+    assert found["in_use"] == []
+    assert [entry["key"] for entry in found["checkpoints"]] == ["x_0", "x_7", "t_3", "a_9"]
+    assert all(entry["sound"] is True for entry in found["checkpoints"])
+    assert found["bytes"] == sum(entry["nbytes"] for entry in found["checkpoints"])
+    nearest = found["checkpoints"][2]
+    assert (nearest["kind"], nearest["step"], nearest["nbytes"]) == ("tape", 3, 100)
+    assert nearest["layout"] == [["raw", "|u1", [100], ""]]
+    assert (nearest["codec"], nearest["lossless"]) == (None, True)
+    assert 0 <= nearest["age"] < 3600
+    assert abs(nearest["written"] + nearest["age"] - time.time()) < 60
+
+
+def test_the_offsets_are_where_the_bytes_are(filled: Path) -> None:
+    original = bytes(contents(raw(100))[0])
+    entry = answer("inspect", filled, at=filled)["checkpoints"][2]
+    with Path(entry["file"]).open("rb") as file:
+        file.seek(entry["offset"])
+        assert file.read(entry["nbytes"]) == original
+
+
+def test_without_verify_nothing_is_said_to_be_sound(filled: Path) -> None:
+    found = answer("inspect", filled, at=filled)
+    assert {entry["sound"] for entry in found["checkpoints"]} == {None}
+
+
+def test_the_table_has_totals_of_each_kind(filled: Path) -> None:
+    text = ckio("inspect", filled, at=filled).stdout
+    assert "not verified" in text
+    assert "restart data: 2 checkpoints" in text
+    assert "tape: 1 checkpoint, 100 B" in text
+    assert "adjoint: 1 checkpoint, 4.88 KiB" in text
+
+
+def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
+    entry = answer("inspect", filled, at=filled)["checkpoints"][2]
+    _flip(entry["offset"] + 50, entry["file"])
+    ckio("inspect", filled, at=filled)  # nothing was read, nothing is known
+    done = ckio("inspect", filled, "--verify", at=filled, status=1)
+    assert "DAMAGED" in done.stdout
+    assert "t_3" in done.stdout
+    assert done.stderr == f"ckio: {filled}: 1 thing found damaged\n"
+    found = ckio("inspect", filled, "--verify", "--json", at=filled, status=1).stdout
+    assert '"sound": false' in found
+
+
+def test_a_damaged_head_is_listed_also_without_verify(tmp_path: Path) -> None:
+    level = Directory(tmp_path / "cafe")
+    fill(level)
+    level.close()
+    entry = answer("inspect", tmp_path, at=tmp_path)["checkpoints"][0]
+    _flip(entry["offset"] - 4096 + 20, entry["file"])
+    found = answer("inspect", tmp_path, at=tmp_path)
+    assert len(found["checkpoints"]) == 3
+    (damage,) = found["damaged"]
+    assert damage["file"] == entry["file"]
+    assert damage["what"]
+    ckio("inspect", tmp_path, "--verify", at=tmp_path, status=1)
+
+
+def test_what_has_no_checksum_is_neither_sound_nor_damaged(tmp_path: Path) -> None:
+    level = Directory(tmp_path, checksum=False)
+    put(level, x(0), FLOW)
+    level.close()
+    (entry,) = answer("inspect", tmp_path, "--verify", at=tmp_path)["checkpoints"]
+    assert (entry["checksum"], entry["sound"]) == (False, None)
+
+
+def test_codecs_and_what_is_lossy_are_told(tmp_path: Path) -> None:
+    pytest.importorskip("zfpy")
+    for name, codec in (("aa", Zstd()), ("bb", Zfp(tolerance=1e-3))):
+        level = Compressed(Directory(tmp_path / name), codec)
+        level.write(x(0), SMOOTH, [memoryview(bytearray(8 * 64 * 64))])
+        level.close()
+    zstd, zfp = answer("inspect", tmp_path, "--verify", at=tmp_path)["checkpoints"]
+    assert (zstd["codec"], zstd["lossless"]) == (Zstd().name, True)
+    assert (zfp["codec"], zfp["lossless"]) == (Zfp(tolerance=1e-3).name, False)
+    for entry in (zstd, zfp):
+        assert entry["original"] == 8 * 64 * 64 > entry["nbytes"]
+        assert entry["layout"] == [["u", "<f8", [64, 64], "m/s"]]
+    assert ckio("inspect", tmp_path, at=tmp_path).stdout.count("LOSSY") == 1
+
+
+# Places
+
+
+def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path) -> None:
+    levels = ("nvme=directory:ck,capacity=1MiB", "archive=hdf5:deep/a.h5,capacity=1MiB")
+    words = [word for level in levels for word in ("--level", level)]
+    node = ("--platform", "node.toml")
+    model = ("vorticity", "--set", "grid=8")
+    ckio("calibrate", *words, "--repeats", 1, "--model", *model, "-o", "node.toml", at=tmp_path)
+    ckio("run", *model, "--steps", 9, *node, "--into", "run", "--keep", at=tmp_path)
+    run = RUN.search((tmp_path / "run" / rundir.MANIFEST).read_text())[1]
+    for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):
+        level = backend(tmp_path / path)
+        for key in list(level.keys()):
+            level.discard(key)
+        put(level, x(7), FLOW)
+        level.close()
+    (tmp_path / "deep" / "other.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(9999))
+    for place, count in (
+        *(("run", 2), ("ck", 1), (f"ck/{run}", 1)),
+        *(("deep", 1), ("deep/a.h5", 1), (f"deep/a-{run}.h5", 1)),
+    ):
+        found = answer("inspect", place, "--verify", at=tmp_path)
+        assert [entry["key"] for entry in found["checkpoints"]] == count * ["x_7"], place
+
+
+def test_a_directory_of_other_things_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "away").symlink_to("/tmp")
+    assert answer("inspect", tmp_path, at=tmp_path)["checkpoints"] == []
+    assert ckio("inspect", tmp_path, at=tmp_path).stdout.startswith("nothing of ckio's was found")
+
+
+def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
+    assert "there is no nothing.h5" in complaint("inspect", "nothing.h5", at=tmp_path)
+    (tmp_path / "a.h5").write_text("no archive")
+    assert "a.h5 is not an HDF5 file" in complaint("inspect", "a.h5", at=tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / rundir.MANIFEST).write_text('{"format": 1, "run": "../ck"}')
+    assert "no name of a run" in complaint("inspect", "run", at=tmp_path)
+
+
+def test_a_newer_format_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "slots-8192-v3.ckio").write_bytes(bytes(8192))
+    assert "format 3" in complaint("inspect", tmp_path, at=tmp_path)
+
+
+def test_hdf5_is_not_even_imported(tmp_path: Path) -> None:
+    level = Hdf5(tmp_path / "a.h5")
+    put(level, x(0), FLOW)
+    level.close()
+    script = "import sys; from ckio.cli import main\ntry: main(sys.argv[1:])\nfinally: "
+    script += "print('h5py' in sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", script, "inspect", tmp_path / "a.h5", "--verify"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "x_0" in done.stdout
+    assert done.stderr == "False\n"
+
+
+# A run that is going on
+
+
+@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+def test_a_level_in_use_is_listed_and_not_disturbed(backend: str, tmp_path: Path) -> None:
+    level = _open(backend, tmp_path)
+    fill(level)
+    found = answer("inspect", tmp_path, "--verify", at=tmp_path)
+    assert len(found["checkpoints"]) == 4
+    assert found["in_use"] == [str(level.path)]
+    level.discard(x(7))
+    put(level, x(8), FLOW)
+    level.close()
+    found = answer("inspect", tmp_path, at=tmp_path)
+    assert found["in_use"] == []
+    assert "x_8" in [entry["key"] for entry in found["checkpoints"]]
+
+
+def test_what_a_run_discards_while_it_is_verified_is_not_damaged(tmp_path: Path) -> None:
+    level = Directory(tmp_path / "cafe")
+    put(level, x(0), FLOW)
+    (holding,) = holdings(tmp_path)
+    found = listing(holding)
+    level.discard(x(0))
+    put(level, x(0), FLOW, seed=5)
+    level.discard(x(0))
+    put(level, x(1), FLOW, seed=6)  # in the slot of x_0
+    done = verified(found, lambda _: None)
+    assert (done.checkpoints, done.damaged) == ([], [])
+    level.close()

@@ -1,0 +1,174 @@
+"""Codecs give back what they were given, and never anything else."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio.compression import Blosc2, Codec, Zfp, Zstd
+from ckio.errors import BadInput
+from ckio.registry import find, names
+from ckio.testing import CodecTests
+
+
+class TestZstd(CodecTests):
+    def make(self) -> Zstd:
+        return Zstd()
+
+
+class TestZstdAtItsSmallest(CodecTests):
+    def make(self) -> Zstd:
+        return Zstd(22)
+
+
+class TestZstdWithoutShuffle(CodecTests):
+    def make(self) -> Zstd:
+        return Zstd(-5, shuffle=False)
+
+
+class TestBlosc2(CodecTests):
+    def make(self) -> Blosc2:
+        return Blosc2()
+
+
+class TestBlosc2WithZstd(CodecTests):
+    def make(self) -> Blosc2:
+        return Blosc2("zstd", 5)
+
+
+class TestZfp(CodecTests):
+    def make(self) -> Zfp:
+        return Zfp()
+
+
+class TestZfpWithATolerance(CodecTests):
+    tolerance = 1e-3
+
+    def make(self) -> Zfp:
+        return Zfp(tolerance=1e-3)
+
+
+def test_a_name_says_what_decoding_needs() -> None:
+    assert Zstd(1).name == Zstd(9).name == "zstd+shuffle"
+    assert Zstd(shuffle=False).name == "zstd"
+    assert Blosc2().name == Blosc2("zstd", 9).name == "blosc2"
+    assert Zfp().name == "zfp"
+    assert Zfp(tolerance=1e-6).name == "zfp(tolerance=1e-06)"
+    assert Zfp(tolerance=1.00000001e-6).name != Zfp(tolerance=1e-6).name
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Zstd(23), "level = 23"),
+        (lambda: Zstd(-8), "level = -8"),
+        (lambda: Zstd(1.5), r"level = 1\.5"),
+        (lambda: Zstd(shuffle=8), "shuffle = 8"),
+        (lambda: Blosc2("lz5"), "codec = 'lz5'; it must be one of blosclz, lz4"),
+        (lambda: Blosc2(level=10), "level = 10"),
+        (lambda: Zfp(tolerance=0.0), r"tolerance = 0\.0"),
+        (lambda: Zfp(tolerance=-1.0), "tolerance = -1"),
+        (lambda: Zfp(tolerance=float("nan")), "tolerance = nan"),
+        (lambda: Zfp(tolerance=float("inf")), "tolerance = inf"),
+        (lambda: Zfp(tolerance="fine"), "tolerance = 'fine'"),
+    ],
+)
+def test_options_out_of_range_are_bad_input(make: Callable[[], Codec], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+def test_all_are_found_by_name() -> None:
+    assert {name: find("codecs", name) for name in ("zstd", "blosc2", "zfp")} == {
+        "zstd": Zstd,
+        "blosc2": Blosc2,
+        "zfp": Zfp,
+    }
+    assert {"zstd", "blosc2", "zfp"} <= set(names("codecs"))
+
+
+@pytest.mark.parametrize(
+    ("package", "codec", "extra"), [("blosc2", "Blosc2", "blosc"), ("zfpy", "Zfp", "zfp")]
+)
+def test_without_its_package_a_codec_says_what_to_install(
+    package: str, codec: str, extra: str
+) -> None:
+    script = f"""
+import sys
+sys.modules[{package!r}] = None  # as where it is not installed
+import ckio.compression as codecs
+from ckio.errors import BadInput
+codecs.Zstd()
+try:
+    codecs.{codec}()
+except BadInput as error:
+    assert "pip install 'ckio[{extra}]'" in str(error), error
+else:
+    raise SystemExit("nothing was said")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_optional_packages_are_imported_when_they_are_used() -> None:
+    script = "import sys, ckio.compression as c; c.Zstd(); print('blosc2' in sys.modules, 'zfpy' in"
+    done = subprocess.run(
+        [sys.executable, "-c", script + " sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("codec", [Zstd(), Blosc2(), Zfp()], ids=lambda codec: codec.name)
+def test_shuffled_floats_are_smaller(codec: Codec) -> None:
+    waves = np.sin(np.linspace(0.0, 20.0, 10_000))
+    into = memoryview(bytearray(codec.bound(waves.nbytes)))
+    assert codec.encode(waves, into) < 0.9 * Zstd(shuffle=False).encode(waves, into)
+
+
+# zfp
+
+
+def zfp_error(values: Any, tolerance: float) -> tuple[float, bool]:
+    """The largest error, as a part of the tolerance, and whether it was encoded without loss."""
+    codec = Zfp(tolerance=tolerance)
+    into = memoryview(bytearray(codec.bound(values.nbytes)))
+    back = np.empty_like(values)
+    codec.decode(into[: codec.encode(values, into)], back)
+    return float(np.abs(back - values).max()) / tolerance, back.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+@pytest.mark.parametrize("shape", [(4096,), (64, 64), (16, 16, 16), (8, 8, 8, 8), (2, 2, 4, 8, 32)])
+def test_the_tolerance_holds_however_large_the_values_are(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
+    random, lossy = np.random.default_rng(0), 0
+    for exponent in range(0, 62, 3):
+        for scale in (1e-6, 1e-20, 1e9):
+            with np.errstate(over="ignore"):
+                values = (random.standard_normal(shape) * scale * 2.0**exponent).astype(dtype)
+            error, exact = zfp_error(values, scale)
+            assert error <= 1
+            lossy += not exact
+    assert lossy >= 12
+
+
+@pytest.mark.parametrize("tolerance", [1e-320, 1e-200, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_a_tolerance_may_be_extreme(dtype: str, tolerance: float) -> None:
+    for scale in (1e-320, 1e-310, 1e-200, 1e-40, 1.0, 1e30, 1e300):
+        with np.errstate(over="ignore", under="ignore"):
+            values = (np.random.default_rng(1).standard_normal((20, 30)) * scale).astype(dtype)
+        if np.isfinite(values).all():
+            assert zfp_error(values, tolerance)[0] <= 1
+
+
+def test_a_block_with_something_not_finite_loses_nothing_at_all() -> None:
+    values = np.sin(np.linspace(0.0, 9.0, 4096)).reshape(64, 64)
+    assert not zfp_error(values, 1e-3)[1]
+    for special in (np.nan, np.inf, -np.inf):
+        values[5, 5] = special
+        with np.errstate(invalid="ignore"):
+            assert zfp_error(values, 1e-3)[1]
