@@ -26,6 +26,9 @@ class Kind(Enum):
     ADJOINT = "a"
     """What the adjoint sweep holds when it stands at step i, for resuming."""
 
+    # There is one of each; that of Enum hashes their names, in python, at every look-up of a key.
+    __hash__ = object.__hash__
+
 
 def _whole(what: str, number: object) -> int:
     """A whole number of any sort (numpy's, say) as a plain one; raises BadInput for all others."""

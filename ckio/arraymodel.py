@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.arrays import Array, Arrays, as_bytes, copies, is_differentiable
+from ckio.arrays import Array, Arrays, as_bytes, copies, empty, is_differentiable
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 
 
@@ -85,7 +85,7 @@ class ArrayModel(ABC):
         self._layouts = self._layout_by_kind(units or {})
 
         # What a checkpoint is read into before it takes the place of the above.
-        self._spare_state = Arrays({name: np.empty_like(x) for name, x in self._state.items()})
+        self._spare_state = copies("ArrayModel: state arrays", self._state)
         self._spare_adjoint = _Adjoint.of(self._state, self._control)
         (self._spare_tape,) = self._new_tapes(1)
 
@@ -265,7 +265,7 @@ class ArrayModel(ABC):
     def _new_tapes(self, count: int) -> list[Arrays]:
         """Room for the tape of so many steps; in one piece, which costs fewer page faults."""
         rooms = {
-            name: np.empty((count, *x.shape), x.dtype)
+            name: empty((count, *x.shape), x.dtype)
             for name, x in self._state.items()
             if name in self._taped
         }

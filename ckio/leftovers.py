@@ -17,7 +17,7 @@ from typing import Final
 
 from ckio.backends.files import Files
 from ckio.backends.format import BLOCK, FREE, LIVE, MAGIC
-from ckio.backends.slotfiles import name_of
+from ckio.backends.slotfiles import TRIAL, name_of
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, has_seal, is_run_directory
 from ckio.rundir import MANIFEST, MEASURED, PREDICTED, RESULT, SCHEDULE
@@ -134,7 +134,7 @@ def _remove_slots(path: Path) -> None:
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in _names(folder):
-            if _is_ours(name, folder):
+            if _is_ours(name, folder) or _is_trial(name, folder):
                 os.unlink(name, dir_fd=folder)
         if _names(folder):
             raise StorageError(f"{path} is left: what else is in it may not be ckio's")
@@ -152,6 +152,12 @@ def _remove_archive(path: Path) -> None:
         if not has_seal(fd):
             raise StorageError(f"{path} is left: it is no archive of ckio's")
         path.unlink()
+
+
+def _is_trial(name: str, folder: int) -> bool:
+    """Whether a process was killed here while it tried direct I/O: there is at most a page."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return name == TRIAL and stat.S_ISREG(status.st_mode) and status.st_size <= BLOCK
 
 
 def _is_ours(name: str, folder: int) -> bool:

@@ -155,8 +155,11 @@ def _of_run(path: Path) -> Iterator[Holding]:
     run = _run(path / MANIFEST)
     for level in _platform(path / SCHEDULE).levels:
         where = registry.place(level, run)
-        if where is not None and os.path.lexists(where):
-            yield Holding(where, level.backend)
+        if where is None or not os.path.lexists(where):
+            continue
+        if where.is_dir() and not _has_slots(where):  # a level that the run never wrote to
+            continue
+        yield Holding(where, level.backend)
 
 
 def _run(manifest: Path) -> str:

@@ -126,7 +126,8 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
     try:
         return factory(**options)
     except CkioError as error:
-        error.args = (f"{what}: {error}",)
+        name = what.rpartition(": ")[2]  # which our own say themselves
+        error.args = (f"{what}: {str(error).removeprefix(f'{name}: ')}",)
         raise
     except MemoryError:
         raise

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ckio.platforms import Platform
+from ckio.registry import codec_of, names
+
 ROOT = Path(__file__).parent.parent
 CKIO = Path(sys.executable).with_name("ckio")
 
@@ -24,6 +27,17 @@ def test_its_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         assert done.stderr == ""
+
+
+def test_the_page_of_levels_describes_levels_that_can_be_opened() -> None:
+    text = (ROOT / "docs" / "levels.md").read_text()
+    (toml,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (level,) = Platform.loads(f"format = 1\n{toml}", source="levels.md").levels
+    codec = codec_of(level)
+    assert codec is not None
+    assert codec.lossless
+    for group in ("backends", "codecs"):
+        assert all(f"| `{name}` |" in text for name in names(group))
 
 
 def test_ci_runs_exactly_its_test_command() -> None:

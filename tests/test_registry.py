@@ -102,7 +102,7 @@ def test_a_level_names_its_codec_and_the_codecs_options() -> None:
     [
         ({"codec": "zst"}, "no codec is named 'zst'; did you mean zstd"),
         ({"codec": "zstd", "codec_levle": 3}, "level 'l': zstd has no option 'levle'; did you me"),
-        ({"codec": "zstd", "codec_level": 99}, "level 'l': zstd: zstd: level = 99"),
+        ({"codec": "zstd", "codec_level": 99}, "level 'l': zstd: level = 99"),
         ({"codec_level": 3}, "level 'l': ram has no codec for 'codec_level'"),
         ({"codec": "auto"}, "level 'l': codec = 'auto' is for `ckio calibrate --model`"),
     ],

@@ -13,6 +13,12 @@ class Backend(Protocol):
     A key is written once: writing it again before it is discarded raises StorageError. After any
     error the backend holds what it held before and can go on.
 
+    Some offer more, and who can use it asks for it: `prepare(key, layout, count)` makes room for so
+    many checkpoints like this one, of which `reserve` knows the bytes alone; `evict()` drops its
+    files from the page cache; `remove()` closes it and deletes its files. Of the class, without
+    opening anything: `for_run(path, run)` is where the files of one run go, and `contents(path)`
+    lists what lies there (see `contents`).
+
     Attributes
     ----------
     durable : bool

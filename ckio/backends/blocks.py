@@ -22,8 +22,8 @@ from ckio.errors import StorageError
 BLOCK: Final = 1 << 20
 """Bytes that a block has at most, if one element has no more."""
 
-_MOST_AXES: Final = 32
-"""Of an array in HDF5, and in some versions of numpy."""
+_MOST_AXES: Final = 64
+"""Of an array of numpy."""
 
 
 def block_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:

@@ -47,21 +47,29 @@ _Tasks: TypeAlias = SimpleQueue[Callable[[], None] | None]
 class Direct:
     """Writes and reads files that were opened with `Files.open_direct`; for one caller at a time.
 
-    Memory for staging, `STAGING` bytes, is taken when it is made, and no more later.
+    Memory for staging, `STAGING` bytes, is taken when it is made, and no more later. Raises
+    StorageError where the system has none, or no threads.
     """
 
     def __init__(self, files: Files, /) -> None:
         self._files = files
         self._owner = os.getpid()
-        self._staging = _staging()
         self._tasks: _Tasks = SimpleQueue()
         self._stop = finalize(self, _stop, self._tasks)
         self._threads = [
             Thread(target=_serve, args=(self._tasks,), name="ckio-direct", daemon=True)
             for _ in range(LANES)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            self._staging = _staging()
+            for thread in self._threads:
+                thread.start()
+        except (OSError, RuntimeError) as error:  # no memory, or no threads, are left
+            self._stop()
+            raise StorageError(
+                f"direct I/O needs {STAGING} bytes of memory and {LANES} threads: {error};"
+                ' choose durability="fdatasync"'
+            ) from None
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
         """Write `data` at `offset`, a multiple of 4096, and zeros to the end of its last page.

@@ -37,6 +37,8 @@ _FREE: Final = memoryview(FREE)
 class Directory:
     """Checkpoints in a directory; they outlive the process.
 
+    One call at a time: threads that share a level take turns.
+
     Parameters
     ----------
     path
@@ -132,10 +134,9 @@ class Directory:
             except BaseException:
                 self._shelves.give(slot)  # its commit word says free all the time
                 raise
-            self._commit(slot, key)
+            self._commit(slot, key, Entry(form, slot, digest))
         except OSError as error:
             raise self._failed(error, f"writing {key} ({form.nbytes} bytes)", shape.room) from error
-        self._ledger.enter(key, Entry(form, slot, digest))
         return form.nbytes
 
     def layout(self, key: Key, /) -> Layout:
@@ -163,11 +164,15 @@ class Directory:
             for older in doubtful:  # or they would come back when this one is gone
                 self._put_word(older, _FREE)
             self._put_word(slot, _FREE)
-        except OSError as error:
-            with suppress(OSError):  # as it was before
+            self._ledger.strike(key)
+        except BaseException as error:  # an interrupt, too, leaves it as it was before
+            with suppress(OSError):
                 self._put_word(slot, _LIVE)
-            raise self._failed(error, f"discarding {key} ({entry.form.nbytes} bytes)") from error
-        self._ledger.strike(key)
+            self._ledger.restore(key, entry)
+            if isinstance(error, OSError):
+                doing = f"discarding {key} ({entry.form.nbytes} bytes)"
+                raise self._failed(error, doing) from error
+            raise
         self._shelves.give(slot)
         if doubtful:
             del self._doubtful[key]
@@ -194,6 +199,9 @@ class Directory:
 
         Nothing happens if it is closed already.
         """
+        if self._place.fd < 0:
+            return
+        self._ledger.check_open()  # a fork removes nothing
         try:
             ours = self._slots.unlink()
         except OSError as error:
@@ -220,7 +228,7 @@ class Directory:
         else:
             begin = slot.offset + shape.begin
             digest = self._payload.write(slot.payload, data, begin, checksum=self._checksum)
-            self._put(slot, shape.pack(key, self._sequence, self._now(), digest, slot.offset))
+            self._put_head(slot, shape.pack(key, self._sequence, self._now(), digest, slot.offset))
         if self._sync:  # before the word that vouches for it
             self._system.sync(slot.fd)
         if not self._system.is_named(slot.fd):
@@ -232,22 +240,29 @@ class Directory:
         payload = b"".join(data)
         digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
         head = shape.pack(key, self._sequence, self._now(), digest, slot.offset)
-        self._put(slot, b"".join((head, shape.pad, payload)))
+        self._put_head(slot, b"".join((head, shape.pad, payload)))
         return digest
 
-    def _put(self, slot: Slot, data: bytes) -> None:
+    def _put_head(self, slot: Slot, data: bytes) -> None:
         """Write what follows the commit word of a slot."""
-        self._system.write(slot.fd, (memoryview(data),), slot.offset + len(LIVE))
+        self._put(slot.fd, memoryview(data), slot.offset + len(LIVE))
 
     def _put_word(self, slot: Slot, word: memoryview) -> None:
-        self._system.write(slot.fd, (word,), slot.offset)
+        self._put(slot.fd, word, slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
 
-    def _commit(self, slot: Slot, key: Key) -> None:
+    def _put(self, fd: int, data: memoryview, at: int) -> None:
+        """Write a little: by one call, and with patience only where that did a part of it."""
+        if self._system.pwritev(fd, (data,), at) != len(data):
+            self._system.write(fd, (data,), at)
+
+    def _commit(self, slot: Slot, key: Key, entry: Entry[Slot]) -> None:
         try:
             self._put_word(slot, _LIVE)
-        except BaseException:
+            self._ledger.enter(key, entry)
+        except BaseException:  # an interrupt, too, leaves it as it was before
+            self._ledger.restore(key, None)
             try:
                 self._put_word(slot, _FREE)
             except OSError:  # it is not used again, and may be live

@@ -6,6 +6,7 @@ done in full, or OSError is raised; `failure` says which StorageError that is.
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,15 @@ DURABILITIES: Final = {"process": False, "fdatasync": True, "direct": True}
 "direct" is as "fdatasync", with the payload past the page cache; not every level has it.
 """
 
+_CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Follow no link, and wait for nobody at the other end of a pipe."""
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""What file systems say that give a file one name only."""
+
+_LARGEST: Final = (1 << 63) - 1
+"""Bytes that a file may have; system calls take no larger number."""
+
 _ZEROS = memoryview(bytes(TILE))
 
 
@@ -38,12 +48,11 @@ class Files:
 
     def open(self, path: Path, /) -> int:
         """Open a regular file for reading and writing; it is made if it is not there."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(path, flags, 0o666)
+        return _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
 
     def open_to_read(self, path: Path, /) -> int:
         """Open a regular file that is there, for looking at it only."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return _regular(path, os.open(path, os.O_RDONLY | _CAREFUL))
 
     def open_direct(self, path: Path, /) -> int:
         """Open a file that is there a second time, to go past the page cache.
@@ -58,8 +67,16 @@ class Files:
 
     def rename(self, old: Path, new: Path, /) -> None:
         """Give a file another name, which nothing has yet; raises FileExistsError."""
-        os.link(old, new)
-        old.unlink()
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.lexists(new):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            old.rename(new)  # of two who get here at once, one finds that its file has no name
+        else:
+            old.unlink()
 
     def close(self, fd: int, /) -> None:
         os.close(fd)
@@ -117,6 +134,8 @@ class Files:
         The first write into room that was only promised is many times slower than the next:
         `prewrite` makes it here.
         """
+        if begin + nbytes > _LARGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         size = self.size(fd)
         try:
             os.posix_fallocate(fd, begin, nbytes)
@@ -181,6 +200,17 @@ def failure(
         free = "an unknown number of"
     need = "" if needed is None else f"{needed} bytes are needed, "
     return LevelFull(f"{text}; {need}{free} bytes are free on its file system")
+
+
+def _regular(path: Path, fd: int) -> int:
+    """The same, if it is open on a regular file; raises OSError for a pipe, a device, and so on."""
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, f"{path.name} is no regular file")
 
 
 def _after(data: Buffers, done: int) -> Buffers:

@@ -1,6 +1,7 @@
 """A layout and what follows from it: the sizes of its buffers, and its text."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +14,9 @@ from ckio.layout import field_nbytes
 _DIMENSIONS = 64
 _MOST = 1 << 63
 """What shapes stay below that are read; numpy makes no others."""
+
+_DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
+"""What numpy warns of in a dtype: the letter a, which is S, and one number in parentheses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +39,17 @@ class Form:
     nbytes: int
     text: bytes
 
+    def fits(self, data: Buffers, /) -> bool:
+        """Whether these buffers are of this form."""
+        return list(map(len, data)) == self.sizes == [view.nbytes for view in data]
+
     def mismatch(self, data: Buffers, /) -> str:
         """Why these buffers are not of this form; "" if they are."""
-        sizes = list(map(len, data))
-        if sizes == self.sizes:
+        if self.fits(data):
             return ""
+        sizes = [view.nbytes for view in data]
+        if sizes == self.sizes:
+            return 'these are no views of bytes: give each as memoryview(array).cast("B")'
         return (
             f"its layout has {len(self.sizes)} fields of {_brief(self.sizes)} bytes,"
             f" these are {len(sizes)} views of {_brief(sizes)}"
@@ -64,22 +74,32 @@ def form_from(text: bytes, /) -> Form:
 
 
 def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
-    if not all(isinstance(value, str) for value in (name, dtype, unit)):
-        raise TypeError
-    if len(shape) > _DIMENSIONS or not all(type(n) is int and 0 <= n < _MOST for n in shape):
+    if not all(type(n) is int for n in shape):
         raise TypeError
     return Field(name, dtype, tuple(shape), unit)
 
 
 def _nbytes(field: Field) -> int:
     try:
-        if not np.dtype(field.dtype).hasobject and min(field.shape, default=0) >= 0:
+        if _is_plain(field):
             return field_nbytes(field)
     except (ValueError, TypeError, OverflowError, SyntaxError, MemoryError, RecursionError):
         pass
     raise StorageError(
         f"field {field.name!r}: {field.dtype!r} of shape {field.shape} are no plain bytes;"
         " name a dtype that numpy knows, without objects in it"
+    )
+
+
+def _is_plain(field: Field) -> bool:
+    """Whether its buffers are bytes, and what its text says is read as it was written."""
+    texts, shape = (field.name, field.dtype, field.unit), field.shape
+    return (
+        all(isinstance(text, str) for text in texts)
+        and len(shape) <= _DIMENSIONS
+        and all(0 <= n < _MOST for n in shape)
+        and not _DEPRECATED.search(field.dtype)
+        and not np.dtype(field.dtype).hasobject
     )
 
 

@@ -3,40 +3,40 @@
 Payload goes to a free slot first, then one row of a key table says that it is there: a writer that
 is killed at any moment leaves a checkpoint absent or complete. Where things are said:
 
-    hdf5            the level: in which order things are written
+    hdf5            the level: in which order things are done
+    hdf5_commits    in which order they reach the file
     hdf5_slots      which slots are free, and which a checkpoint may take
     hdf5_contents   what lies in an archive, and what was damaged
     hdf5_file       what is in the file, how it is made, and how a group is added
     hdf5_start      its first pages, their mirror, and what a failing machine may leave of them
     hdf5_group      a group of slots, and where they lie
+    hdf5_views      what HDF5 sees of encoded checkpoints
+    hdf5_filters    by which filters it undoes what a codec did
+    hdf5_tree       the tree by which it finds the blocks
     hdf5_rows       the rows of a key table
     hdf5_payload    what is between them, on its way
     hdf5_library    all that is made by HDF5 itself; nothing else of these imports h5py
     hdf5_draft      the file in memory that HDF5 is let loose on
 """
 
-import errno
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends import hdf5_contents, hdf5_file, hdf5_payload, hdf5_start
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import Form, form_of
+from ckio.backends.hdf5_commits import Commits
 from ckio.backends.hdf5_contents import Place
 from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import FREE, STORED, Row
+from ckio.backends.hdf5_rows import Row
 from ckio.backends.hdf5_slots import Slots
 from ckio.backends.hdf5_start import MAX_GROUPS, Start
 from ckio.backends.ledger import Entry, Ledger
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
-
-_STORED: Final = memoryview(STORED)
-_FREE: Final = memoryview(FREE)
 
 
 class Hdf5:
@@ -82,9 +82,8 @@ class Hdf5:
         self._system = files or Files()
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._slots = Slots(capacity, self._make_group)
-        self._stuck: list[tuple[Group, int]] = []
-        self._commits = 0
         self._fd = hdf5_file.take(self.path, self._system, sync=self._sync)
+        self._commits = Commits(self._system, self._fd, self._slots.free, sync=self._sync)
         try:
             self._start = self._open()
         except OSError as error:
@@ -131,32 +130,30 @@ class Hdf5:
         Raises LevelFull where there is none.
         """
         self._ledger.check_open()
-        form = form_of(layout)
-        there = self._slots.count_for(key.kind, form)
-        if there < count:
-            self._slots.make(key, form, count - there)
+        self._slots.prepare(key, form_of(layout), count)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
         nbytes, group = form.nbytes, self._slots.group_for(key, form)
         slot = self._slots.free[group].pop()
-        self._commits += 1  # a row that could not be withdrawn is older than the next
+        self._commits.number += 1  # a row that could not be withdrawn is older than the next
         try:
-            self._withdraw()
+            self._commits.withdraw()
             digest = hdf5_payload.write(
                 *(self._system, self._fd, data, group.spans(slot, nbytes), nbytes),
                 checksum=self._checksum,
             )
-            row = Row(self._commits, slot, key, nbytes, self._now(), digest)
-            self._commit(group, row)
-        except BaseException as error:
-            self._stuck.append((group, slot))
-            with suppress(OSError):
-                self._withdraw()
+            if group.views is not None:
+                self._show(group, slot, key, data[0])
+            row = Row(self._commits.number, slot, key, nbytes, self._now(), digest)
+            self._commits.commit(group, row)
+            self._ledger.enter(key, Entry(form, Place(group, row), digest))
+        except BaseException as error:  # an interrupt, too, leaves it as it was before
+            self._ledger.restore(key, None)
+            self._commits.give_up(group, slot)
             if isinstance(error, OSError):
                 raise self._failed(error, f"writing {key}", nbytes) from error
             raise
-        self._ledger.enter(key, Entry(form, Place(group, row), digest))
         return nbytes
 
     def layout(self, key: Key, /) -> Layout:
@@ -181,15 +178,17 @@ class Hdf5:
         return nbytes
 
     def discard(self, key: Key, /) -> None:
-        group, row = self._ledger.find(key).place
+        entry = self._ledger.find(key)
+        group, row = entry.place
         try:
-            self._withdraw()
-            self._put_state(group, row.slot, _FREE)
-        except OSError as error:
-            with suppress(OSError):  # as it was before
-                self._put_state(group, row.slot, _STORED)
-            raise self._failed(error, f"discarding {key}") from error
-        self._ledger.strike(key)
+            self._commits.discard(group, row.slot)
+            self._ledger.strike(key)
+        except BaseException as error:  # an interrupt, too, leaves it as it was before
+            self._commits.keep(group, row.slot)
+            self._ledger.restore(key, entry)
+            if isinstance(error, OSError):
+                raise self._failed(error, f"discarding {key}") from error
+            raise
         self._slots.free[group].append(row.slot)
 
     def keys(self) -> list[Key]:
@@ -206,7 +205,7 @@ class Hdf5:
     def close(self) -> None:
         with suppress(OSError, StorageError):
             self._ledger.check_open()  # a fork changes nothing
-            self._withdraw()
+            self._commits.withdraw()
             # What was reserved and not used goes back to the disk.
             hdf5_start.settle(self._system, self._fd, self._start, sync=self._sync)
             self._system.cut(self._fd, self._start.end)
@@ -214,15 +213,20 @@ class Hdf5:
 
     def remove(self) -> None:
         """Close it and delete its file; nothing happens if it is closed already."""
-        try:
-            if self._fd >= 0:  # deleted while it is locked: nobody opens what goes away
-                self._system.unlink(self.path)
+        if self._fd < 0:
+            return
+        self._ledger.check_open()  # a fork removes nothing
+        try:  # deleted while it is locked: nobody opens what goes away
+            self._system.unlink(self.path)
         except OSError as error:
             raise self._failed(error, "removing it") from error
         finally:
             self.close()
 
     def _release(self) -> None:
+        with suppress(OSError, StorageError):
+            self._ledger.check_open()  # a fork lets nobody else in
+            hdf5_file.let_go(self._fd)
         self._ledger.close()
         fd, self._fd = self._fd, -1
         try:
@@ -231,37 +235,15 @@ class Hdf5:
         except OSError as error:
             raise self._failed(error, "closing it") from error
 
-    # Slots
+    # Groups
 
-    def _commit(self, group: Group, row: Row) -> None:
-        """Write a row behind its payload, and the state that makes it valid behind both."""
-        data = memoryview(row.pack(group.seed))
-        self._put(data[len(FREE) :], group.row(row.slot) + len(FREE))
-        if self._sync:
-            self._system.sync(self._fd)
-        if not self._system.is_named(self._fd):
-            raise OSError(errno.ESTALE, "its file was deleted")
-        self._put_state(group, row.slot, data[: len(FREE)])
-
-    def _put_state(self, group: Group, slot: int, state: memoryview) -> None:
-        self._put(state, group.row(slot))
-        if self._sync:
-            self._system.sync(self._fd)
-
-    def _put(self, data: memoryview, at: int) -> None:
-        if self._system.pwritev(self._fd, (data,), at) != len(data):
-            self._system.write(self._fd, (data,), at)
-
-    def _withdraw(self) -> None:
-        """Free the slots whose writes failed, before anything else is done.
-
-        A row that reached the disk all the same must not outlive the discard of its key.
-        """
-        while self._stuck:
-            group, slot = self._stuck[-1]
-            self._put_state(group, slot, _FREE)
-            self._slots.free[group].append(slot)
-            self._stuck.pop()
+    def _show(self, group: Group, slot: int, key: Key, data: memoryview) -> None:
+        """Let HDF5 see, field by field, what was put into a slot that still counts as free."""
+        try:
+            for patch, at in group.patches(slot, data):
+                self._system.write(self._fd, [memoryview(patch)], at)
+        except CorruptCheckpoint as error:
+            raise StorageError(f"{self.path}: {key} is not what its layout says: {error}") from None
 
     def _make_group(self, key: Key, slot: Form, slots: int) -> Group:
         """A new group of free slots."""
@@ -301,11 +283,10 @@ class Hdf5:
         for group, row in found.stored:
             form = form_of(group.layout_of(row.nbytes))
             self._ledger.enter(row.key, Entry(form, Place(group, row), row.digest))
-            self._commits = row.commit
+            self._commits.number = row.commit
         self._ledger.damaged += [damaged.what for damaged in found.damaged]
-        self._stuck += [(group, row.slot) for group, row in found.outdated]
-        with suppress(OSError):
-            self._withdraw()
+        for group, row in found.outdated:
+            self._commits.give_up(group, row.slot)
         return start
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:

@@ -81,6 +81,12 @@ def _lock(fd: int, files: Files) -> None:
         raise BlockingIOError
 
 
+def let_go(fd: int, /) -> None:
+    """Give the file free for others, also where a fork lives on that has it open."""
+    lock = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+
+
 def _make_directories(path: Path, files: Files, /, *, sync: bool) -> None:
     missing = [it for it in (path, *path.parents) if not it.exists()]
     for directory in reversed(missing):

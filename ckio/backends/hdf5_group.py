@@ -6,10 +6,11 @@ length of a JSON text, its xxh3_128, the text. All that ckio itself reads of a g
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import xxhash
 
@@ -17,6 +18,9 @@ from ckio.actions import Kind, Layout
 from ckio.backends.forms import Form, form_from
 from ckio.backends.hdf5_rows import FREE, ROW
 from ckio.errors import CorruptCheckpoint, StorageError
+
+if TYPE_CHECKING:  # which brings zstandard in, for archives that may hold nothing encoded
+    from ckio.backends.hdf5_views import Views
 
 _MAGIC: Final = b"ckiogrp\x02"
 _HEAD: Final = struct.Struct("<8sQ16s")
@@ -44,6 +48,8 @@ class Group:
         Offset of slot 0 for each field, in bytes.
     end : int
         Where the group ends in the file, and the next one begins.
+    views : Views or None
+        What HDF5 sees of encoded checkpoints, field by field.
     """
 
     name: str
@@ -53,6 +59,7 @@ class Group:
     rows: int
     fields: tuple[int, ...]
     end: int
+    views: "Views | None" = None
 
     @cached_property
     def seed(self) -> int:
@@ -69,6 +76,15 @@ class Group:
         if nbytes != self.form.nbytes:  # plain bytes, fewer than there is room for
             return [(self.fields[0] + slot * self.form.nbytes, nbytes)]
         return [(start + slot * size, size) for start, size in self._places]
+
+    def patches(self, slot: int, data: memoryview, /) -> Iterable[tuple[bytes, int]]:
+        """What to write at which offsets, so that views show what was put into a slot.
+
+        Raises CorruptCheckpoint where that is not what the layout says.
+        """
+        if self.views is None:
+            return ()
+        return self.views.patches(slot, data, self.fields[0] + slot * self.form.nbytes)
 
     @cached_property
     def _places(self) -> list[tuple[int, int]]:
@@ -88,7 +104,8 @@ class Group:
     def pack(self) -> bytes:
         """Its head; raises StorageError for a layout that is too long."""
         layout = self.form.text.decode()
-        values = [self.name, self.kind.name, layout, self.slots, self.rows, self.fields]
+        leaves = self.views.pack() if self.views else []
+        values = [self.name, self.kind.name, layout, self.slots, self.rows, self.fields, leaves]
         text = json.dumps(values).encode()
         if len(text) > _LONGEST:
             raise StorageError(
@@ -112,11 +129,12 @@ class Group:
         text = head[_HEAD.size :]
         try:
             if xxhash.xxh3_128_digest(text) == _HEAD.unpack_from(head)[2]:
-                name, kind, layout, slots, rows, fields = json.loads(text)
-                numbers = (slots, rows, *fields)
+                name, kind, layout, slots, rows, fields, leaves = json.loads(text)
+                numbers = (slots, rows, *fields, *leaves)
                 if isinstance(name, str) and all(type(n) is int and n >= 0 for n in numbers):
                     form = form_from(layout.encode())
-                    group = cls(name, Kind[kind], form, slots, rows, tuple(fields), end)
+                    views = _views(form.layout, slots, leaves) if leaves else None
+                    group = cls(name, Kind[kind], form, slots, rows, tuple(fields), end, views)
                     if group._lies_in(begin + len(head)):
                         return group
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
@@ -124,11 +142,22 @@ class Group:
         raise CorruptCheckpoint("the head of a group is damaged")
 
     def _lies_in(self, begin: int) -> bool:
-        """Whether its rows and slots lie apart from each other between `begin` and its end."""
+        """Whether rows, slots and trees lie apart from each other between `begin` and its end."""
         places = zip((self.rows, *self.fields), (ROW.itemsize, *self.form.sizes), strict=True)
-        taken = sorted((at, at + self.slots * nbytes) for at, nbytes in places if nbytes)
+        spans = [(at, self.slots * nbytes) for at, nbytes in places if nbytes]
+        spans += self.views.spans if self.views else []
+        taken = sorted((at, at + nbytes) for at, nbytes in spans)
         marks = [begin, *chain.from_iterable(taken), self.end]
         return self.slots > 0 and self.rows % len(FREE) == 0 and marks == sorted(marks)
+
+
+def _views(layout: Layout, slots: int, leaves: list[int]) -> "Views":
+    """The views of a group that has some; raises ValueError where it can have none like these."""
+    from ckio.backends.hdf5_views import Views
+
+    if views := Views.of(layout, slots):
+        return views.unpack(leaves)
+    raise ValueError
 
 
 def family(layout: Layout, /) -> Layout:

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final
 
 import h5py
@@ -15,6 +16,7 @@ from ckio.backends.hdf5_draft import Draft, whole_pages
 from ckio.backends.hdf5_group import Group
 from ckio.backends.hdf5_rows import ROW
 from ckio.backends.hdf5_start import EOF, FIXED, PAGE, VERSION
+from ckio.backends.hdf5_views import View, Views
 from ckio.errors import StorageError
 
 _FORMAT: Final = "ckio archive"
@@ -29,6 +31,7 @@ _HOLE: Final = "-" * 2304
 """As long as the names of so many groups, and of some that a kill left unfinished."""
 
 _MOST_DIMENSIONS: Final = 32
+_MOST_OF_A_CHUNK: Final = 1 << 32
 
 _STYLE: Final = {
     "libver": "earliest",  # later metadata has flags that stay set when the writer is killed
@@ -58,6 +61,12 @@ attribute. Row i of the dataset `keys` says what lies in slot i:
   row_xxh3  checksum of this row; one that is stored and does not match it was damaged
 
 A group of one field of plain bytes holds `nbytes` bytes in each slot, and then nothing of meaning.
+
+If that field is called `encoded`, the bytes are what a codec made of a checkpoint; its unit says
+which. The other datasets of the group are then views of the same bytes, one for each field, through
+HDF5's filters: zstd (32015) and zfp (32013) take a plugin, as `import hdf5plugin` brings it. Read
+them slot by slot: a view of a free slot is of no meaning, and may raise an error. What no filters
+undo has no views. The checksum is of the encoded bytes.
 """
 
 
@@ -95,22 +104,32 @@ def drafted(
     known: bytes, name: str, kind: Kind, form: Form, /, *, slots: int, end: int
 ) -> tuple[Group, Draft]:
     """A group as it would be at `end`, and the file with it, which begins with what is `known`."""
-    anywhere = 1 << 63  # a number with as many digits as any offset
-    head = Group(name, kind, form, slots, anywhere, (anywhere,) * len(form.sizes), anywhere).pack()
-    draft = Draft(known, end + whole_pages(len(head)))
+    views = Views.of(form.layout, slots)
+    draft = Draft(known, end + _room_for_head(name, kind, form, slots, views))
     try:
         with h5py.File(draft, "r+", **_STYLE) as file:
-            offsets = list(_make_datasets(file.create_group(name), form, slots))
+            group, taken = file.create_group(name), {"keys"}
+            rows, *fields = _make_datasets(group, form, slots, taken)
+            headers = list(_make_views(group, views, taken)) if views else []
     except _HDF5_GAVE_UP as error:
         raise StorageError(f"HDF5 cannot add a group: {error}") from error
-    rows, *fields = offsets
-    return Group(name, kind, form, slots, rows, tuple(fields), whole_pages(draft.size)), draft
+    views = views.planted(draft, headers) if views else None
+    end = whole_pages(draft.size)
+    return Group(name, kind, form, slots, rows, tuple(fields), end, views), draft
 
 
-def _make_datasets(group: h5py.Group, form: Form, slots: int) -> Iterator[int]:
+def _room_for_head(name: str, kind: Kind, form: Form, slots: int, views: Views | None) -> int:
+    """Bytes that the head of a group takes at most, in whole pages."""
+    anywhere = 1 << 63  # a number with as many digits as any offset
+    views = views.unpack([anywhere] * len(views.fields)) if views else None
+    fields = (anywhere,) * len(form.sizes)
+    head = Group(name, kind, form, slots, anywhere, fields, anywhere, views)
+    return whole_pages(len(head.pack()))
+
+
+def _make_datasets(group: h5py.Group, form: Form, slots: int, taken: set[str]) -> Iterator[int]:
     """Make the datasets of a group; yields their offsets, of `keys` first."""
     yield _offset(_make_dataset(group, "keys", (slots,), ROW))
-    taken = {"keys"}
     for field, nbytes in zip(form.layout, form.sizes, strict=True):
         shape, dtype = (slots, *field.shape), np.dtype(field.dtype)
         if len(shape) > _MOST_DIMENSIONS or not _has_type(dtype):
@@ -119,6 +138,29 @@ def _make_datasets(group: h5py.Group, form: Form, slots: int) -> Iterator[int]:
         dataset = _make_dataset(group, name, shape, dtype)
         dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
         yield _offset(dataset)
+
+
+def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[int]:
+    """Make the datasets of views, without chunks; yields where their headers are, 0 for none."""
+    for field, view in zip(views.layout, views.fields, strict=True):
+        if view is None or not _has_chunks(view):
+            yield 0
+            continue
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1, *view.pipeline.block))
+        for number, options in view.pipeline.filters():
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
+        shape, dtype = (view.slots, *view.shape), view.pipeline.dtype
+        dataset = group.create_dataset(_safe(field.name, taken), shape, dtype, dcpl=plist)
+        dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
+        yield int(h5py.h5o.get_info(dataset.id).addr)
+
+
+def _has_chunks(view: View) -> bool:
+    """Whether HDF5 has chunks for these blocks."""
+    block, dtype = view.pipeline.block, view.pipeline.dtype
+    fits = len(block) < _MOST_DIMENSIONS and prod(block) * dtype.itemsize < _MOST_OF_A_CHUNK
+    return fits and _has_type(dtype)
 
 
 def _offset(dataset: h5py.Dataset) -> int:

@@ -36,9 +36,9 @@ def _write_tiles(files: Files, fd: int, data: Buffers, spans: Spans) -> bytes:
     for view, (at, size) in zip(data, spans, strict=True):
         for begin in range(0, size, TILE):
             tile = view[begin : begin + TILE]
-            update(tile)
             if pwritev(fd, (tile,), at + begin) != len(tile):
                 files.write(fd, (tile,), at + begin)
+            update(tile)  # behind the call, which leaves it in the cache
     return state.digest()
 
 

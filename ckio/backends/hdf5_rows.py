@@ -67,12 +67,7 @@ class Row(NamedTuple):
     def pack(self, seed: int, /) -> bytes:
         """Its bytes, committed; `seed` names the group it belongs to."""
         commit, slot, key, nbytes, written, digest = self
-        name = key.name.encode(*_TEXT) if key.name else b""
-        if len(name) > _LONGEST or name.endswith(b"\0"):
-            raise StorageError(
-                f"{key}: an archive keeps names of at most {_LONGEST} bytes,"
-                " and none that ends in NUL"
-            )
+        name = _name_of(key) if key.name else b""
         if key.step >= 1 << 64:
             raise StorageError(f"{key}: an archive keeps steps below 2**64")
         word, text = _WORDS[key.kind], hexlify(digest)
@@ -96,3 +91,12 @@ class Row(NamedTuple):
         if len(digest) not in (0, 16):
             return None
         return cls(commit, slot, key, nbytes, written, digest)
+
+
+def _name_of(key: Key) -> bytes:
+    name = key.name.encode(*_TEXT)
+    if len(name) > _LONGEST or name.endswith(b"\0"):
+        raise StorageError(
+            f"{key}: an archive keeps names of at most {_LONGEST} bytes, and none that ends in NUL"
+        )
+    return name

@@ -151,13 +151,23 @@ def load(files: Files, fd: int, name: str, /) -> Start:
     start = pages or mirror
     if start is None:
         raise _refusal(name, data)
-    if pages is None and _ends(data) > start.eof:
+    size = files.size(fd)  # of now: a run may have made it longer
+    if pages is None and _ends(data) > start.eof and not _is_flipped(data, size):
         raise StorageError(
             f"{name} was changed by something else than ckio: it has to be made anew"
         )
-    if start.end > (size := files.size(fd)):  # of now: a run may have made it longer
+    if start.end > size:
         raise StorageError(f"{name} was cut off: it has {size} bytes, and {start.end} are in use")
     return start
+
+
+def _is_flipped(data: bytes, size: int) -> bool:
+    """Whether one bit was flipped, and no program made the file longer, in `size` bytes of it."""
+    pages, mirror = data[:_PAGES], data[_PAGES:]
+    return (
+        _ends(data) > size
+        and (int.from_bytes(pages, "little") ^ int.from_bytes(mirror, "little")).bit_count() == 1
+    )
 
 
 def _ends(data: bytes) -> int:

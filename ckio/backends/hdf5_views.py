@@ -20,7 +20,8 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from ckio.backends.encoded import SIZE, Encoding, sizes_in
+from ckio.actions import Layout
+from ckio.backends.encoded import SIZE, Encoding, sizes_in, unmark
 from ckio.backends.hdf5_filters import Pipeline, pipeline
 from ckio.backends.hdf5_tree import (
     FANOUT,
@@ -31,6 +32,7 @@ from ckio.backends.hdf5_tree import (
     node_nbytes,
     tree,
 )
+from ckio.errors import CorruptCheckpoint
 
 Patch: TypeAlias = tuple[bytes, int]
 """Bytes and their offset in the file, within one node of a tree."""
@@ -136,31 +138,51 @@ class Views:
 
     Attributes
     ----------
+    layout : Layout
+        Of the checkpoints before they were encoded.
     fields : tuple of View or None
         One for each field; None where HDF5 cannot have one.
     firsts : tuple of int
         The number of each field's first block; and of one behind the last.
     """
 
+    layout: Layout
     fields: tuple[View | None, ...]
     firsts: tuple[int, ...]
 
     @classmethod
-    def of(cls, encoding: Encoding, slots: int, /) -> Self:
-        """All there can be, without their trees."""
+    def of(cls, layout: Layout, slots: int, /) -> Self | None:
+        """Those of slots for checkpoints of this layout, without their trees; None: there are none.
+
+        A mark that makes no sense is not one of ours, and has no views.
+        """
+        try:
+            encoding = unmark(layout)
+        except CorruptCheckpoint:
+            return None
+        views = cls._of(encoding, slots) if encoding else None
+        return views if views and any(views.fields) else None
+
+    @classmethod
+    def _of(cls, encoding: Encoding, slots: int) -> Self:
         blocks = encoding.blocks
         fields: list[View | None] = []
         for field, grid in zip(encoding.layout, blocks.grids, strict=True):
             shape = (*field.shape, *np.dtype(field.dtype).shape)
             line = pipeline(encoding.codec, grid.dtype, grid.shape) if grid.count else None
             fields.append(View(shape, slots, line) if line else None)
-        return cls(tuple(fields), blocks.firsts)
+        return cls(encoding.layout, tuple(fields), blocks.firsts)
 
     def planted(self, file: RawIOBase, headers: Iterable[int], /) -> Self:
         """The views whose dataset HDF5 made, with their trees; the header of none is at 0."""
         fields = zip(self.fields, headers, strict=True)
         planted = (view.planted(file, at) if view and at else None for view, at in fields)
         return replace(self, fields=tuple(planted))
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Offset and bytes of what patches go to, for each tree."""
+        return [view.span for view in self.fields if view]
 
     def pack(self) -> list[int]:
         """Where the leaves of each are, and 0 for none: what does not follow from the encoding."""

@@ -66,14 +66,15 @@ class Ledger(Generic[Place]):
 
     def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
         """The form of a checkpoint that may be written now; raises StorageError or LevelFull."""
-        self.check_open()
+        if self._owner is not _Process.mark:  # here, too: this is on the path of every access
+            self.check_open()
         if key in self._entries:
             raise StorageError(
                 f"{self.name} holds {key} already; discard it before writing it again"
             )
         # The buffers of a run come with the same few layout objects: recognise them by identity.
         form = self._forms.get(id(layout)) or self._remember(layout)
-        if list(map(len, data)) != form.sizes:
+        if not form.fits(data):
             raise StorageError(f"{self.name} cannot take {key}: {form.mismatch(data)}")
         if self.capacity is not None and self.used + form.nbytes > self.capacity:
             raise LevelFull(
@@ -93,7 +94,8 @@ class Ledger(Generic[Place]):
 
         Raises MissingCheckpoint, or CorruptCheckpoint where something damaged may have been it.
         """
-        self.check_open()
+        if self._owner is not _Process.mark:
+            self.check_open()
         entry = self._entries.get(key)
         if entry is not None:
             return entry
@@ -115,13 +117,21 @@ class Ledger(Generic[Place]):
                 f"{self.name}: {key} was written without a checksum and cannot be verified;"
                 " open the level with checksum=False to read it"
             )
-        if list(map(len, into)) != entry.form.sizes:
+        if not entry.form.fits(into):
             raise StorageError(f"{self.name} cannot give {key}: {entry.form.mismatch(into)}")
         return entry
 
     def strike(self, key: Key, /) -> None:
         """Forget a checkpoint that `find` found."""
         self.used -= self._entries.pop(key).form.nbytes
+
+    def restore(self, key: Key, entry: Entry[Place] | None, /) -> None:
+        """Note again what was noted before an `enter` or a `strike` that was interrupted."""
+        if entry is None:
+            self._entries.pop(key, None)
+        else:
+            self._entries[key] = entry
+        self.used = sum(entry.form.nbytes for entry in self._entries.values())
 
     def check_reservation(self, sizes: Mapping[int, int], /) -> None:
         """Raise LevelFull if `{bytes: how many}` is more than the capacity."""

@@ -9,8 +9,9 @@ from typing import Final, Protocol
 import xxhash
 
 from ckio.actions import Buffers
-from ckio.backends.buffers import SMALL, TILE, Piece, digest, pieces
+from ckio.backends.buffers import SMALL, TILE, Piece, pieces
 from ckio.backends.files import FULL, Files, failure
+from ckio.backends.slotfiles import TRIAL
 from ckio.errors import BadInput
 
 _CALL: Final = 1 << 26
@@ -46,7 +47,7 @@ class Buffered:
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
         if expected and sum(map(len, into)) <= SMALL:
             self._files.read(fd, into, offset)
-            return digest(into) == expected
+            return xxhash.xxh3_128_digest(b"".join(into)) == expected
         most = TILE if expected else _CALL
         return read(self._files, fd, pieces(into, offset, most), expected)
 
@@ -62,7 +63,7 @@ def payload_for(files: Files, place: Path, /, *, direct: bool) -> Payload:
 
     way = Direct(files)
     try:
-        _try(files, way, place / "direct.ckio")
+        _try(files, way, place / TRIAL)
     except OSError as error:
         if error.errno in FULL:  # that is told to those who want to write
             return way
@@ -88,13 +89,16 @@ def _try(files: Files, way: Payload, path: Path) -> None:
 
 def write(files: Files, fd: int, pieces: Iterable[Piece], /, *, checksum: bool) -> bytes:
     """Write all pieces; returns the xxh3_128 of their bytes, b"" without `checksum`."""
+    if not checksum:
+        for data, offset in pieces:
+            files.write(fd, data, offset)
+        return b""
     state = xxhash.xxh3_128()
     for data, offset in pieces:
-        if checksum:
-            for view in data:
-                state.update(view)
         files.write(fd, data, offset)
-    return state.digest() if checksum else b""
+        for view in data:  # behind the call, which leaves them in the cache
+            state.update(view)
+    return state.digest()
 
 
 def read(files: Files, fd: int, pieces: Iterable[Piece], digest: bytes, /) -> bool:

@@ -36,24 +36,27 @@ class Place:
 
     def __init__(self, path: Path, files: Files, /, *, sync: bool) -> None:
         self.path = path
+        self._owner = os.getpid()
         self._made = _make(path, files, sync=sync)
         self.fd = _lock(path)
 
     def release(self) -> None:
-        """Let go; may be called twice."""
+        """Let go; may be called twice, and in a fork, which then has it open no more."""
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            if self._owner == os.getpid():  # or a fork that lives on would hold it
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
 
     def remove(self, *, ours: bool) -> None:
-        """Let go, and remove the directories that were made here, or this one if it is `ours`.
+        """Remove the directories that were made here, or this one if it is `ours`, and let go.
 
         What somebody else's files are in stays.
         """
-        self.release()
-        with suppress(OSError):
+        with suppress(OSError):  # while it is held: nobody finds it and opens what goes away
             for path in self._made or ([self.path] if ours else []):
                 path.rmdir()
+        self.release()
 
 
 def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
@@ -70,6 +73,8 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
                 files.sync_directory(directory.parent)
     except OSError as error:
         raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
+    except ValueError as error:  # no system call takes such a name
+        raise BadInput(f"directory {str(path)!r} cannot be made: {error}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise BadInput(f"directory {path} is not writable; choose another or change its mode")
     return missing
@@ -80,6 +85,8 @@ def _lock(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_nlink == 0:  # whoever held it has just removed it
+            raise BlockingIOError
     except OSError as error:
         if fd >= 0:
             os.close(fd)

@@ -6,7 +6,6 @@ checkpoints that all differ in size (compressed ones) share a bounded number of 
 is no room for a new slot, any free one that is large enough will do.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -66,7 +65,6 @@ class Shelves(Generic[S]):
     ) -> None:
         self._unit, self._make, self._drop = unit, make, drop
         self._shelves: dict[int, Shelf[S]] = {}
-        self._sizes: list[int] = []
 
     def take(self, nbytes: int, /) -> S:
         """A slot for `nbytes`: the smallest that is free, or a new one."""
@@ -81,7 +79,7 @@ class Shelves(Generic[S]):
         try:
             return self._more(_rounded(nbytes, self._unit), 1, ahead=False).free.pop()
         except (OSError, LevelFull):
-            for size in self._sizes[bisect_left(self._sizes, nbytes) :]:
+            for size in self._at_least(nbytes):
                 if free := self._shelves[size].free:
                     return free.pop()
             raise
@@ -125,16 +123,15 @@ class Shelves(Generic[S]):
         return wanted
 
     def _fitting(self, nbytes: int) -> Iterator[int]:
-        for place in range(bisect_left(self._sizes, nbytes), len(self._sizes)):
-            size = self._sizes[place]
-            if size > 2 * max(nbytes, self._unit):
-                return
-            yield size
+        most = 2 * max(nbytes, self._unit)
+        return (size for size in self._at_least(nbytes) if size <= most)
+
+    def _at_least(self, nbytes: int) -> list[int]:
+        return sorted(size for size in self._shelves if size >= nbytes)
 
     def _shelf(self, size: int) -> Shelf[S]:
         if size not in self._shelves:
             self._shelves[size] = Shelf()
-            self._sizes.insert(bisect_left(self._sizes, size), size)
         return self._shelves[size]
 
     def _more(self, size: int, count: int, *, ahead: bool) -> Shelf[S]:
@@ -147,7 +144,6 @@ class Shelves(Generic[S]):
         for size, shelf in list(self._shelves.items()):
             if not shelf.reserved and len(shelf.free) == shelf.count:
                 del self._shelves[size]
-                self._sizes.remove(size)
                 self._drop(size)
 
 

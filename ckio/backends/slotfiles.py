@@ -6,7 +6,7 @@ What is looked at may be in use, by this process or another one: nothing is chan
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ckio.actions import Key
 from ckio.backends.contents import Damaged, Stored
@@ -14,7 +14,10 @@ from ckio.backends.files import Files
 from ckio.backends.format import BLOCK, MAGIC, VERSION, FileHead, Head, length, unpack
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
-_NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio")
+TRIAL: Final = "direct.ckio"
+"""The file on which direct I/O is tried; one that is there is of a process that was killed."""
+
+_NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio", re.ASCII)
 
 
 class Survey(NamedTuple):
@@ -77,7 +80,8 @@ def _stride(path: Path) -> int:
     """What the name of a file says that its slots have; 0 if it is no such name."""
     match = _NAME.fullmatch(path.name)
     stride = int(match[1]) if match else 0
-    return stride if stride > BLOCK and stride % BLOCK == 0 else 0
+    ours = stride > BLOCK and stride % BLOCK == 0 and path.name == name_of(stride)
+    return stride if ours else 0
 
 
 def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
@@ -123,7 +127,8 @@ def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
     """
     stored: dict[Key, tuple[int, Stored]] = {}
     try:
-        found, damaged = listed(place), misnamed(files, place)
+        there = place.is_dir()
+        found, damaged = (listed(place), misnamed(files, place)) if there else ([], [])
         for path, stride in found:
             for sequence, item in _items(files, path, stride):
                 if isinstance(item, Damaged):

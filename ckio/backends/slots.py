@@ -86,6 +86,7 @@ class Slots:
 
     def find(self) -> Iterator[tuple[Slot, Head] | Damaged]:
         """Open the files there are: what is stored or damaged; free slots go to the shelves."""
+        self._system.unlink(self._place / slotfiles.TRIAL)
         for path, stride in slotfiles.listed(self._place):
             yield from self._find(path, stride)
         yield from slotfiles.misnamed(self._system, self._place)
@@ -120,7 +121,7 @@ class Slots:
         try:
             self._system.extend(file.fd, begin, end - begin, prewrite=ahead)
             self._count(file, stride, end)
-        except OSError:
+        except BaseException:
             if file.made == 0:
                 self._drop(size)
             raise

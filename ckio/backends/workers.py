@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from ckio.errors import BadInput
 
@@ -31,16 +31,17 @@ class Workers:
     def each(self, work: Work, count: int, /) -> None:
         """Do `work(0)` to `work(count - 1)`, each once, in no particular order.
 
-        An error ends it, and is raised once no thread is at work any more.
+        An error, or an interrupt, ends it, and is raised once no thread is at work any more.
         """
         todo = deque(range(count))
-        helpers = min(self._helpers, count - 1)
-        pool = self._ready() if helpers > 0 else None
-        futures = [pool.submit(_drain, todo, work) for _ in range(helpers)] if pool else []
+        futures: list[Future[None]] = []
         try:
+            helpers = range(min(self._helpers, count - 1))
+            # One by one: what interrupts this must know of those that are at work already.
+            futures.extend(self._ready().submit(_drain, todo, work) for _ in helpers)
             _drain(todo, work)
         finally:
-            wait(futures)
+            _finish(futures, todo)
         for future in futures:
             future.result()
 
@@ -62,6 +63,16 @@ def alone(work: Work, count: int, /) -> None:
     """Do `work(0)` to `work(count - 1)` in their order."""
     for number in range(count):
         work(number)
+
+
+def _finish(futures: list[Future[None]], todo: deque[int]) -> None:
+    """Wait until no thread is at work: what interrupts that is raised only then."""
+    try:
+        wait(futures)
+    except BaseException:
+        todo.clear()
+        _finish(futures, todo)
+        raise
 
 
 def _drain(todo: deque[int], work: Work) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from ckio.backends.base import Backend
-from ckio.calibrate.late import worst_ratios
+from ckio.calibrate.late import late_checkpoints, worst_ratios
 from ckio.calibrate.probe import Noise, Probe, Try
 from ckio.calibrate.samples import MARGIN, Sample, fit, planned
 from ckio.calibrate.steps import MOST_BYTES, STEPS, MakeModel, measure_model, reach
@@ -123,7 +123,8 @@ def _ratios(
         worst[name] = max(s.ratio for s in [s for s in written if s.model] or written)
     shrinking = {name: backends[name] for name, ratio in worst.items() if ratio < 1.0}
     for name, make in models.items() if shrinking else ():
-        for level, ratio in worst_ratios(shrinking, make, steps[name]).items():
+        late = late_checkpoints(make, steps[name])
+        for level, ratio in worst_ratios(shrinking, late).items():
             worst[level] = max(worst[level], ratio)
     return {name: planned(ratio) for name, ratio in worst.items()}
 

@@ -1,5 +1,6 @@
 """Whether a level should compress, and with what: decided from measured numbers alone."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,13 +71,20 @@ def decline(ratio: float, /) -> Decision:
 
 
 def choose(
-    plain: Trial, trials: Sequence[Trial], /, *, nbytes: int, capacity: int | None
+    plain: Trial,
+    trials: Sequence[Trial],
+    /,
+    *,
+    nbytes: int,
+    capacity: int | None,
+    step: float = math.inf,
 ) -> Decision:
     """What compression is good for on a level, and the codec that is best there.
 
     It pays in time where writing and reading a checkpoint take less with a codec: then the fastest
     is taken. Else, where the level has a capacity, it may pay in slots, if it makes a quarter more
-    of them: then the codec is taken whose slots cost least, in seconds for each slot more.
+    of them, and the steps of the model take long enough for them to be a gain: then the codec is
+    taken whose slots cost least, in seconds for each slot more.
 
     Parameters
     ----------
@@ -88,6 +96,8 @@ def choose(
         Bytes of a checkpoint, before compression.
     capacity
         Bytes that the level may hold; None never fills.
+    step
+        Seconds of a forward step of the model, where they are known.
     """
     shrinking = [trial for trial in trials if trial.ratio <= SHRINKS]
     if not shrinking:
@@ -104,7 +114,14 @@ def choose(
     enough = max(1.0, MORE * slots[""])
     buying = [trial for trial in shrinking if slots[trial.codec] >= enough]
     if buying:
-        return _capacity(min(buying, key=price_of_a_slot), plain, slots)
+        best = min(buying, key=price_of_a_slot)
+        gain = f"a run gains where a step takes more than about {_text(best, plain, slots)}"
+        bought = f"{_instead(best, slots)}, for {_price(best, plain)}"
+        if break_even(best, plain, slots) <= step:
+            sentence = f"{best.codec} pays only in capacity: {bought}; {gain}"
+            return Decision(best.codec, "capacity", sentence)
+        would = f"no codec: {best.codec} would make {bought}; {gain}"
+        return Decision("", "capacity", f"{would}, and here it takes {seconds_text(step)}")
     return _savings(fastest, plain, slots, capacity)
 
 
@@ -127,25 +144,16 @@ def _time(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> Decision:
     )
 
 
-def _capacity(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> Decision:
-    return Decision(
-        trial.codec,
-        "capacity",
-        f"{trial.codec} pays only in capacity: {_instead(trial, slots)}, for"
-        f" {_price(trial, plain)}; a run gains where a step takes more than about"
-        f" {seconds_text(break_even(trial, plain, slots))}",
-    )
-
-
 def _savings(
     trial: Trial, plain: Trial, slots: Mapping[str, int], capacity: int | None
 ) -> Decision:
     """What could be saved where nothing is short of it."""
-    would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {_price(trial, plain)}"
+    price = _price(trial, plain)
     if capacity is None:
+        would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {price}"
         return Decision("", "capacity", f"no codec: {would}, but the level never fills")
-    too_few = f"{slots[trial.codec]} instead of {slots['']}"
-    return Decision("", "nothing", f"no codec: {would}, but make too few slots more ({too_few})")
+    few = f"too few slots more ({slots[trial.codec]} instead of {slots['']})"
+    return Decision("", "nothing", f"no codec: {trial.codec} would make {few} for {price}")
 
 
 def _slots(trial: Trial, nbytes: int, capacity: int | None) -> int:
@@ -161,6 +169,10 @@ def break_even(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> float:
     """
     new = 1.0 - slots[""] / slots[trial.codec]
     return (trial.seconds - plain.seconds) / new
+
+
+def _text(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> str:
+    return seconds_text(break_even(trial, plain, slots))
 
 
 def _instead(trial: Trial, slots: Mapping[str, int]) -> str:

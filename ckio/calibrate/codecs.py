@@ -1,6 +1,8 @@
 """What codecs make of a model's own checkpoints on a level: measured, and decided."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,13 +13,12 @@ from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
 from ckio.calibrate.choice import SHRINKS, Decision, Trial, choose, decline
-from ckio.calibrate.late import late_checkpoints, worst_ratios
+from ckio.calibrate.late import Checkpoint, Still, worst_ratios
 from ckio.calibrate.probe import Probe, Try
-from ckio.calibrate.steps import MakeModel, reach
+from ckio.calibrate.steps import STEPS
 from ckio.clock import Clock
 from ckio.compression import Codec, Zstd
 from ckio.errors import BadInput
-from ckio.model import sizes_of
 
 _SAMPLE: Final = 1 << 20
 """Bytes of a field that are enough to see whether it shrinks."""
@@ -27,17 +28,19 @@ def decide(
     level: str,
     backend: Backend,
     codecs: Mapping[str, Codec],
-    make: MakeModel,
+    late: Sequence[Checkpoint],
     /,
     *,
     capacity: int | None = None,
-    repeats: int = 5,
+    step: float = math.inf,
+    repeats: int = 1,
     clock: Clock | None = None,
 ) -> Decision:
     """Try codecs on an open, empty level with a model's checkpoints, and say which it should have.
 
     A sample of a checkpoint is compressed first, as fast as it goes: where that finds noise,
-    nothing else is tried. Nothing is left on the level.
+    nothing else is tried. The model takes no step meanwhile: to choose takes little longer than
+    writing and reading some slots with each codec. Nothing is left on the level.
 
     Parameters
     ----------
@@ -47,8 +50,10 @@ def decide(
         The level as it is, without a codec.
     codecs
         What to choose from, by the names that a platform file gives them.
-    make
-        Makes a fresh model.
+    late
+        Checkpoints of the model that are like the most: restart data first, then any others.
+    step
+        Seconds of a forward step of the model, where they are known.
     capacity, repeats, clock
         As `calibrate` takes them, for this level.
 
@@ -59,32 +64,32 @@ def decide(
     """
     if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
-    steps = reach(make, clock=clock)
-    own = Try(make, sizes_of(make())["restart"], steps, own=True)
+    nbytes = sum(map(len, late[0][2]))
+    own = Try(partial(Still, late[0]), nbytes, STEPS, own=True)
     if not own.fits(capacity):
         raise BadInput(
             f"level {level!r}: its capacity of {capacity} bytes holds no checkpoint of"
             f" {own.nbytes} bytes, so that codecs cannot be compared there: name one"
         )
-    shrinks = _compressibility(make, steps)
+    shrinks = _compressibility(late[0])
     if shrinks > SHRINKS:
         return decline(shrinks)
     through = {"": backend, **{name: Compressed(backend, each) for name, each in codecs.items()}}
-    late = worst_ratios(through, make, steps)
+    ratios = worst_ratios(through, late)
 
     def trial(codec: str) -> Trial:
         probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
         found = {sample.access: sample for sample in probe.samples()}
         write, read = found["write"], found["read"]
-        ratio = max(write.ratio, late[codec])
+        ratio = max(write.ratio, ratios[codec])
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
-    return choose(trial(""), [*map(trial, codecs)], nbytes=own.nbytes, capacity=capacity)
+    return choose(trial(""), [*map(trial, codecs)], nbytes=own.nbytes, capacity=capacity, step=step)
 
 
-def _compressibility(make: MakeModel, steps: int) -> float:
-    """Of a piece of every field of a late checkpoint: bytes stored per byte, quickly compressed."""
-    key, layout, data = next(late_checkpoints(make, steps))
+def _compressibility(checkpoint: Checkpoint) -> float:
+    """Of a piece of every field of a checkpoint: bytes stored per byte, quickly compressed."""
+    key, layout, data = checkpoint
     fields, pieces = _sample(layout, data)
     nbytes = sum(map(len, pieces))
     level = Compressed(Ram(), Zstd(level=-5, shuffle=True))

@@ -76,6 +76,16 @@ def _per_step(timelines: Sequence[Timeline], op: int) -> float:
     return typical(np.concatenate(seconds), np.concatenate(steps))
 
 
+def pace(make: MakeModel, steps: int, /, *, clock: Clock | None = None) -> float:
+    """Seconds of a forward step, roughly: of the later ones of so many."""
+    model, clock, warm = make(), clock or WallClock(), steps // 2
+    if warm:
+        model.advance(0, warm)
+    begin = clock.now()
+    model.advance(warm, steps)
+    return (clock.now() - begin) / (steps - warm)
+
+
 def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
     """How many steps of a model a probe takes: fewer where it finishes early, or where it is slow.
 

@@ -5,20 +5,23 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ckio.backends.base import Backend
 from ckio.cli import console
 from ckio.cli.files import out, write_text
-from ckio.cli.levels import opened, parse_level
+from ckio.cli.levels import opened, parse_level, say_lossy
 from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
 from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
+
+if TYPE_CHECKING:
+    from ckio.calibrate.late import Checkpoint
 
 DURABILITIES: Final = {
     "process": "A checkpoint survives its process being killed; this is the default.",
@@ -91,9 +94,12 @@ def command(
     The result is a platform file for `plan`, `simulate` and `run`, made to be read and edited. What
     is written to the levels meanwhile is removed.
 
-    For example --level ram=ram,capacity=2GiB --level
-    nvme=directory:DIR,capacity=100GiB,durability=fdatasync --level archive=hdf5:FILE.h5,codec=auto
-    """
+    \b
+    For example
+      --level ram=ram,capacity=2GiB
+      --level nvme=directory:DIR,capacity=100GiB,durability=fdatasync
+      --level archive=hdf5:FILE.h5,codec=auto
+    """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
     asked = [parse_level(text, here=Path.cwd()) for text in levels]
@@ -130,10 +136,11 @@ def measured(
     run = f"calibrate-{secrets.token_hex(4)}"
     with opened(bare, run, keep="nothing") as backends, bar as tick, blamed("measuring failed"):
         try:
+            late, step = _late(asked, models)
             chosen = []
             for level, backend in zip(asked, backends, strict=True):
                 tick(0, say=f"{level.name}, codecs")
-                chosen.append(_chosen(level, backend, models, repeats=repeats))
+                chosen.append(_chosen(level, backend, late, step))
             found = calibrate(
                 {level.name: backend for level, backend in chosen},
                 sizes,
@@ -170,8 +177,22 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
     return bare
 
 
+def _late(
+    asked: Sequence[Level], models: Mapping[str, Callable[[], Any]]
+) -> "tuple[Sequence[Checkpoint], float]":
+    """What codecs are chosen by, where any is to be: the model's last checkpoints, and its pace."""
+    if all(level.options.get("codec") != AUTO for level in asked):
+        return [], 0.0
+    from ckio.calibrate.late import kept, late_checkpoints
+    from ckio.calibrate.steps import pace, reach
+
+    make = next(iter(models.values()))
+    steps = reach(make)
+    return kept(late_checkpoints(make, steps)), pace(make, steps)
+
+
 def _chosen(
-    level: Level, backend: Backend, models: Mapping[str, Callable[[], Any]], *, repeats: int
+    level: Level, backend: Backend, late: "Sequence[Checkpoint]", step: float
 ) -> tuple[Level, Backend]:
     """The level with the codec that suits it, where that is to be found out, and a note why."""
     if level.options.get("codec") != AUTO:
@@ -179,9 +200,8 @@ def _chosen(
     from ckio.backends.compressed import Compressed
     from ckio.calibrate.codecs import decide
 
-    codecs, make = lossless_codecs(), next(iter(models.values()))
-    room = level.capacity
-    found = decide(level.name, backend, codecs, make, capacity=room, repeats=repeats)
+    codecs = lossless_codecs()
+    found = decide(level.name, backend, codecs, late, capacity=level.capacity, step=step)
     bare = replace(plain(level), note=found.sentence)
     if not found.codec:
         return bare, backend
@@ -218,8 +238,7 @@ def show(platform: Platform, /) -> None:
     for level in platform.levels:
         if level.note:
             click.echo(f"level {level.name}: {level.note}")
-    for name, codec in lossy(platform).items():
-        click.echo(f"level {name}: LOSSY, by {codec}")
+    say_lossy(platform)
 
 
 def _made_of(level: Level) -> str:

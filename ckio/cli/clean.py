@@ -159,7 +159,10 @@ def _perform(plan: Plan) -> tuple[list[Leftover], dict[Path, StorageError]]:
         except StorageError as error:
             refused[left.holding.path] = error
     for path in plan.scraps:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            refused[path] = StorageError(f"{path} cannot be removed: {error.strerror}")
     if plan.results is not None and not refused:
         leftovers.remove_results(plan.results)
     return removed, refused

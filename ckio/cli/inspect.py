@@ -11,7 +11,17 @@ from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import KINDS, Checkpoint, Listing, age, age_text, counted, listing, verified
+from ckio.cli.stored import (
+    KINDS,
+    Checkpoint,
+    Listing,
+    age,
+    age_text,
+    counted,
+    listing,
+    shown,
+    verified,
+)
 from ckio.errors import RunFailed
 from ckio.pictures.words import bytes_text
 from ckio.places import holdings
@@ -106,7 +116,7 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 def _show(found: Listing, /, *, now: float) -> None:
     """One run on one level."""
     used = ", in use" if found.in_use else ""
-    title = f"{found.holding.path} ({found.holding.backend}{used})"
+    title = f"{shown(found.holding.path)} ({found.holding.backend}{used})"
     if not found.checkpoints:
         click.secho(title, bold=True)
         return
@@ -119,13 +129,13 @@ def _row(checkpoint: Checkpoint, now: float) -> list[str]:
     stored = checkpoint.stored
     lossy = "" if checkpoint.lossless else " LOSSY"
     return [
-        str(stored.key),
+        shown(stored.key),
         bytes_text(stored.nbytes),
         bytes_text(checkpoint.original) if checkpoint.codec else "",
         checkpoint.codec + lossy,
         age_text(age(stored.written, now)),
         _checksum(checkpoint),
-        f"{stored.path.name} @ {_offset(checkpoint)}",
+        f"{shown(stored.path.name)} @ {_offset(checkpoint)}",
     ]
 
 
@@ -150,13 +160,13 @@ def _totals(place: Path, listings: Sequence[Listing]) -> str:
         if these:
             stored = sum(checkpoint.stored.nbytes for checkpoint in these)
             lines.append(f"{name}: {counted(len(these), 'checkpoint')}, {bytes_text(stored)}")
-    lines += [f"DAMAGED: {_where(damage)}: {damage.what}" for damage in _damaged(listings)]
+    lines += [f"DAMAGED: {_where(damage)}: {shown(damage.what)}" for damage in _damaged(listings)]
     nothing = "no checkpoint is stored" if listings else "nothing of ckio's was found"
     return "\n".join(lines) or f"{nothing} in {place}"
 
 
 def _where(damage: Damaged) -> str:
-    return f"{damage.path} @ {damage.offset}, {bytes_text(damage.nbytes)}"
+    return f"{shown(damage.path)} @ {damage.offset}, {bytes_text(damage.nbytes)}"
 
 
 def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
@@ -164,6 +174,6 @@ def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
 
 
 def _offset(checkpoint: Checkpoint) -> int:
-    """Where its first part begins."""
+    """Where its first byte is."""
     spans = checkpoint.stored.spans
-    return spans[0][0] if spans else 0
+    return next((begin for begin, nbytes in spans if nbytes), spans[0][0] if spans else 0)

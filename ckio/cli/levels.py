@@ -6,11 +6,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+import click
+
 from ckio.backends.base import Backend
 from ckio.cli.options import typed
 from ckio.errors import BadInput, StorageError
-from ckio.platforms import Level, Option, size
-from ckio.registry import close, open_level, place
+from ckio.platforms import Level, Option, Platform, size
+from ckio.registry import close, lossy, open_level, place
 from ckio.rundir import missing_folders
 
 Keep = Literal["nothing", "after errors", "everything"]
@@ -42,6 +44,12 @@ def parse_level(text: str, /, *, here: Path) -> Level:
         return Level(name=name, backend=backend, capacity=nbytes, channel=channel, options=options)
     except BadInput as error:
         raise BadInput(f"--level {text!r}: {error}") from None
+
+
+def say_lossy(platform: Platform, /) -> None:
+    """A line for each level that does not give back the very bytes it got."""
+    for name, codec in lossy(platform).items():
+        click.echo(f"level {name}: LOSSY, by {codec}")
 
 
 def _home(where: str) -> Path:

@@ -7,11 +7,13 @@ import click
 
 from ckio.cli import console
 from ckio.cli.files import FILE, out, write_text
+from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.pictures.words import seconds_text
 from ckio.planners import compact
 from ckio.platforms import Platform
+from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
 
 
@@ -48,6 +50,7 @@ def command(
     plan = plan_of(**options, quiet=as_json)
     schedule, seconds = plan.schedule(quiet=as_json)
     figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
+    figures["lossy"] = lossy(plan.platform)
     short = None if concat is None else compact.dumps(schedule, plan.platform, concat=concat)
     if short is not None:
         figures["sequence"] = short
@@ -57,6 +60,7 @@ def command(
         console.print_json(figures)
         return
     show(figures)
+    say_lossy(plan.platform)
     if output is not None:
         click.echo(f"written to {output}")
     elif short is not None:

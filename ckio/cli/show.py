@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.levels import say_lossy
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.render import render
@@ -39,6 +40,7 @@ def command(
     if svg is None and html is None and perfetto is None:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
+        say_lossy(found.platform or Platform(()))
         return
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate

@@ -7,11 +7,13 @@ import click
 
 from ckio.cli import console
 from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.platforms import Platform
+from ckio.registry import lossy
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 from ckio.texts import dumps
@@ -36,6 +38,7 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline))
     found = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
+    found["lossy"] = lossy(platform)
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
         return
@@ -48,6 +51,7 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
         for name, seconds in busy(timeline, platform).items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
+    say_lossy(platform)
     if output is not None:
         click.echo(f"written to {output}")
 

@@ -150,6 +150,18 @@ def age_text(seconds: float, /) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
+def shown(text: object, /) -> str:
+    r"""A name as it may be printed: what is in files may have been put there to steer a terminal.
+
+    >>> shown("x_0.a\x1b[2J\n")
+    'x_0.a\\x1b[2J\\n'
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in str(text)
+    )
+
+
 def counted(count: int, what: str, /) -> str:
     """So many of them.
 

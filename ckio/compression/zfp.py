@@ -1,6 +1,7 @@
 """zfp: made for fields of floats; the only codec here that may be lossy (extra `zfp`)."""
 
 import math
+import struct
 from functools import cache
 from numbers import Real
 from typing import Any, Final
@@ -24,34 +25,45 @@ _FINEST: Final = {4: 2.0**-80, 8: 2.0**-900}
 not overflow."""
 
 
-class Zfp:
-    """zfp: float32 and float64, of any shape; lossless, or with errors up to a tolerance.
+_TOLERANCE: Final = struct.Struct("<d")
+"""Begins a block whose tolerance the codec's name does not say."""
 
-    A block that zfp cannot take, or cannot bring within the tolerance (one that holds a NaN or an
-    infinity, or values so large that the tolerance is about their rounding), is encoded by
-    `Zstd()`: lossless.
+
+class Zfp:
+    """zfp: float32 and float64, of any shape; lossless, or with errors up to a bound.
+
+    A block that zfp cannot take, or cannot bring within the bound (one that holds a NaN or an
+    infinity, or values so large that the bound is about their rounding), is encoded by `Zstd()`:
+    lossless.
 
     Parameters
     ----------
     tolerance
-        The largest absolute error of a value; None is lossless.
+        The largest absolute error of a value, in the units of the field.
+    relative
+        The largest error of a value as a part of the largest absolute value in its block (about
+        1 MiB of one field): for models whose fields differ in magnitude. Without either of the two
+        it is lossless.
 
     Raises
     ------
     BadInput
-        Where the tolerance is not finite and > 0, or the package zfpy is not installed.
+        Where a bound is not finite and > 0, `relative` is not < 1, both are given, or the package
+        zfpy is not installed.
     """
 
-    def __init__(self, tolerance: float | None = None) -> None:
-        self.name, self.lossless = "zfp", tolerance is None
-        self._options: dict[str, float] = {}
+    def __init__(self, tolerance: float | None = None, relative: float | None = None) -> None:
+        if tolerance is not None and relative is not None:
+            raise BadInput("zfp: tolerance and relative both bound the error; give one of them")
+        self.name, self.lossless = "zfp", tolerance is None and relative is None
+        self._tolerance, self._relative = tolerance, relative
+        # In full: decoding may need it, and two that differ must not share a name.
         if tolerance is not None:
-            if not isinstance(tolerance, Real) or not 0 < tolerance < math.inf:
-                raise BadInput(f"zfp: tolerance = {tolerance!r}; it must be finite and > 0")
-            tolerance = float(tolerance)
-            # In full: decoding needs it, and two that differ must not share a name.
-            self.name = f"zfp(tolerance={tolerance!r})"
-            self._options["tolerance"] = tolerance
+            self._tolerance = _positive("tolerance", tolerance, below=math.inf)
+            self.name = f"zfp(tolerance={self._tolerance!r})"
+        if relative is not None:
+            self._relative = _positive("relative", relative, below=1.0)
+            self.name = f"zfp(relative={self._relative!r})"
         self._other = Zstd()
         _library()
 
@@ -59,9 +71,13 @@ class Zfp:
         return 1 + self._other.bound(nbytes)
 
     def encode(self, block: Block, into: memoryview, /) -> int:
-        if self._takes(block):
+        tolerance = self._tolerance_of(block)
+        if _is_float(block) and tolerance != 0:
             values = np.require(block, requirements="A").reshape(_axes(block.shape))
-            data = _library().compress_numpy(values, write_header=False, **self._options)
+            options = {} if self.lossless else {"tolerance": tolerance}
+            data = _library().compress_numpy(values, write_header=False, **options)
+            if self._relative is not None:
+                data = _TOLERANCE.pack(tolerance) + data
             if SEAL + len(data) < block.nbytes:
                 into[0] = _ZFP
                 return 1 + seal(data, into[1:], self._about(block))
@@ -79,6 +95,9 @@ class Zfp:
 
     def _decode(self, data: memoryview, into: Block) -> None:
         library, axes = _library(), _axes(into.shape)
+        tolerance = self._tolerance
+        if self._relative is not None:
+            tolerance, data = _split(data)
         values = into if into.flags.aligned else np.empty_like(into)
         try:
             library._decompress(  # noqa: SLF001, zfpy's documented way into memory that is there
@@ -86,7 +105,7 @@ class Zfp:
                 library.dtype_to_ztype(into.dtype),
                 axes,
                 out=values.reshape(axes),
-                **self._options,
+                **({} if tolerance is None else {"tolerance": tolerance}),
             )
         except ValueError as error:
             raise CorruptCheckpoint(f"the zfp block is damaged: {error}") from None
@@ -97,17 +116,36 @@ class Zfp:
         """What zfp's bytes do not say: they are numbers of any shape to it."""
         return f"{self.name} {block.dtype.str} {_axes(block.shape)}"
 
-    def _takes(self, block: Block) -> bool:
+    def _tolerance_of(self, block: Block) -> float | None:
+        """The tolerance to encode a block with: None without loss, 0 where zfp cannot keep it."""
         if self.lossless or not _is_float(block):
-            return _is_float(block)
-        tolerance = self._options["tolerance"]
-        if tolerance < _FINEST[block.itemsize]:
-            return False
+            return None
+        largest = max(abs(float(block.min())), abs(float(block.max())))
+        relative = self._relative
+        tolerance = self._tolerance if relative is None else relative * largest
         # zfp counts in steps of the largest value / 2**bits, and its transform loses some of them.
         bits = 8 * block.itemsize - 2 * len(_axes(block.shape)) - 6
-        largest = max(abs(float(block.min())), abs(float(block.max())))
-        # False for what is not finite, too: an infinity is larger, and a NaN compares with nothing.
-        return math.ldexp(largest, -bits) <= tolerance
+        # Not true of what is not finite, too: a NaN compares with nothing.
+        if tolerance is not None and math.ldexp(largest, -bits) <= tolerance < math.inf:
+            return tolerance if tolerance >= _FINEST[block.itemsize] else 0.0
+        return 0.0
+
+
+def _positive(name: str, value: float, *, below: float) -> float:
+    """A bound of errors; BadInput where it is none."""
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 < value < below:
+        return float(value)
+    limit = "finite and > 0" if below == math.inf else f"> 0 and < {below:g}"
+    raise BadInput(f"zfp: {name} = {value!r}; it must be {limit}")
+
+
+def _split(data: memoryview) -> tuple[float, memoryview]:
+    """The tolerance that a block begins with, and the rest of it."""
+    if data.nbytes >= _TOLERANCE.size:
+        (tolerance,) = _TOLERANCE.unpack_from(data)
+        if 0 < tolerance < math.inf:
+            return tolerance, data[_TOLERANCE.size :]
+    raise CorruptCheckpoint("the zfp block says no tolerance")
 
 
 @cache

@@ -10,6 +10,9 @@ A new backend, and a new codec, are held to the same tests as ours by
         def make(self):
             return MyCodec()
 
+A backend whose files outlive the machine can be held to the model of failing disks in
+`ckio.testing.disk`: a `Recorder` in place of its `Files`, and `crashes` of what it recorded.
+
 Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
 Only the suites, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
 pytest or hypothesis; they are imported when they are asked for.

@@ -1,5 +1,9 @@
 """What the tests of archives share: a sound one, ways to damage it, and what is left."""
 
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,8 +11,9 @@ from tempfile import TemporaryDirectory
 import h5py
 import numpy as np
 
-from ckio.actions import Key, Kind, Layout
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5_rows import ROW
 from ckio.testing import get, put, x
@@ -28,6 +33,58 @@ def flip(path: Path, sound: bytes, position: int, bit: int = 0) -> None:
     content = bytearray(sound)
     content[position] ^= 1 << bit
     path.write_bytes(content)
+
+
+def killed_writer(diary: Path, lines: int, write: Callable[[int], None]) -> None:
+    """Kill a process that writes when its diary has so many lines, wherever it is then.
+
+    `write` is given the open diary, and never ends.
+    """
+    fd = os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    child = os.fork()
+    if child == 0:
+        try:
+            write(fd)
+        finally:
+            os._exit(1)
+    os.close(fd)
+    deadline = time.monotonic() + 60
+    while diary.read_bytes().count(b"\n") < lines and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the writer ended by itself"
+
+
+class Tape(Files):
+    """Does everything, and keeps the writes of each time between two syncs.
+
+    That the file became longer is a write of nothing at its end.
+    """
+
+    def __init__(self) -> None:
+        self.epochs: list[list[tuple[int, bytes]]] = [[]]
+
+    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
+        self.epochs[-1].append((offset, b"".join(data)))
+        return super().pwritev(fd, data, offset)
+
+    def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: int) -> None:
+        super().extend(fd, begin, nbytes, prewrite=prewrite)
+        self.epochs[-1].append((begin + nbytes, b""))
+
+    def sync(self, fd: int, /) -> None:
+        self.epochs.append([])
+        super().sync(fd)
+
+
+def laid_over(base: bytes, writes: Iterable[tuple[int, bytes]]) -> bytes:
+    """A file after some writes."""
+    image = bytearray(base)
+    for at, data in writes:
+        image.extend(bytes(max(0, at + len(data) - len(image))))
+        image[at : at + len(data)] = data
+    return bytes(image)
 
 
 @cache

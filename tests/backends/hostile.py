@@ -290,8 +290,8 @@ def campaign(make: Callable[[Random], T], count: int, try_one: Callable[[T], Non
                     error.add_note(f"seed {seed}, input {number}: {given!r:.2000}")
                     raise
 
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            tries()  # NumPy has names of dtypes that it does not like any more
+        with warnings.catch_warnings(action="error", category=DeprecationWarning):
+            tries()  # NumPy has names of dtypes that it does not like any more: none gets there
         assert tried >= count
 
     in_child(body)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import LOSSLESS, needs_blosc2, needs_zfp, some
 
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.base import Backend
@@ -25,17 +26,10 @@ X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
 WAVES: Layout = (Field("zeta", "<f8", (100, 50), "1/s"), Field("time", "<f8", ()))
 
 
-CODECS: dict[str, Callable[[], Codec]] = {
-    "zstd": Zstd,
-    "zstd, plain": lambda: Zstd(-5, shuffle=False),
-    "blosc2": Blosc2,
-    "zfp": Zfp,
-}
-
-
-@pytest.fixture(params=CODECS)
+@pytest.fixture(params=[*LOSSLESS, some(lambda: Zstd(-5, shuffle=False), "zstd, plain")])
 def codec(request: pytest.FixtureRequest) -> Codec:
-    return CODECS[request.param]()
+    made: Codec = request.param()
+    return made
 
 
 class TestCompressedRam(BackendTests):
@@ -43,11 +37,13 @@ class TestCompressedRam(BackendTests):
         return Compressed(Ram(**limits), Zstd())
 
 
+@needs_blosc2
 class TestCompressedRamByBlosc2(BackendTests):
     def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
         return Compressed(Ram(**limits), Blosc2())
 
 
+@needs_zfp
 class TestCompressedRamByZfp(BackendTests):
     def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
         return Compressed(Ram(**limits), Zfp())
@@ -62,6 +58,7 @@ class TestCompressedDirectory(BackendTests):
     reopen = make
 
 
+@needs_blosc2
 class TestCompressedDirectoryByBlosc2(BackendTests):
     durable = True
 
@@ -71,6 +68,7 @@ class TestCompressedDirectoryByBlosc2(BackendTests):
     reopen = make
 
 
+@needs_zfp
 class TestCompressedDirectoryByZfp(BackendTests):
     durable = True
 
@@ -80,6 +78,7 @@ class TestCompressedDirectoryByZfp(BackendTests):
     reopen = make
 
 
+@needs_zfp
 class TestLossyRam(BackendTests):
     """With a tolerance that these numbers are held to: what is promised holds for them, too."""
 
@@ -241,3 +240,30 @@ def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
     assert back(level, X1) == b"".join(waves())
     assert back(level, X2) == b"".join(waves(2))
     level.close()
+
+
+@pytest.mark.parametrize("backend", [Directory, Hdf5])
+def test_a_field_may_have_as_many_axes_as_numpy_allows(
+    tmp_path: Path, codec: Codec, backend: Callable[..., Backend]
+) -> None:
+    """More than HDF5 has: an archive then has no datasets of it, and reads it all the same."""
+    deep: Layout = (Field("zeta", "<f8", (100, *(1,) * 39, 50)), Field("time", "<f8", ()))
+    level = Compressed(backend(tmp_path / "level.h5"), codec)
+    assert level.write(X0, deep, waves()) < 40_008
+    assert level.layout(X0) == deep
+    assert back(level, X0) == b"".join(waves())
+    level.close()
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_a_full_level_says_what_its_ratio_promised(shrinks: bool) -> None:
+    random = np.random.default_rng(0)
+    level = Compressed(Ram(capacity=100_000), Zstd(), ratio=0.3)
+    level.reserve({40_008: 8})
+    noise = random.standard_normal(5000) if shrinks else np.frombuffer(random.bytes(40_000))
+    data = buffers([noise, np.array(0.5)])
+    level.write(X0, WAVES, data)
+    level.write(X1, WAVES, data)
+    with pytest.raises(LevelFull, match="the level's ratio promises 30%: calibrate again, or set"):
+        level.write(X2, WAVES, data)
+    assert set(level.keys()) == {X0, X1}

@@ -142,9 +142,9 @@ def test_a_limit_on_memory_is_a_full_level() -> None:
     def body() -> None:
         level = Ram()
         stored = {x(0): put(level, x(0), raw(1000))}
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         data = [memoryview(bytearray(32 << 20))]
-        resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20),) * 2)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20),) * 2)
         with pytest.raises(LevelFull, match=r"memory: \d+ bytes cannot be mapped"):
             level.write(x(1), raw(32 << 20), data)
         assert held(level) == stored

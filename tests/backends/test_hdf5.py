@@ -8,12 +8,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from installed import needs_blosc2, needs_zfp
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5_start import MAX_GROUPS
-from ckio.compression import Zstd
+from ckio.compression import Blosc2, Zfp, Zstd
 from ckio.errors import (
     BadInput,
     LevelInUse,
@@ -45,6 +46,35 @@ class TestCompressedArchive(BackendTests):
 
     def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
         return Compressed(Hdf5(tmp_path / "archive.h5", **limits), Zstd())
+
+    reopen = make
+
+
+class TestCompressedArchiveWithoutShuffle(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Hdf5(tmp_path / "archive.h5", **limits), Zstd(shuffle=False))
+
+    reopen = make
+
+
+@needs_zfp
+class TestCompressedArchiveByZfp(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Hdf5(tmp_path / "archive.h5", **limits), Zfp())
+
+    reopen = make
+
+
+@needs_blosc2
+class TestCompressedArchiveByBlosc2(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Compressed:
+        return Compressed(Hdf5(tmp_path / "archive.h5", **limits), Blosc2())
 
     reopen = make
 

@@ -108,10 +108,8 @@ def test_a_flipped_bit_of_the_first_pages_or_their_mirror_is_mended(
     path: Path, three: tuple[bytes, dict[Key, bytes]]
 ) -> None:
     sound, originals = three
-    for position in range(0, FIXED, 211):
+    for position in (*range(0, FIXED, 211), *range(EOF, EOF + 8)):
         flip(path, sound, position, position % 8)
-        if position in range(EOF, EOF + 8):  # where HDF5 says that the file ends: see below
-            continue
         listed = Hdf5.contents(path)
         archive = Hdf5(path)
         assert {it.key for it in listed if isinstance(it, Stored)} == set(originals)
@@ -120,19 +118,17 @@ def test_a_flipped_bit_of_the_first_pages_or_their_mirror_is_mended(
         assert path.read_bytes() == sound
 
 
-@pytest.mark.parametrize("position", range(EOF, EOF + 8))
+@pytest.mark.parametrize("position", range(EOF + 3, EOF + 5))
 def test_a_file_that_hdf5_says_is_longer_may_hold_what_people_added(
     path: Path, three: tuple[bytes, dict[Key, bytes]], position: int
 ) -> None:
-    sound, originals = three
-    flip(path, sound, position, 6)
-    try:
-        archive = Hdf5(path)
-    except StorageError as error:
-        assert "changed by something else" in str(error)  # noqa: PT017
-        return
-    assert everything(archive, OCEAN) == originals
-    archive.close()
+    flip(path, three[0], position, 2)
+    with path.open("r+b") as file:
+        file.seek(EOF)
+        file.truncate(int.from_bytes(file.read(8), "little"))
+    for call in (Hdf5, Hdf5.contents):
+        with pytest.raises(StorageError, match="changed by something else"):
+            call(path)
 
 
 def test_damage_of_the_first_pages_and_of_their_mirror_is_an_error(
@@ -190,7 +186,8 @@ def test_a_damaged_group_takes_no_other_with_it(
 @given(data=st.data())
 def test_a_flipped_bit_anywhere_gives_no_wrong_bytes(data: st.DataObject) -> None:
     """Or it makes no difference: HDF5's own metadata of a group, which ckio never reads, may be
-    damaged without any harm to ckio, and so may what lies in free slots and between groups."""
+    damaged without any harm to ckio, and so may what lies in free slots and between groups. So may
+    the trees of views, which ckio writes, and only HDF5 reads: see `test_hdf5_encoded`."""
     sound, originals, live = a_sound_archive()
     position = data.draw(st.integers(0, len(sound) - 1) | st.sampled_from(live))
     with TemporaryDirectory() as place:

@@ -3,10 +3,9 @@
 import errno
 import os
 import random
-import signal
-import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -19,6 +18,8 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5_start import MAX_GROUPS
 from ckio.errors import StorageError
 from ckio.testing import buffers, contents, get, put
+
+from .archives import Tape, killed_writer, laid_over
 
 KEYS = [Key(kind, step) for kind in Kind for step in range(7)]
 
@@ -65,24 +66,6 @@ def after(diary: Path, held: set[Key]) -> tuple[set[Key], Key | None]:
     return held, KEYS[int(last[1:])] if last else None
 
 
-def killed_writer(path: Path, diary: Path, seed: int, actions: int, durability: str) -> None:
-    """Kill a writer when it has done some actions, wherever it is then."""
-    fd = os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-    child = os.fork()
-    if child == 0:
-        try:
-            write_until_killed(path, fd, seed, durability)
-        finally:
-            os._exit(1)
-    os.close(fd)
-    deadline = time.monotonic() + 30
-    while diary.read_bytes().count(b".") < actions and time.monotonic() < deadline:
-        time.sleep(0.0005)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "the writer ended by itself"
-
-
 def check(path: Path, held: set[Key], open_key: Key | None) -> set[Key]:
     """What the archive holds, which must be `held`, with the key in the hand or without it."""
     with h5py.File(path) as file:
@@ -108,7 +91,8 @@ def campaign(tmp_path: Path, kills: int, durability: str) -> None:
         if seed % 10 == 0:
             path.unlink(missing_ok=True)
             held = set()
-        killed_writer(path, diary, seed, random.Random(-1 - seed).randrange(60), durability)
+        write = partial(write_until_killed, path, seed=seed, durability=durability)
+        killed_writer(diary, random.Random(-1 - seed).randrange(120), write)
         actions += diary.read_text().count(".")
         if path.exists():
             held = check(path, *after(diary, held))
@@ -134,28 +118,6 @@ def test_a_writer_killed_very_often_loses_nothing(tmp_path: Path, durability: st
 # Growing
 
 BEFORE, NEW = KEYS[:3], Key(Kind.ADJOINT, 1)
-
-
-class Tape(Files):
-    """Does everything, and keeps the writes of each time between two syncs.
-
-    That the file became longer is a write of nothing at its end.
-    """
-
-    def __init__(self) -> None:
-        self.epochs: list[list[tuple[int, bytes]]] = [[]]
-
-    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        self.epochs[-1].append((offset, b"".join(data)))
-        return super().pwritev(fd, data, offset)
-
-    def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
-        super().extend(fd, begin, nbytes, prewrite=prewrite)
-        self.epochs[-1].append((begin + nbytes, b""))
-
-    def sync(self, fd: int, /) -> None:
-        self.epochs.append([])
-        super().sync(fd)
 
 
 def growth(path: Path) -> tuple[bytes, list[list[tuple[int, bytes]]]]:
@@ -189,14 +151,6 @@ def check_grown(path: Path, image: bytes) -> None:
         if turn == 0:
             put(archive, NEW, layout_of(NEW), seed=KEYS.index(NEW))
         archive.close()
-
-
-def laid_over(base: bytes, writes: Iterable[tuple[int, bytes]]) -> bytes:
-    image = bytearray(base)
-    for at, data in writes:
-        image.extend(bytes(max(0, at + len(data) - len(image))))
-        image[at : at + len(data)] = data
-    return bytes(image)
 
 
 def sectors(writes: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:

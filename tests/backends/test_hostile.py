@@ -52,7 +52,7 @@ COUNTS = {
     "archive": 400,
     "anything": 200,
     "compressed": 250,  # for each codec
-    "readers": 150,  # for each reader
+    "readers": 190,  # for each reader
     "run": 300,
 }
 """Inputs of the short campaigns."""

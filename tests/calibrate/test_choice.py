@@ -68,11 +68,24 @@ def test_the_sentence_tells_what_it_costs_and_what_it_buys() -> None:
         "slow pays only in capacity: 17 slots instead of 10, for 1 s more per checkpoint, written"
         " and read (4 s instead of 3 s); a run gains where a step takes more than about 2.429 s"
     )
+    for step in (2.43, 1e9):
+        found = choose(PLAIN, [SLOW], nbytes=100, capacity=1000, step=step)
+        assert (found.codec, found.pays) == ("slow", "capacity")
+    found = choose(PLAIN, [SLOW], nbytes=100, capacity=1000, step=0.5)
+    assert (found.codec, found.pays) == ("", "capacity")
+    assert found.sentence == (
+        "no codec: slow would make 17 slots instead of 10, for 1 s more per checkpoint, written and"
+        " read (4 s instead of 3 s); a run gains where a step takes more than about 2.429 s, and"
+        " here it takes 500 ms"
+    )
     assert sentence(SLOW, capacity=None) == (
         "no codec: slow would store 50% of the bytes for 1 s more per checkpoint, written and read"
         " (4 s instead of 3 s), but the level never fills"
     )
-    assert sentence(SLOW, capacity=108).endswith("but make too few slots more (1 instead of 1)")
+    assert sentence(SLOW, capacity=108) == (
+        "no codec: slow would make too few slots more (1 instead of 1) for 1 s more per checkpoint,"
+        " written and read (4 s instead of 3 s)"
+    )
     assert sentence(IDLE, capacity=None).endswith("hardly shrink, to 99% at best, with idle")
     assert "which makes" not in sentence(FAST, capacity=None)
 

@@ -12,7 +12,8 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import MARGIN, calibrate
 from ckio.calibrate.codecs import decide
-from ckio.calibrate.late import late_checkpoints
+from ckio.calibrate.late import Checkpoint, kept, late_checkpoints
+from ckio.calibrate.steps import MakeModel
 from ckio.clock import VirtualClock
 from ckio.compression import Zstd
 from ckio.errors import BadInput
@@ -44,6 +45,11 @@ def noise() -> Spreading:
 CODECS = {"zstd": Zstd()}
 
 
+def late(make: MakeModel = Spreading) -> list[Checkpoint]:
+    """The checkpoints that a calibration comes to last."""
+    return kept(late_checkpoints(make, 24))
+
+
 def throttled(level: Level, clock: VirtualClock) -> Throttled:
     """A level with prices by the byte that reaches it; codecs take no time on this clock."""
     return Throttled(Ram(capacity=level.capacity), level, clock)
@@ -61,7 +67,7 @@ class Counting(Ram):
 
 def test_noise_is_sampled_and_then_nothing_is_tried() -> None:
     level = Counting()
-    found = decide("ram", level, CODECS, noise)
+    found = decide("ram", level, CODECS, late(noise))
     assert (found.codec, found.pays) == ("", "nothing")
     assert "sample" in found.sentence
     assert level.writes == 0
@@ -70,7 +76,7 @@ def test_noise_is_sampled_and_then_nothing_is_tried() -> None:
 def test_where_bytes_cost_time_a_codec_pays_in_time() -> None:
     clock = VirtualClock()
     priced = Level(name="slow", write=Affine(per_byte=1e-6), read=Affine(per_byte=1e-6))
-    found = decide("slow", throttled(priced, clock), CODECS, Spreading, repeats=1, clock=clock)
+    found = decide("slow", throttled(priced, clock), CODECS, late(), repeats=1, clock=clock)
     assert (found.codec, found.pays) == ("zstd", "time")
 
 
@@ -78,21 +84,44 @@ def test_where_bytes_cost_nothing_a_codec_pays_in_slots_only() -> None:
     clock = VirtualClock()
     room = 10 * 800_008
     free = throttled(Level(name="ram", capacity=room), clock)
-    found = decide("ram", free, CODECS, Spreading, capacity=room, repeats=1, clock=clock)
+    found = decide("ram", free, CODECS, late(), capacity=room, repeats=1, clock=clock)
     assert (found.codec, found.pays) == ("zstd", "capacity")
     assert "slots instead of 10" in found.sentence
     endless = throttled(Level(name="ram"), clock)
-    found = decide("ram", endless, CODECS, Spreading, repeats=1, clock=clock)
+    found = decide("ram", endless, CODECS, late(), repeats=1, clock=clock)
     assert (found.codec, found.pays) == ("", "capacity")
     assert "never fills" in found.sentence
 
 
 def test_nothing_is_left_on_the_level_and_it_stays_open(tmp_path: Path) -> None:
     level = Directory(tmp_path / "level")
-    assert decide("nvme", level, CODECS, Spreading, repeats=1).pays in ("time", "capacity")
+    assert decide("nvme", level, CODECS, late(), repeats=1).pays in ("time", "capacity")
     assert list(level.keys()) == []
     level.remove()
     assert not list(tmp_path.rglob("*.ckio"))
+
+
+def test_choosing_takes_the_model_no_step() -> None:
+    checkpoints = late()
+    steps: list[int] = []
+
+    class Counted(Spreading):
+        def step(self, state: Arrays, i: int, /) -> None:
+            steps.append(i)
+            super().step(state, i)
+
+    found = [decide("ram", Ram(), CODECS, kept(late_checkpoints(Counted, 24)), repeats=1)]
+    assert len(steps) == 24
+    found += [decide("ram", Ram(), CODECS, checkpoints, repeats=1) for _ in range(2)]
+    assert len(steps) == 24
+    assert {each.pays for each in found} <= {"time", "capacity"}
+
+
+def test_what_is_kept_of_a_model_is_not_changed_by_a_trial() -> None:
+    checkpoints = late()
+    before = [b"".join(data) for _, _, data in checkpoints]
+    decide("ram", Ram(), CODECS, checkpoints)
+    assert [b"".join(data) for _, _, data in checkpoints] == before
 
 
 def test_a_lossy_codec_is_never_chosen_unasked() -> None:
@@ -100,12 +129,12 @@ def test_a_lossy_codec_is_never_chosen_unasked() -> None:
         lossless = False
 
     with pytest.raises(BadInput, match="level 'ram': codec 'coarse' is lossy"):
-        decide("ram", Ram(), {"coarse": Lossy()}, Spreading)
+        decide("ram", Ram(), {"coarse": Lossy()}, late())
 
 
 def test_a_level_without_room_for_one_checkpoint_is_refused() -> None:
     with pytest.raises(BadInput, match="level 'ram': its capacity of 1000 bytes holds no check"):
-        decide("ram", Ram(capacity=1000), CODECS, Spreading, capacity=1000)
+        decide("ram", Ram(capacity=1000), CODECS, late(), capacity=1000)
 
 
 def ratio(capacity: int | None = None) -> float:

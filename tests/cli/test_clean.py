@@ -11,6 +11,8 @@ from cli.commands import CKIO, answer, ckio, complaint
 from ckio import leftovers, rundir
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.slotfiles import TRIAL
+from ckio.cli import clean
 from ckio.errors import LevelInUse, StorageError
 from ckio.places import Holding
 from ckio.testing import FLOW, put, raw, x
@@ -209,3 +211,21 @@ def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert names(run.parent) == before
     assert "give --yes" in complaint("clean", run, "--json", at=run.parent)
+
+
+def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> None:
+    scrap, other = tmp_path / "scrap", tmp_path / "other"
+    scrap.mkdir()  # cannot be unlinked, not even by root
+    other.touch()
+    removed, refused = clean._perform(clean.Plan((), (scrap, other), None))
+    assert not removed
+    assert list(refused) == [scrap]
+    assert "cannot be removed" in str(refused[scrap])
+    assert not other.exists()
+
+
+def test_what_is_left_of_a_trial_of_direct_io_goes(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "cafe"))
+    (tmp_path / "cafe" / TRIAL).touch()
+    leftovers.remove(Holding(tmp_path / "cafe", "directory"))
+    assert names(tmp_path) == set()

@@ -71,6 +71,7 @@ def test_plan_answers_in_json(place: Path) -> None:
     assert [level["name"] for level in found["levels"]] == ["level0", "level1", "level2"]
     assert set(found["levels"][0]) == {"name", "writes", "reads", "discards", "peak"}
     assert found.pop("note").startswith("the least makespan")
+    assert found.pop("lossy") == {}
     assert set(found) == {"planner", "steps", "makespan", "forward_steps", "actions", "levels"}
 
 

@@ -10,6 +10,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 MODEL = """\
+import time
 import numpy as np
 from ckio import ArrayModel
 
@@ -27,20 +28,32 @@ class Front(ArrayModel):
         adjoint["x"] *= 1 + rate * (1 - 2 * x)
         adjoint["x"] += 2 * x * adjoint["J"]
 
-def front(noise=0):
+class Slow(Front):
+    \"\"\"With steps that take so long that slots are worth their price.\"\"\"
+
+    def step(self, state, i):
+        time.sleep(2e-3)
+        super().step(state, i)
+
+def slow():
+    return front(make=Slow)
+
+def front(noise=0, make=Front):
     x = np.zeros(2048)
     x[:100] = np.linspace(0.1, 0.4, 100)
     rough = np.random.default_rng(0).integers(0, 256, 16 * noise, np.uint8)
-    return Front({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
+    return make({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
 """
 FRONT = 16_392
 """Bytes of a checkpoint of the front."""
 
 
-def calibrate(at: Path, *options: str, into: str, backend: str = "directory:ck") -> dict[str, Any]:
+def calibrate(
+    at: Path, *options: str, into: str, backend: str = "directory:ck", model: str = "ocean:front"
+) -> dict[str, Any]:
     """Calibrate a level in files with room for eight checkpoints; what is said of it."""
     level = ",".join([f"nvme={backend}", f"capacity={8 * FRONT}", *options])
-    words = ("--model", "ocean:front", "--repeats", 1, "-o", into)
+    words = ("--model", model, "--repeats", 1, "-o", into)
     (found,) = answer("calibrate", "--level", level, *words, at=at)["levels"]
     (kept,) = tomllib.loads((at / into).read_text())["level"]
     assert kept.get("note", "") == found["note"]
@@ -70,12 +83,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -> None:
-    found = calibrate(place, "codec=auto", into="auto.toml")
+    found = calibrate(place, "codec=auto", into="auto.toml", model="ocean:slow")
     assert found["codec"] in ("zstd", "blosc2", "zfp")
     assert found["options"]["codec"] == found["codec"]
     assert found["ratio"] < 0.5
     assert found["lossless"] is True
     runs = [run(place, f"auto-{name}", platform=f"{name}.toml") for name in ("auto", "plain")]
+    assert runs[0]["forward_steps"] < runs[1]["forward_steps"]
     assert runs[0]["gradient_digest"] == runs[1]["gradient_digest"]
     said = rf"{found['codec']} pays (in time|only in capacity): .* slots instead of 8"
     assert re.match(said, found["note"])
@@ -92,7 +106,7 @@ def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
 
 def test_what_was_chosen_is_printed(place: Path) -> None:
     words = ("calibrate", "--level", "nvme=directory:ck,codec=auto,capacity=200000")
-    out = ckio(*words, "--model", "ocean:front", "--repeats", 1, "-o", "said.toml", at=place).stdout
+    out = ckio(*words, "--model", "ocean:slow", "--repeats", 1, "-o", "said.toml", at=place).stdout
     (level,) = tomllib.loads((place / "said.toml").read_text())["level"]
     assert f"level nvme: {level['note']}\n" in out
     assert f"nvme (directory, {level['options']['codec']})" in out
@@ -220,6 +234,14 @@ def test_a_lossy_level_is_told_by_every_report(place: Path) -> None:
         exact["gradient"]["rate"]["norm"], rel=1e-4
     )
 
+    line, named = "level nvme: LOSSY, by zfp(tolerance=1e-06)\n", {"nvme": "zfp(tolerance=1e-06)"}
+    planned = ("plan", *_run("-", platform="lossy.toml")[2:-2])
+    assert answer(*planned, at=place)["lossy"] == named
+    assert line in ckio(*planned, "-o", "lossy.txt", at=place).stdout
+    assert answer("simulate", "lossy.txt", at=place)["lossy"] == named
+    assert line in ckio("simulate", "lossy.txt", at=place).stdout
+    assert line in ckio("show", "lossy.txt", at=place).stdout
+
     sentence = "the gradient is that of rounded states: LOSSY is level 'nvme', by zfp(tolerance="
     assert sentence in ckio(*_run("told", platform="lossy.toml"), at=place).stdout
     timelines = ("told/predicted.txt", "told/measured.txt")
@@ -233,5 +255,15 @@ def test_a_lossy_level_is_told_by_every_report(place: Path) -> None:
 def test_what_is_lossless_is_not_told_to_be_lossy(place: Path) -> None:
     out = ckio(*_run("silent", platform="zstd.toml"), at=place).stdout
     assert "LOSSY" not in out
+    assert "LOSSY" not in ckio("show", "silent/measured.txt", at=place).stdout
     timelines = ("silent/predicted.txt", "silent/measured.txt")
     assert answer("compare", *timelines, at=place)["lossy"] == {}
+
+
+def test_a_run_is_inspected_also_where_it_never_wrote_to_a_level(place: Path) -> None:
+    levels = ("--level", "near=directory:near", "--level", "far=directory:far,codec=zstd")
+    answer("calibrate", *levels, "--repeats", 1, "--size", "4KiB", "-o", "two.toml", at=place)
+    words = (*_run("on-far", platform="two.toml"), "--on", "far", "--keep")
+    answer(*words, at=place)
+    assert answer("inspect", "on-far", "--verify", at=place)["damaged"] == []
+    ckio("clean", "on-far", "--yes", at=place)

@@ -11,7 +11,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio import rundir
-from ckio.actions import Field
+from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
@@ -239,3 +239,21 @@ def test_what_a_run_discards_while_it_is_verified_is_not_damaged(tmp_path: Path)
     done = verified(found, lambda _: None)
     assert (done.checkpoints, done.damaged) == ([], [])
     level.close()
+
+
+def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
+    level = Directory(tmp_path / "cafe")
+    put(level, Key(Kind.RESTART, 0, "a\x1b[2J\n\ud800"), raw(100))
+    level.close()
+    said = ckio("inspect", tmp_path, at=tmp_path).stdout
+    assert r"x_0.a\x1b[2J\n\ud800" in said
+
+
+@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+def test_the_offset_is_that_of_a_byte_of_it(backend: str, tmp_path: Path) -> None:
+    level = _open(backend, tmp_path)
+    put(level, x(0), (Field("none", "|u1", (0,)), Field("u", "|u1", (500,))))
+    level.close()
+    (entry,) = answer("inspect", tmp_path, at=tmp_path)["checkpoints"]
+    _flip(entry["offset"], entry["file"])
+    assert "1 thing" in ckio("inspect", tmp_path, "--verify", at=tmp_path, status=1).stderr

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import LOSSLESS, needs_blosc2, needs_zfp
+from numpy.typing import NDArray
 
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.errors import BadInput
 from ckio.registry import find, names
 from ckio.testing import CodecTests
+from ckio.testing.codecs import decoded, encoded
 
 
 class TestZstd(CodecTests):
@@ -29,21 +32,25 @@ class TestZstdWithoutShuffle(CodecTests):
         return Zstd(-5, shuffle=False)
 
 
+@needs_blosc2
 class TestBlosc2(CodecTests):
     def make(self) -> Blosc2:
         return Blosc2()
 
 
+@needs_blosc2
 class TestBlosc2WithZstd(CodecTests):
     def make(self) -> Blosc2:
         return Blosc2("zstd", 5)
 
 
+@needs_zfp
 class TestZfp(CodecTests):
     def make(self) -> Zfp:
         return Zfp()
 
 
+@needs_zfp
 class TestZfpWithATolerance(CodecTests):
     tolerance = 1e-3
 
@@ -51,13 +58,37 @@ class TestZfpWithATolerance(CodecTests):
         return Zfp(tolerance=1e-3)
 
 
+@needs_zfp
+class TestZfpWithARelativeTolerance(CodecTests):
+    tolerance = 1e-3  # of numbers up to 1
+
+    def make(self) -> Zfp:
+        return Zfp(relative=1e-3)
+
+    def same(self, block: NDArray[Any], back: NDArray[Any], /) -> bool:
+        if block.tobytes() == back.tobytes():
+            return True
+        return block.dtype.kind == "f" and bool(
+            np.abs(back - block).max() <= 1e-3 * np.abs(block).max()
+        )
+
+
 def test_a_name_says_what_decoding_needs() -> None:
     assert Zstd(1).name == Zstd(9).name == "zstd+shuffle"
     assert Zstd(shuffle=False).name == "zstd"
+
+
+@needs_blosc2
+def test_the_name_of_blosc2_says_what_decoding_needs() -> None:
     assert Blosc2().name == Blosc2("zstd", 9).name == "blosc2"
+
+
+@needs_zfp
+def test_the_name_of_zfp_says_what_decoding_needs() -> None:
     assert Zfp().name == "zfp"
     assert Zfp(tolerance=1e-6).name == "zfp(tolerance=1e-06)"
     assert Zfp(tolerance=1.00000001e-6).name != Zfp(tolerance=1e-6).name
+    assert Zfp(relative=1e-6).name == "zfp(relative=1e-06)"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +98,7 @@ def test_a_name_says_what_decoding_needs() -> None:
         (lambda: Zstd(-8), "level = -8"),
         (lambda: Zstd(1.5), r"level = 1\.5"),
         (lambda: Zstd(shuffle=8), "shuffle = 8"),
+        # Options are looked at before the package is.
         (lambda: Blosc2("lz5"), "codec = 'lz5'; it must be one of blosclz, lz4"),
         (lambda: Blosc2(level=10), "level = 10"),
         (lambda: Zfp(tolerance=0.0), r"tolerance = 0\.0"),
@@ -74,6 +106,10 @@ def test_a_name_says_what_decoding_needs() -> None:
         (lambda: Zfp(tolerance=float("nan")), "tolerance = nan"),
         (lambda: Zfp(tolerance=float("inf")), "tolerance = inf"),
         (lambda: Zfp(tolerance="fine"), "tolerance = 'fine'"),
+        (lambda: Zfp(tolerance=True), "tolerance = True"),
+        (lambda: Zfp(relative=1.0), r"relative = 1\.0; it must be > 0 and < 1"),
+        (lambda: Zfp(relative=0), "relative = 0"),
+        (lambda: Zfp(tolerance=1e-3, relative=1e-3), "give one of them"),
     ],
 )
 def test_options_out_of_range_are_bad_input(make: Callable[[], Codec], message: str) -> None:
@@ -120,9 +156,9 @@ def test_optional_packages_are_imported_when_they_are_used() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-@pytest.mark.parametrize("codec", [Zstd(), Blosc2(), Zfp()], ids=lambda codec: codec.name)
-def test_shuffled_floats_are_smaller(codec: Codec) -> None:
-    waves = np.sin(np.linspace(0.0, 20.0, 10_000))
+@pytest.mark.parametrize("make", LOSSLESS)
+def test_shuffled_floats_are_smaller(make: Callable[[], Codec]) -> None:
+    codec, waves = make(), np.sin(np.linspace(0.0, 20.0, 10_000))
     into = memoryview(bytearray(codec.bound(waves.nbytes)))
     assert codec.encode(waves, into) < 0.9 * Zstd(shuffle=False).encode(waves, into)
 
@@ -139,6 +175,7 @@ def zfp_error(values: Any, tolerance: float) -> tuple[float, bool]:
     return float(np.abs(back - values).max()) / tolerance, back.tobytes() == values.tobytes()
 
 
+@needs_zfp
 @pytest.mark.parametrize("dtype", ["<f4", "<f8"])
 @pytest.mark.parametrize("shape", [(4096,), (64, 64), (16, 16, 16), (8, 8, 8, 8), (2, 2, 4, 8, 32)])
 def test_the_tolerance_holds_however_large_the_values_are(
@@ -155,6 +192,7 @@ def test_the_tolerance_holds_however_large_the_values_are(
     assert lossy >= 12
 
 
+@needs_zfp
 @pytest.mark.parametrize("tolerance", [1e-320, 1e-200, 1e-30, 1e30, 1e300])
 @pytest.mark.parametrize("dtype", ["<f4", "<f8"])
 def test_a_tolerance_may_be_extreme(dtype: str, tolerance: float) -> None:
@@ -165,6 +203,7 @@ def test_a_tolerance_may_be_extreme(dtype: str, tolerance: float) -> None:
             assert zfp_error(values, tolerance)[0] <= 1
 
 
+@needs_zfp
 def test_a_block_with_something_not_finite_loses_nothing_at_all() -> None:
     values = np.sin(np.linspace(0.0, 9.0, 4096)).reshape(64, 64)
     assert not zfp_error(values, 1e-3)[1]
@@ -172,3 +211,31 @@ def test_a_block_with_something_not_finite_loses_nothing_at_all() -> None:
         values[5, 5] = special
         with np.errstate(invalid="ignore"):
             assert zfp_error(values, 1e-3)[1]
+
+
+@needs_zfp
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_fields_of_any_magnitude_keep_a_relative_tolerance(dtype: str) -> None:
+    codec, shape = Zfp(relative=1e-4), (50, 60)
+    waves = np.sin(np.linspace(0.0, 9.0, 3000)).reshape(shape)
+    for scale in (1e-15, 1e-5, 1.0, 1e4, 1e30):
+        field = (scale * waves).astype(dtype)
+        data = encoded(codec, field)
+        error = np.abs(decoded(codec, data, field) - field).max() / np.abs(field).max()
+        assert 0 < error <= 1e-4
+        assert len(data) < 0.4 * field.nbytes
+    still = np.zeros(shape, dtype)
+    assert decoded(codec, encoded(codec, still), still).tobytes() == still.tobytes()
+
+
+@needs_zfp
+@pytest.mark.parametrize("relative", [1e-300, 1e-17, 1e-12, 1e-7, 1e-3, 0.99])
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_a_relative_tolerance_may_be_extreme(dtype: str, relative: float) -> None:
+    codec = Zfp(relative=relative)
+    for scale in (1e-320, 1e-310, 1e-200, 1e-40, 1.0, 1e30, 1e300):
+        with np.errstate(over="ignore", under="ignore"):
+            values = (np.random.default_rng(1).standard_normal((20, 30)) * scale).astype(dtype)
+        if np.isfinite(values).all():
+            back = decoded(codec, encoded(codec, values), values).astype("<f8")
+            assert np.abs(back - values).max() <= relative * np.abs(values).max()

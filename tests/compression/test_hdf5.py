@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from installed import needs_hdf5plugin
+
 SCRIPT = """
 import h5py, hdf5plugin, numpy as np
 from ckio.compression import Zstd
@@ -25,6 +27,7 @@ with h5py.File("blocks.h5", "w", driver="core", backing_store=False) as file:
 """
 
 
+@needs_hdf5plugin
 def test_a_block_of_zstd_is_a_chunk_of_hdf5() -> None:
     """Complex numbers, too: a compound of two for HDF5, which shuffles it as one element."""
     done = subprocess.run(

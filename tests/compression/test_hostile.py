@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import xxhash
-import zfpy
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from installed import needs_blosc2, needs_zfp
 
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.compression.zfp import _padded
@@ -66,6 +66,7 @@ def test_a_frame_that_holds_more_than_it_promises_is_refused() -> None:
 # blosc2
 
 
+@needs_blosc2
 def test_a_chunk_is_taken_as_blosc2_writes_it_by_any_of_its_own_codecs() -> None:
     noise = np.random.default_rng(0).standard_normal(FIELD.shape)
     for name in ("blosclz", "lz4", "lz4hc", "zlib", "zstd"):
@@ -89,6 +90,7 @@ def headers() -> Iterator[tuple[int, bytes]]:
         yield 31, bytes([flags])
 
 
+@needs_blosc2
 @pytest.mark.parametrize(("place", "new"), list(headers()))
 def test_a_header_that_asks_for_more_than_a_plain_chunk_is_refused(place: int, new: bytes) -> None:
     chunk = encoded(Blosc2(), FIELD)[8:]
@@ -96,6 +98,7 @@ def test_a_header_that_asks_for_more_than_a_plain_chunk_is_refused(place: int, n
     assert refused(Blosc2(), sealed(changed(chunk, place, new)))
 
 
+@needs_blosc2
 @given(place=st.integers(0, 10_000), new=st.binary(min_size=1, max_size=8))
 def test_a_chunk_with_any_change_and_a_right_checksum_touches_nothing_else(
     place: int, new: bytes
@@ -107,18 +110,30 @@ def test_a_chunk_with_any_change_and_a_right_checksum_touches_nothing_else(
 # zfp
 
 
-@given(bits=st.binary(max_size=600), codec=st.sampled_from([Zfp(), Zfp(tolerance=1e-3)]))
+@needs_zfp
+@given(bits=st.binary(max_size=600), tolerance=st.sampled_from([None, 1e-3]))
 def test_any_bits_with_a_right_checksum_give_some_numbers_or_are_refused(
-    bits: bytes, codec: Zfp
+    bits: bytes, tolerance: float | None
 ) -> None:
+    codec = Zfp(tolerance=tolerance)
     about = f"{codec.name} <f8 {FIELD.shape}"
     state = xxhash.xxh3_64(about.encode())
     state.update(bits)
     assert not refused(codec, b"\x01" + state.digest() + bits)
 
 
+@needs_zfp
+@given(bits=st.binary(max_size=600))
+def test_a_tolerance_in_a_block_is_any_number_or_refused(bits: bytes) -> None:
+    codec = Zfp(relative=1e-3)
+    state = xxhash.xxh3_64(f"{codec.name} <f8 {FIELD.shape}".encode())
+    state.update(bits)
+    refused(codec, b"\x01" + state.digest() + bits)
+
+
 def test_zfp_reads_no_further_than_the_room_that_it_is_given() -> None:
     """What is behind the room does not matter; a room as large as the block would not do."""
+    zfpy = pytest.importorskip("zfpy")
     random = np.random.default_rng(0)
     for axes in ((4000,), (50, 70), (9, 10, 11), (5, 6, 7, 8)):
         for dtype in (np.dtype("<f4"), np.dtype("<f8")):

@@ -1,0 +1,75 @@
+"""What plain h5py reads of an archive, in a process that has never heard of ckio."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ckio.actions import Key, Kind, Layout
+
+_SCRIPT = """
+import hashlib, json, sys
+import h5py, hdf5plugin, numpy as np
+
+for line in sys.stdin:
+    found = []
+    with h5py.File(json.loads(line)) as file:
+        for group in (file[name] for name in file if name != "README"):
+            keys = group["keys"][:]
+            names = [name for name in group if name not in ("keys", "encoded")]
+            for slot in np.flatnonzero(keys["state"] == b"stored").tolist():
+                fields = {}
+                for name in names or ["encoded"]:
+                    array = group[name][slot]
+                    digest = hashlib.sha256(array.tobytes()).hexdigest()
+                    fields[name] = [array.dtype.str, list(array.shape), digest]
+                found.append([keys["kind"][slot].decode(), int(keys["step"][slot]), fields])
+    print(json.dumps(found), flush=True)
+"""
+
+Seen = dict[str, list[Any]]
+"""Of each field: its dtype, its shape, and a digest of its bytes."""
+
+
+class Reader:
+    """h5py with hdf5plugin; one process for many files."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def stored(self, path: Path) -> dict[Key, Seen]:
+        """Every slot of an archive that says that it is stored."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(str(path)) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"h5py does not read {path}"
+        found = {Key(Kind[kind.upper()], step): it for kind, step, it in json.loads(answer)}
+        assert len(found) == len(json.loads(answer))
+        return found
+
+
+@contextmanager
+def reader() -> Iterator[Reader]:
+    """A process that reads with h5py and hdf5plugin alone."""
+    argv = [sys.executable, "-c", _SCRIPT]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as process:
+        try:
+            yield Reader(process)
+        finally:
+            assert process.stdin
+            process.stdin.close()
+
+
+def as_seen(layout: Layout, data: Iterable[bytes | memoryview]) -> Seen:
+    """How a checkpoint must be seen."""
+    return {
+        field.name: [field.dtype, list(field.shape), hashlib.sha256(view).hexdigest()]
+        for field, view in zip(layout, data, strict=True)
+        if 0 not in field.shape
+    }

@@ -1,0 +1,124 @@
+"""Ctrl-C at any moment: afterwards a level holds what it says, and goes on."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ckio.actions import Key
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.errors import MissingCheckpoint
+from ckio.testing import get, put, raw, x
+
+SIZE = 3000
+STRIDE = 7
+"""Of so many moments, one is tried; prime, so that loops do not hide any."""
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt before one bytecode instruction of ckio's."""
+
+    def __init__(self, at: int) -> None:
+        self.left, self.raised = at, False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if "/ckio/backends/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and not self.raised:
+            self.left -= 1
+            if self.left == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(turn: Callable[[], object], at: int) -> bool:
+    """Whether a turn was interrupted at its moment `at`; False if it was over before."""
+    before, interrupt = sys.gettrace(), Interrupt(at)
+    sys.settrace(interrupt)
+    try:
+        turn()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return interrupt.raised
+
+
+def held(level: Any) -> dict[Key, bytes]:
+    stored = level.keys()
+    return {key: get(level, key, level.layout(key)) for key in stored}
+
+
+NEW_SIZE = "write of another size"
+TURNS: dict[str, Callable[[Any], object]] = {
+    "write": lambda level: put(level, x(5), raw(SIZE)),
+    NEW_SIZE: lambda level: put(level, x(5), raw(50 * SIZE)),
+    "read": lambda level: get(level, x(1), raw(SIZE)),
+    "discard": lambda level: level.discard(x(1)),
+    "reserve": lambda level: level.reserve({2 * SIZE: 6, 100: 2}),
+}
+
+
+LEVELS: dict[str, Callable[[Path], Any]] = {
+    "directory": Directory,
+    "directory, synced": partial(Directory, durability="fdatasync"),
+    "hdf5": Hdf5,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "turn"),
+    # A new group of an archive takes many thousand moments: prefixes of that are tried by kills.
+    [(kind, turn) for kind in LEVELS for turn in TURNS if (kind, turn) != ("hdf5", NEW_SIZE)],
+)
+def test_an_interrupt_leaves_a_level_as_it_says_it_is(kind: str, turn: str, tmp_path: Path) -> None:
+    at = 1
+    while True:
+        place = tmp_path / str(at)
+        level = LEVELS[kind](place)
+        before = {x(step): put(level, x(step), raw(SIZE), seed=step) for step in range(3)}
+        level.discard(x(2))
+        del before[x(2)]
+        if not interrupted(lambda level=level: TURNS[turn](level), at):  # type: ignore[misc]
+            break
+        said = held(level)
+        undone = [before, before | {x(5): said.get(x(5))}, {x(0): before[x(0)]}]
+        assert said in undone, at
+        level.close()
+        level = LEVELS[kind](place)
+        assert held(level) == said, at
+        level.remove()
+        at += STRIDE
+    level.remove()
+    assert at > 10 * STRIDE
+
+
+@pytest.mark.parametrize("kind", ["directory", "hdf5"])
+def test_what_was_interrupted_and_discarded_does_not_come_back(kind: str, tmp_path: Path) -> None:
+    at = 1
+    while True:
+        level = LEVELS[kind](tmp_path / str(at))
+        level.reserve({SIZE: 5})
+        put(level, x(0), raw(SIZE))
+        if not interrupted(lambda level=level: put(level, x(5), raw(SIZE)), at):  # type: ignore[misc]
+            break
+        if x(5) not in held(level):
+            put(level, x(5), raw(SIZE))
+        level.discard(x(5))
+        for step in range(20, 23):
+            put(level, x(step), raw(SIZE))
+        level.close()
+        level = LEVELS[kind](level.path)
+        assert set(level.keys()) == {x(0), x(20), x(21), x(22)}, at
+        with pytest.raises(MissingCheckpoint):
+            level.discard(x(5))
+        level.remove()
+        at += STRIDE
+    level.remove()
