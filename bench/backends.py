@@ -19,6 +19,7 @@ import record
 import xxhash
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.arrays import copy
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
@@ -190,7 +191,8 @@ def flow(nbytes: int, fields: int) -> tuple[Layout, list[memoryview]]:
     noise = np.random.default_rng(1)
     layout = tuple(Field(f"field{number}", "<f8", (size,)) for number in range(fields))
     waves = [np.sin(np.linspace(0, 9 + number, size)) for number in range(fields)]
-    return layout, [as_bytes(wave + 1e-9 * noise.standard_normal(size)) for wave in waves]
+    states = [wave + 1e-9 * noise.standard_normal(size) for wave in waves]
+    return layout, [as_bytes(copy(state)) for state in states]
 
 
 def timed(
@@ -216,7 +218,7 @@ def timed(
 def measure(place: Path, case: Case, rounds: int) -> Took:
     """All contenders with the states of a case, in turn."""
     layout, data = flow(case.nbytes, case.fields)
-    into = [memoryview(bytearray(view.nbytes)) for view in data]
+    into = [as_bytes(copy(view)) for view in data]
     contenders: dict[str, Contender] = {
         COPY: Copy(data, into, case.count),
         CALL: Call(place / "call", case.nbytes),

@@ -4,12 +4,15 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.layout import field_nbytes
+
+_bytes_in = attrgetter("nbytes")
 
 _DIMENSIONS = 64
 _MOST = 1 << 63
@@ -41,7 +44,7 @@ class Form:
 
     def fits(self, data: Buffers, /) -> bool:
         """Whether these buffers are of this form."""
-        return list(map(len, data)) == self.sizes == [view.nbytes for view in data]
+        return list(map(len, data)) == self.sizes == list(map(_bytes_in, data))
 
     def mismatch(self, data: Buffers, /) -> str:
         """Why these buffers are not of this form; "" if they are."""
