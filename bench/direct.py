@@ -21,8 +21,8 @@ import numpy as np
 import record
 
 from ckio.actions import Buffers, Field, Key, Kind
-from ckio.backends.direct import BLOCK, LANES, Direct
 from ckio.backends.directory import Directory
+from ckio.backends.directory.direct import BLOCK, LANES, Direct
 from ckio.backends.files import Files
 
 NBYTES, FIELDS, ROUNDS = 64 << 20, 8, 15

@@ -29,7 +29,7 @@ def form(data: bytes) -> None:
 
 def slot(data: bytes) -> None:
     """The head of a slot of a directory, with its check made right."""
-    from ckio.backends.format import LIVE, length, unpack
+    from ckio.backends.directory.format import LIVE, length, unpack
 
     nbytes = len(LIVE) + 4 + len(data) + 16
     body = struct.pack("<I", nbytes) + data
@@ -40,7 +40,7 @@ def slot(data: bytes) -> None:
 
 def slot_text(data: bytes) -> None:
     """A head of which only the text of the layout is somebody's own, and its bytes and begin."""
-    from ckio.backends.format import LIVE, unpack
+    from ckio.backends.directory.format import LIVE, unpack
 
     begin, nbytes = struct.unpack("<HQ", data[:10].ljust(10, b"\0"))
     text = data[10:]
@@ -50,7 +50,7 @@ def slot_text(data: bytes) -> None:
 
 
 def group(data: bytes) -> None:
-    from ckio.backends.hdf5_group import Group
+    from ckio.backends.hdf5.group import Group
 
     head = b"ckiogrp\2" + struct.pack("<Q16s", len(data), xxhash.xxh3_128_digest(data)) + data
     Group.length(head)
@@ -58,7 +58,7 @@ def group(data: bytes) -> None:
 
 
 def row(data: bytes) -> None:
-    from ckio.backends.hdf5_rows import ROW, STORED, Row
+    from ckio.backends.hdf5.rows import ROW, STORED, Row
 
     body = (STORED + data).ljust(ROW.itemsize - 8, b"\0")[: ROW.itemsize - 8]
     Row.unpack(body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, 5)), 0, 5)
@@ -66,7 +66,7 @@ def row(data: bytes) -> None:
 
 def start(data: bytes) -> None:
     """The first pages of an archive: their index and seal."""
-    from ckio.backends.hdf5_start import PAGE, Start, check
+    from ckio.backends.hdf5.start import PAGE, Start, check
 
     pages = bytes(2 * PAGE) + data[:1024].ljust(PAGE - 40, b"\0") + b"ckioarc\2" + data[-24:]
     pages = pages.ljust(3 * PAGE - 8, b"\0")[: 3 * PAGE - 8]

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ckio.backends.directory.format import BLOCK, FREE, LIVE, MAGIC
+from ckio.backends.directory.slotfiles import TRIAL, name_of
 from ckio.backends.files import Files
-from ckio.backends.format import BLOCK, FREE, LIVE, MAGIC
-from ckio.backends.slotfiles import TRIAL, name_of
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, has_seal, is_run_directory
 from ckio.rundir import MANIFEST, MEASURED, PREDICTED, RESULT, SCHEDULE

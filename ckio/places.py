@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ckio import registry
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.hdf5_start import PAGE
+from ckio.backends.hdf5.start import PAGE
 from ckio.errors import BadInput
 from ckio.platforms import Platform
 from ckio.rundir import FORMAT, MANIFEST, SCHEDULE

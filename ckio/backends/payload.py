@@ -10,8 +10,8 @@ import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.buffers import SMALL, TILE, Piece, pieces
+from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.files import FULL, Files, failure
-from ckio.backends.slotfiles import TRIAL
 from ckio.errors import BadInput
 
 _CALL: Final = 1 << 26
@@ -59,7 +59,7 @@ def payload_for(files: Files, place: Path, /, *, direct: bool) -> Payload:
     """The way for payloads to files in a directory; raises BadInput if it has no direct I/O."""
     if not direct:
         return Buffered(files)
-    from ckio.backends.direct import Direct
+    from ckio.backends.directory.direct import Direct
 
     way = Direct(files)
     try:

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
 from ckio.actions import Buffers
-from ckio.backends import direct
-from ckio.backends.direct import BLOCK, LANES, STAGING, Direct
-from ckio.backends.directory import Directory
+from ckio.backends.directory import Directory, direct
+from ckio.backends.directory.direct import BLOCK, LANES, STAGING, Direct
+from ckio.backends.directory.pages import PAGE, Run
 from ckio.backends.files import Files
-from ckio.backends.pages import PAGE, Run
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.testing import BackendTests, get, put, raw, x
 
@@ -486,7 +485,7 @@ def test_a_fork_is_refused_and_may_close(path: Path, fd: int) -> None:
 ABANDONED = """
 import sys
 from pathlib import Path
-from ckio.backends.direct import Direct
+from ckio.backends.directory.direct import Direct
 from ckio.backends.files import Files
 io, fd = Direct(Files()), Files().open_direct(Path(sys.argv[1]))
 io.write(fd, [memoryview(bytes(3 << 20))], 0, checksum=True)

@@ -8,8 +8,8 @@ import pytest
 from ckio.actions import Buffers, Field, Key, Kind
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
+from ckio.backends.directory.format import LONGEST_TEXT
 from ckio.backends.files import Files
-from ckio.backends.format import LONGEST_TEXT
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.testing import FLOW, BackendTests, contents, get, put, raw
 

@@ -10,7 +10,7 @@ import pytest
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
-from ckio.backends.format import BLOCK, FREE, LIVE, FileHead, outline
+from ckio.backends.directory.format import BLOCK, FREE, LIVE, FileHead, outline
 from ckio.backends.forms import Form, form_of
 from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint
 from ckio.testing import FLOW, get, put, raw

@@ -18,8 +18,8 @@ import pytest
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
+from ckio.backends.directory.format import FREE, LIVE
 from ckio.backends.files import DURABILITIES, Files
-from ckio.backends.format import FREE, LIVE
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.testing import buffers, contents, get, put, raw
 

@@ -13,7 +13,7 @@ from installed import needs_blosc2, needs_zfp
 from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5_start import MAX_GROUPS
+from ckio.backends.hdf5.start import MAX_GROUPS
 from ckio.compression import Blosc2, Zfp, Zstd
 from ckio.errors import (
     BadInput,

@@ -24,9 +24,9 @@ from ckio.backends.contents import Stored, sound
 from ckio.backends.encoded import MARK, mark
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_slots import Slots
-from ckio.backends.hdf5_start import MAX_GROUPS
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.slots import Slots
+from ckio.backends.hdf5.start import MAX_GROUPS
 from ckio.backends.ram import Ram
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.errors import CorruptCheckpoint, StorageError

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from ckio.actions import Field, Layout
 from ckio.backends.encoded import encode, mark, room, unmark
-from ckio.backends.hdf5_filters import Pipeline, pipeline
-from ckio.backends.hdf5_tree import FANOUT, NODE_HEAD, append, node_nbytes
-from ckio.backends.hdf5_views import Patch, View, Views
+from ckio.backends.hdf5.filters import Pipeline, pipeline
+from ckio.backends.hdf5.tree import FANOUT, NODE_HEAD, append, node_nbytes
+from ckio.backends.hdf5.views import Patch, View, Views
 from ckio.backends.workers import alone
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import CorruptCheckpoint, StorageError

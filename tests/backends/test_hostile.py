@@ -20,11 +20,11 @@ from ckio import rundir
 from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
-from ckio.backends.format import LIVE, FileHead, length, unpack
+from ckio.backends.directory.format import LIVE, FileHead, length, unpack
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import ROW, STORED, Row
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import ROW, STORED, Row
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError
 from ckio.places import holdings

@@ -15,12 +15,12 @@ import pytest
 
 from ckio.actions import Field, Layout
 from ckio.backends.directory import Directory
+from ckio.backends.directory.place import Place
+from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.files import Files
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.place import Place
 from ckio.backends.ram import Ram
-from ckio.backends.slotfiles import TRIAL
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, x
 

@@ -10,8 +10,8 @@ from cli.commands import CKIO, answer, ckio, complaint
 
 from ckio import leftovers, rundir
 from ckio.backends.directory import Directory
+from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.slotfiles import TRIAL
 from ckio.cli import clean
 from ckio.errors import LevelInUse, StorageError
 from ckio.places import Holding

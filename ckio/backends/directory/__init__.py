@@ -19,15 +19,15 @@ from typing import Final
 import xxhash
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends import slotfiles
 from ckio.backends.buffers import SMALL
 from ckio.backends.contents import Damaged, Stored
+from ckio.backends.directory import slotfiles
+from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
+from ckio.backends.directory.place import Place
+from ckio.backends.directory.slots import Slot, Slots
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
-from ckio.backends.format import BLOCK, FREE, LIVE, Head, Outline, outline
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import payload_for
-from ckio.backends.place import Place
-from ckio.backends.slots import Slot, Slots
 from ckio.errors import CorruptCheckpoint, StorageError
 
 _LIVE: Final = memoryview(LIVE)

@@ -1,7 +1,7 @@
 """The slots of an archive that are free, and which of them a checkpoint may take.
 
 A new group has as many slots as were reserved for its size; without a reservation, as many as
-there are already. Plain bytes share slots of a few sizes (see `hdf5_group`), so that an archive
+there are already. Plain bytes share slots of a few sizes (see `group`), so that an archive
 gets by with few groups, however well a codec does: but only those with the same name and unit,
 which says what they are once decoded.
 """
@@ -11,8 +11,8 @@ from typing import Final
 
 from ckio.actions import Key, Kind, Layout
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5_group import Group, family, room, serves, slot_layout, slot_nbytes
-from ckio.backends.hdf5_rows import ROW
+from ckio.backends.hdf5.group import Group, family, room, serves, slot_layout, slot_nbytes
+from ckio.backends.hdf5.rows import ROW
 from ckio.errors import LevelFull
 
 _SLACK: Final = 1 << 17

@@ -12,7 +12,7 @@ For people, and the tools of HDF5:
 
 For ckio, in pages of 4096 bytes:
 
-    pages 0 to 5        what belongs to the archive, and a mirror of it: see `hdf5_start`
+    pages 0 to 5        what belongs to the archive, and a mirror of it: see `start`
     page 6, …           the rest of an archive without groups, which never changes
     the groups          one behind the other, each with its head, what HDF5 needs, rows and slots
 
@@ -34,9 +34,9 @@ from ckio.actions import Kind
 from ckio.backends.buffers import TILE
 from ckio.backends.files import FULL, Files, failure
 from ckio.backends.forms import Form
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import ROW
-from ckio.backends.hdf5_start import FIXED, PAGE, Start, advance, bytes_at, check, settle
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import ROW
+from ckio.backends.hdf5.start import FIXED, PAGE, Start, advance, bytes_at, check, settle
 from ckio.errors import BadInput, LevelInUse, StorageError
 
 
@@ -117,7 +117,7 @@ def create(path: Path, files: Files, /, *, sync: bool) -> None:
 
 
 def _new() -> bytes:
-    from ckio.backends.hdf5_library import empty
+    from ckio.backends.hdf5.library import empty
 
     content = empty()
     page, leaf, rest = content[:PAGE], content[PAGE : 2 * PAGE], content[FIXED:]
@@ -144,7 +144,7 @@ def add_group(
     Raises OSError with the archive as it was if there is no space, StorageError if HDF5 gives up,
     or would have to read what was damaged.
     """
-    from ckio.backends.hdf5_library import drafted
+    from ckio.backends.hdf5.library import drafted
 
     settle(files, fd, start, sync=sync)  # no mirror may refer to what is written over now
     fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)

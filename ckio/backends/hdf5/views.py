@@ -22,8 +22,8 @@ import numpy as np
 
 from ckio.actions import Layout
 from ckio.backends.encoded import SIZE, Encoding, sizes_in, unmark
-from ckio.backends.hdf5_filters import Pipeline, pipeline
-from ckio.backends.hdf5_tree import (
+from ckio.backends.hdf5.filters import Pipeline, pipeline
+from ckio.backends.hdf5.tree import (
     FANOUT,
     NODE_HEAD,
     append,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ckio.backends import slotfiles
 from ckio.backends.contents import Damaged
+from ckio.backends.directory import slotfiles
+from ckio.backends.directory.format import BLOCK, FileHead, Head
 from ckio.backends.files import Files
-from ckio.backends.format import BLOCK, FileHead, Head
 from ckio.backends.shelves import Shelves
 from ckio.errors import LevelFull
 

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.backends.hdf5_start import EOF
+from ckio.backends.hdf5.start import EOF
 from ckio.errors import StorageError
 
 Words: TypeAlias = NDArray[np.uint64]

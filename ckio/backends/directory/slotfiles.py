@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from ckio.actions import Key
 from ckio.backends.contents import Damaged, Stored
+from ckio.backends.directory.format import BLOCK, MAGIC, VERSION, FileHead, Head, length, unpack
 from ckio.backends.files import Files
-from ckio.backends.format import BLOCK, MAGIC, VERSION, FileHead, Head, length, unpack
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"

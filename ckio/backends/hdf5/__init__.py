@@ -3,20 +3,20 @@
 Payload goes to a free slot first, then one row of a key table says that it is there: a writer that
 is killed at any moment leaves a checkpoint absent or complete. Where things are said:
 
-    hdf5            the level: in which order things are done
-    hdf5_commits    in which order they reach the file
-    hdf5_slots      which slots are free, and which a checkpoint may take
-    hdf5_contents   what lies in an archive, and what was damaged
-    hdf5_file       what is in the file, how it is made, and how a group is added
-    hdf5_start      its first pages, their mirror, and what a failing machine may leave of them
-    hdf5_group      a group of slots, and where they lie
-    hdf5_views      what HDF5 sees of encoded checkpoints
-    hdf5_filters    by which filters it undoes what a codec did
-    hdf5_tree       the tree by which it finds the blocks
-    hdf5_rows       the rows of a key table
-    hdf5_payload    what is between them, on its way
-    hdf5_library    all that is made by HDF5 itself; nothing else of these imports h5py
-    hdf5_draft      the file in memory that HDF5 is let loose on
+    __init__        the level: in which order things are done
+    commits         in which order they reach the file
+    slots           which slots are free, and which a checkpoint may take
+    contents        what lies in an archive, and what was damaged
+    file            what is in the file, how it is made, and how a group is added
+    start           its first pages, their mirror, and what a failing machine may leave of them
+    group           a group of slots, and where they lie
+    views           what HDF5 sees of encoded checkpoints
+    filters         by which filters it undoes what a codec did
+    tree            the tree by which it finds the blocks
+    rows            the rows of a key table
+    payload         what is between them, on its way
+    library         all that is made by HDF5 itself; nothing else of these imports h5py
+    draft           the file in memory that HDF5 is let loose on
 """
 
 import time
@@ -25,16 +25,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends import hdf5_contents, hdf5_file, hdf5_payload, hdf5_start
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5_commits import Commits
-from ckio.backends.hdf5_contents import Place
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import Row
-from ckio.backends.hdf5_slots import Slots
-from ckio.backends.hdf5_start import MAX_GROUPS, Start
+from ckio.backends.hdf5 import contents, file, payload, start
+from ckio.backends.hdf5.commits import Commits
+from ckio.backends.hdf5.contents import Place
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import Row
+from ckio.backends.hdf5.slots import Slots
+from ckio.backends.hdf5.start import MAX_GROUPS, Start
 from ckio.backends.ledger import Entry, Ledger
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
@@ -82,7 +82,7 @@ class Hdf5:
         self._system = files or Files()
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._slots = Slots(capacity, self._make_group)
-        self._fd = hdf5_file.take(self.path, self._system, sync=self._sync)
+        self._fd = file.take(self.path, self._system, sync=self._sync)
         self._commits = Commits(self._system, self._fd, self._slots.free, sync=self._sync)
         try:
             self._start = self._open()
@@ -107,7 +107,7 @@ class Hdf5:
         It may be in use. Raises BadInput where there is none, or one of another format, and
         StorageError where it is damaged all over.
         """
-        return hdf5_contents.contents(Path(path).absolute())
+        return contents.contents(Path(path).absolute())
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -139,7 +139,7 @@ class Hdf5:
         self._commits.number += 1  # a row that could not be withdrawn is older than the next
         try:
             self._commits.withdraw()
-            digest = hdf5_payload.write(
+            digest = payload.write(
                 *(self._system, self._fd, data, group.spans(slot, nbytes), nbytes),
                 checksum=self._checksum,
             )
@@ -165,7 +165,7 @@ class Hdf5:
         spans = group.spans(row.slot, nbytes)
         digest = row.digest if self._checksum else b""
         try:
-            sound = hdf5_payload.read(self._system, self._fd, into, spans, nbytes, digest=digest)
+            sound = payload.read(self._system, self._fd, into, spans, nbytes, digest=digest)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
@@ -207,7 +207,7 @@ class Hdf5:
             self._ledger.check_open()  # a fork changes nothing
             self._commits.withdraw()
             # What was reserved and not used goes back to the disk.
-            hdf5_start.settle(self._system, self._fd, self._start, sync=self._sync)
+            start.settle(self._system, self._fd, self._start, sync=self._sync)
             self._system.cut(self._fd, self._start.end)
         self._release()
 
@@ -226,7 +226,7 @@ class Hdf5:
     def _release(self) -> None:
         with suppress(OSError, StorageError):
             self._ledger.check_open()  # a fork lets nobody else in
-            hdf5_file.let_go(self._fd)
+            file.let_go(self._fd)
         self._ledger.close()
         fd, self._fd = self._fd, -1
         try:
@@ -257,7 +257,7 @@ class Hdf5:
         kind, sound = key.kind, self._slots.free
         number = sum(group.kind is kind for group in sound) + there - len(sound)
         try:
-            group, self._start = hdf5_file.add_group(
+            group, self._start = file.add_group(
                 *(self._system, self._fd, self._start, f"{kind.name.lower()}-{number}", kind),
                 form=slot,
                 slots=slots,
@@ -275,9 +275,9 @@ class Hdf5:
         if self._sync:  # what a killed process left, name and all, before anybody builds on it
             self._system.sync(self._fd)
             self._system.sync_directory(self.path.parent)
-        start = hdf5_start.load(self._system, self._fd, str(self.path))
-        hdf5_start.settle(self._system, self._fd, start, sync=self._sync)
-        found = hdf5_contents.survey(self._system, self._fd, self.path, start)
+        first = start.load(self._system, self._fd, str(self.path))
+        start.settle(self._system, self._fd, first, sync=self._sync)
+        found = contents.survey(self._system, self._fd, self.path, first)
         for group, free in found.free.items():
             self._slots.adopt(group, reversed(free))
         for group, row in found.stored:
@@ -287,7 +287,7 @@ class Hdf5:
         self._ledger.damaged += [damaged.what for damaged in found.damaged]
         for group, row in found.outdated:
             self._commits.give_up(group, row.slot)
-        return start
+        return first
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"{self.path}: {doing}"

@@ -20,8 +20,8 @@ import xxhash
 
 from ckio.actions import Buffers
 from ckio.backends.buffers import digest as digest_of
+from ckio.backends.directory.pages import PAGE, Cut, Run
 from ckio.backends.files import Files
-from ckio.backends.pages import PAGE, Cut, Run
 from ckio.errors import StorageError
 
 LANES: Final = 2

@@ -16,11 +16,11 @@ import xxhash
 
 from ckio.actions import Kind, Layout
 from ckio.backends.forms import Form, form_from
-from ckio.backends.hdf5_rows import FREE, ROW
+from ckio.backends.hdf5.rows import FREE, ROW
 from ckio.errors import CorruptCheckpoint, StorageError
 
 if TYPE_CHECKING:  # which brings zstandard in, for archives that may hold nothing encoded
-    from ckio.backends.hdf5_views import Views
+    from ckio.backends.hdf5.views import Views
 
 _MAGIC: Final = b"ckiogrp\x02"
 _HEAD: Final = struct.Struct("<8sQ16s")
@@ -153,7 +153,7 @@ class Group:
 
 def _views(layout: Layout, slots: int, leaves: list[int]) -> "Views":
     """The views of a group that has some; raises ValueError where it can have none like these."""
-    from ckio.backends.hdf5_views import Views
+    from ckio.backends.hdf5.views import Views
 
     if views := Views.of(layout, slots):
         return views.unpack(leaves)

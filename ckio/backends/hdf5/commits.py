@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from ckio.backends.files import Files
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import FREE, STORED, Row
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import FREE, STORED, Row
 
 _STORED: Final = memoryview(STORED)
 _FREE: Final = memoryview(FREE)

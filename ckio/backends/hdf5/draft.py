@@ -2,7 +2,7 @@
 
 HDF5 writes its metadata in pieces, and a kill between two of them would leave a file that nothing
 can open. So it is given a draft. What it wrote there is all behind the old end of the file, where
-nothing points to yet, but for two pages (see `hdf5_start`). And it reads nothing there that was not
+nothing points to yet, but for two pages (see `start`). And it reads nothing there that was not
 verified: it may crash on damaged metadata.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ckio.backends.hdf5_start import EOF, PAGE
+from ckio.backends.hdf5.start import EOF, PAGE
 from ckio.errors import StorageError
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import FREE, ROW, Row
-from ckio.backends.hdf5_start import FIXED, PAGE, Start, bytes_at, check, load
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import FREE, ROW, Row
+from ckio.backends.hdf5.start import FIXED, PAGE, Start, bytes_at, check, load
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 _ROWS: Final = (1 << 18) // ROW.itemsize

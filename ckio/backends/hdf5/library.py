@@ -12,11 +12,11 @@ import numpy as np
 from ckio import __version__
 from ckio.actions import Kind
 from ckio.backends.forms import Form
-from ckio.backends.hdf5_draft import Draft, whole_pages
-from ckio.backends.hdf5_group import Group
-from ckio.backends.hdf5_rows import ROW
-from ckio.backends.hdf5_start import EOF, FIXED, PAGE, VERSION
-from ckio.backends.hdf5_views import View, Views
+from ckio.backends.hdf5.draft import Draft, whole_pages
+from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.rows import ROW
+from ckio.backends.hdf5.start import EOF, FIXED, PAGE, VERSION
+from ckio.backends.hdf5.views import View, Views
 from ckio.errors import StorageError
 
 _FORMAT: Final = "ckio archive"
@@ -74,7 +74,7 @@ def empty() -> bytes:
     """The file of an archive without groups: pages 0 and 1, a gap, and what never changes.
 
     Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
-    the gap is for the other pages of the start (see `hdf5_start`).
+    the gap is for the other pages of the start (see `start`).
     """
     image = io.BytesIO()
     with h5py.File(image, "w", **_STYLE):
