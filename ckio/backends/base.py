@@ -11,7 +11,7 @@ class Backend(Protocol):
     """One open storage level. It knows keys and bytes, and nothing of schedules.
 
     A key is written once: writing it again before it is discarded raises StorageError. After any
-    error the backend holds what it held before and can go on.
+    error the backend holds what it held before and can go on. It serves one thread at a time.
 
     Some offer more, and who can use it asks for it: `prepare(key, layout, count)` makes room for so
     many checkpoints like this one, of which `reserve` knows the bytes alone; `evict()` drops its
