@@ -1,6 +1,5 @@
 """The runner performs exactly what was planned, and says what stood in the way."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,11 +208,11 @@ def test_an_interrupt_leaves_whole_checkpoints(stop: int, tmp_path: Path) -> Non
     class Files(SystemFiles):
         count = 0
 
-        def write(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> None:
+        def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
             self.count += 1
             if self.count == stop:
                 raise KeyboardInterrupt
-            super().write(fd, buffers, offset)
+            return super().pwritev(fd, data, offset)
 
     schedule, stored = revolve(CHAIN, PLATFORM), 0
     tries = ((Interrupted(CHAIN), SystemFiles()), (CountingModel(CHAIN), Files()))
