@@ -18,7 +18,7 @@ SMALL = 1 << 14
 _LARGE = 1 << 16
 """From here numpy copies: it costs 0.2 µs more, and lets other threads run meanwhile."""
 
-_MOST = os.sysconf("SC_IOV_MAX")
+MOST = os.sysconf("SC_IOV_MAX")
 """Buffers that one system call takes."""
 
 Piece: TypeAlias = tuple[Buffers, int]
@@ -52,7 +52,7 @@ def _copy(into: memoryview, data: memoryview) -> None:
 
 def pieces(data: Buffers, offset: int, most: int = TILE, /) -> Iterable[Piece]:
     """Buffers that lie one behind the other in a file from `offset`, `most` bytes at a time."""
-    if len(data) <= _MOST and sum(map(len, data)) <= most:
+    if len(data) <= MOST and sum(map(len, data)) <= most:
         return ((data, offset),)
     return _cut(data, offset, most)
 
@@ -67,7 +67,7 @@ def _cut(data: Buffers, offset: int, most: int) -> Iterator[Piece]:
             tile.append(part)
             begin += part.nbytes
             room -= part.nbytes
-            if room == 0 or len(tile) == _MOST:
+            if room == 0 or len(tile) == MOST:
                 yield tile, offset
                 offset += most - room
                 tile, room = [], most

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ckio.actions import Field, Layout
+from ckio.actions import Buffers, Field, Layout
 from ckio.backends.base import Backend
+from ckio.backends.files import Files
 from ckio.model import Array
 from ckio.testing import buffers, x
 
@@ -124,3 +125,18 @@ def _mount(source: str, place: Path, kind: str, flags: int, options: str) -> Non
     texts = [text.encode() for text in (source, str(place), kind)]
     if _LIBC.mount(*texts, ctypes.c_ulong(flags), options.encode()):
         pytest.skip(f"mount {kind} on {place}: {os.strerror(ctypes.get_errno())}")
+
+
+class Hasty(Files):
+    """A system whose calls do less than they were asked to."""
+
+    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
+        return super().pwritev(fd, _some(data), offset)
+
+    def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
+        return super().preadv(fd, _some(into), offset)
+
+
+def _some(data: Buffers) -> Buffers:
+    views = [view for view in data if view.nbytes]
+    return [views[0][: max(1, views[0].nbytes // 2)]]

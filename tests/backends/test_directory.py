@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from ckio.actions import Buffers, Field, Key, Kind
+from ckio.actions import Field, Key, Kind
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
 from ckio.backends.directory.format import LONGEST_TEXT
-from ckio.backends.files import Files
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.testing import FLOW, BackendTests, contents, get, put, raw
 
-from .common import peak_of_a_turn
+from .common import Hasty, peak_of_a_turn
 
 X0, X1, X2 = (Key(Kind.RESTART, step) for step in range(3))
 
@@ -44,24 +43,9 @@ class TestDirectoryWithoutChecksums(TestDirectory):
         pytest.skip("that is what checksums are for")
 
 
-class _Hasty(Files):
-    """A system whose calls do less than they were asked to."""
-
-    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        return super().pwritev(fd, _some(data), offset)
-
-    def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
-        return super().preadv(fd, _some(into), offset)
-
-
-def _some(data: Buffers) -> Buffers:
-    views = [view for view in data if view.nbytes]
-    return [views[0][: max(1, views[0].nbytes // 2)]]
-
-
 class TestDirectoryOnAHastySystem(TestDirectory):
     def make(self, tmp_path: Path, /, **limits: Any) -> Directory:
-        return Directory(tmp_path / "level", files=_Hasty(), **limits)
+        return Directory(tmp_path / "level", files=Hasty(), **limits)
 
     reopen = make
 
@@ -162,6 +146,14 @@ def test_a_reservation_is_on_the_disk_and_repeating_it_costs_nothing(tmp_path: P
     before = _total(tmp_path)
     level.reserve({100_000: 3, 10: 2})
     assert _total(tmp_path) == before
+    level.close()
+
+
+def test_more_fields_than_one_call_takes_are_read_however_small(tmp_path: Path) -> None:
+    level = Directory(tmp_path / "level")
+    layout = tuple(Field(f"u{number}", "<f8", ()) for number in range(1200))
+    original = put(level, X0, layout)
+    assert get(level, X0, layout) == original
     level.close()
 
 

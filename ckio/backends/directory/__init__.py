@@ -25,9 +25,9 @@ from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
 from ckio.backends.directory.place import Place
 from ckio.backends.directory.slots import Slot, Slots
+from ckio.backends.directory.way import payload_for
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import payload_for
 from ckio.errors import CorruptCheckpoint, StorageError
 
 _LIVE: Final = memoryview(LIVE)
