@@ -96,7 +96,9 @@ SEEDS = {
     form: [_TEXT],
     slot: [struct.pack("<IQQdQcBHI16s", 4096, 0, 1, 0.0, 3, b"x", 1, 0, 2, bytes(16)) + b"[]"],
     slot_text: [struct.pack("<HQ", 4096, 291) + _TEXT],
-    group: [json.dumps(["restart-0", "RESTART", _TEXT.decode(), 3, 4096, [8192, 12288]]).encode()],
+    group: [
+        json.dumps(["restart-0", "RESTART", _TEXT.decode(), 3, 4096, 8192, 16384, []]).encode()
+    ],
     row: [struct.pack("<QQ8sQ64sQd32s", 1, 0, b"restart", 3, b"u", 8, 0.0, b"00" * 16)],
     start: [struct.pack("<QQ", 28672, 32768), struct.pack("<QQQ", 28672, 40960, 5)],
     encoded: [json.dumps({"codec": "zstd", "lossless": True, "layout": "[]"}).encode()],

@@ -20,7 +20,7 @@ for line in sys.stdin:
     with h5py.File(json.loads(line)) as file:
         for group in (file[name] for name in file if name != "README"):
             keys = group["keys"][:]
-            names = [name for name in group if name not in ("keys", "encoded")]
+            names = [name for name in group if name not in ("keys", "encoded", "payload")]
             for slot in np.flatnonzero(keys["state"] == b"stored").tolist():
                 fields = {}
                 for name in names or ["encoded"]:

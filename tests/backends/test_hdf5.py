@@ -22,7 +22,7 @@ from ckio.errors import (
 )
 from ckio.testing import FLOW, BackendTests, buffers, contents, get, put, raw, x
 
-from .common import OCEAN, peak_of_a_turn
+from .common import OCEAN, Hasty, peak_of_a_turn
 
 
 class TestArchive(BackendTests):
@@ -37,6 +37,13 @@ class TestArchive(BackendTests):
 class TestSyncedArchive(TestArchive):
     def make(self, tmp_path: Path, /, **limits: Any) -> Hdf5:
         return Hdf5(tmp_path / "archive.h5", durability="fdatasync", **limits)
+
+    reopen = make
+
+
+class TestArchiveOnAHastySystem(TestArchive):
+    def make(self, tmp_path: Path, /, **limits: Any) -> Hdf5:
+        return Hdf5(tmp_path / "archive.h5", files=Hasty(), **limits)
 
     reopen = make
 
@@ -101,7 +108,7 @@ def test_people_can_read_it_while_a_run_goes_on_and_afterwards(path: Path) -> No
             assert file.attrs["format"] == "ckio archive"
             assert file.attrs["format_version"] == 2
             group = file["restart-0"]
-            assert set(group) == {"zeta", "psi", "time", "keys"}
+            assert set(group) == {"zeta", "psi", "time", "keys", "payload"}
             for order, field in enumerate(OCEAN):
                 dataset = group[field.name]
                 assert dataset.shape == (3, *field.shape)
@@ -182,9 +189,16 @@ def test_fields_of_any_name_and_type_are_kept(path: Path) -> None:
         archive = Hdf5(path)
     archive.close()
     with h5py.File(path) as file:
-        datasets = [it for name, it in file["restart-0"].items() if name != "keys"]
-        units = {dataset.attrs["unit"].split("\\0")[0] for dataset in datasets}
+        group = file["restart-0"]
+        fields = [it for name, it in group.items() if name not in ("keys", "payload")]
+        units = {dataset.attrs["unit"].split("\\0")[0] for dataset in fields}
         assert units == {f"unit {i}" for i in range(len(layout))}
+        stored = {int(dataset.attrs["unit"].split("\\0")[0][5:]): dataset for dataset in fields}
+        for number, (field, view) in enumerate(zip(layout, data, strict=True)):
+            assert stored[number].shape[0] == 1
+            if view.nbytes:
+                array = stored[number][0]
+                assert array.tobytes() == view.tobytes(), field.name[:9]
 
 
 def test_a_layout_of_many_fields_or_dimensions_is_kept(path: Path) -> None:
@@ -343,7 +357,7 @@ def test_an_unknown_durability_names_the_known_ones(path: Path, durability: str)
 
 
 def test_direct_io_is_refused_with_the_reason(path: Path) -> None:
-    with pytest.raises(BadInput, match="'direct': its fields lie where HDF5 puts them"):
+    with pytest.raises(BadInput, match="'direct': its slots lie where HDF5 puts them"):
         Hdf5(path, durability="direct")
     assert not path.exists()
 

@@ -187,7 +187,7 @@ def test_a_damaged_group_takes_no_other_with_it(
 def test_a_flipped_bit_anywhere_gives_no_wrong_bytes(data: st.DataObject) -> None:
     """Or it makes no difference: HDF5's own metadata of a group, which ckio never reads, may be
     damaged without any harm to ckio, and so may what lies in free slots and between groups. So may
-    the trees of views, which ckio writes, and only HDF5 reads: see `test_hdf5_encoded`."""
+    the trees of fields, which ckio writes, and only HDF5 reads: see `test_hdf5_fields`."""
     sound, originals, live = a_sound_archive()
     position = data.draw(st.integers(0, len(sound) - 1) | st.sampled_from(live))
     with TemporaryDirectory() as place:
@@ -322,7 +322,7 @@ def test_a_checkpoint_is_on_the_device_before_its_row(path: Path) -> None:
     put(archive, x(1), OCEAN)
     state = [("write", 8), ("sync", 0)]
     body = [("write", ROW.itemsize - 8), ("sync", 0)]
-    assert done == [*state, ("write", 96), ("write", 60), ("write", 8), *body, *state]
+    assert done == [*state, ("write", 164), *body, *state]
     archive.close()
 
 
@@ -399,13 +399,11 @@ def test_flipped_payload_is_corrupt_wherever_it_is(path: Path) -> None:
     put(archive, x(5), OCEAN)
     archive.close()
     with h5py.File(path) as file:
-        fields = [file["restart-0"][name] for name in ("zeta", "psi", "time")]
-        places = [(dataset.id.get_offset(), dataset.nbytes) for dataset in fields]
+        begin = file["restart-0/payload"].id.get_offset()
     sound = path.read_bytes()
-    for begin, nbytes in places:
-        for offset in (0, nbytes // 2, nbytes - 1):
-            flip(path, sound, begin + offset, 4)
-            archive = Hdf5(path)
-            with pytest.raises(CorruptCheckpoint, match="x_5"):
-                get(archive, x(5), OCEAN)
-            archive.close()
+    for offset in range(164):
+        flip(path, sound, begin + offset, 4)
+        archive = Hdf5(path)
+        with pytest.raises(CorruptCheckpoint, match="x_5"):
+            get(archive, x(5), OCEAN)
+        archive.close()

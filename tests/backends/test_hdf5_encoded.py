@@ -222,7 +222,7 @@ def test_an_archive_gets_by_with_few_groups_however_well_a_codec_does(
     groups: list[Group] = []
 
     def make(key: Key, form: object, count: int) -> Group:
-        groups.append(Group("", key.kind, form, count, 0, (0,), 0))  # type: ignore[arg-type]
+        groups.append(Group("", key.kind, form, count, 0, 0, 0, 0))  # type: ignore[arg-type]
         slots.adopt(groups[-1], range(count))
         return groups[-1]
 
@@ -302,7 +302,7 @@ def test_a_head_whose_views_lie_elsewhere_is_damaged(path: Path) -> None:
     begin = content.index(b"ckiogrp")
     nbytes = int.from_bytes(content[begin + 8 : begin + 16], "little")
     *values, leaves = json.loads(content[begin + 32 : begin + 32 + nbytes])
-    name, _, _, slots, rows, fields = values
+    name, _, _, slots, rows, payload, trees = values
     assert len(leaves) == len(WAVES)
 
     def opened(leaves: list[object]) -> Group:
@@ -312,7 +312,7 @@ def test_a_head_whose_views_lie_elsewhere_is_damaged(path: Path) -> None:
         return Group.unpack(head, begin, begin + (1 << 16))
 
     assert opened(leaves).name == name
-    for lie in (rows, fields[0], begin, begin + 40, begin + (1 << 16) - 100, 1 << 62, -1, "0"):
+    for lie in (rows, payload, trees - 8, begin, begin + (1 << 16) - 100, 1 << 62, -1, "0"):
         with pytest.raises(CorruptCheckpoint, match="head of a group"):
             opened([lie, *leaves[1:]])
     for lies in (leaves[1:], [*leaves, 0], [leaves[1], *leaves[1:]]):

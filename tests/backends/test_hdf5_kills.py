@@ -69,8 +69,12 @@ def after(diary: Path, held: set[Key]) -> tuple[set[Key], Key | None]:
 def check(path: Path, held: set[Key], open_key: Key | None) -> set[Key]:
     """What the archive holds, which must be `held`, with the key in the hand or without it."""
     with h5py.File(path) as file:
-        for name in set(file) - {"README"}:
-            assert file[name]["keys"].shape[0] == file[name]["u"][:].shape[0]
+        for name, group in ((name, file[name]) for name in set(file) - {"README"}):
+            for slot, row in enumerate(group["keys"][:]):
+                if row["state"] == b"stored":
+                    key = Key(Kind[name.split("-")[0].upper()], int(row["step"]))
+                    u, t = group["u"][slot], group["t"][slot]
+                    assert u.tobytes() + t.tobytes() == content_of(key)
     listed = Hdf5.contents(path)
     assert all(isinstance(it, Stored) and sound(it) for it in listed)
     archive = Hdf5(path)

@@ -10,11 +10,11 @@ is killed at any moment leaves a checkpoint absent or complete. Where things are
     file            what is in the file, how it is made, and how a group is added
     start           its first pages, their mirror, and what a failing machine may leave of them
     group           a group of slots, and where they lie
-    views           what HDF5 sees of encoded checkpoints
+    fields          what HDF5 sees of checkpoints
+    views           what it sees of encoded ones
     filters         by which filters it undoes what a codec did
-    tree            the tree by which it finds the blocks
+    tree            the tree by which it finds fields and blocks
     rows            the rows of a key table
-    payload         what is between them, on its way
     library         all that is made by HDF5 itself; nothing else of these imports h5py
     draft           the file in memory that HDF5 is let loose on
 """
@@ -28,7 +28,7 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5 import contents, file, payload, start
+from ckio.backends.hdf5 import contents, file, start
 from ckio.backends.hdf5.commits import Commits
 from ckio.backends.hdf5.contents import Place
 from ckio.backends.hdf5.group import Group
@@ -36,6 +36,7 @@ from ckio.backends.hdf5.rows import Row
 from ckio.backends.hdf5.slots import Slots
 from ckio.backends.hdf5.start import MAX_GROUPS, Start
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import Buffered
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
 
@@ -80,6 +81,7 @@ class Hdf5:
         self._checksum = checksum
         self._now = now
         self._system = files or Files()
+        self._payload = Buffered(self._system)
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._slots = Slots(capacity, self._make_group)
         self._fd = file.take(self.path, self._system, sync=self._sync)
@@ -139,10 +141,8 @@ class Hdf5:
         self._commits.number += 1  # a row that could not be withdrawn is older than the next
         try:
             self._commits.withdraw()
-            digest = payload.write(
-                *(self._system, self._fd, data, group.spans(slot, nbytes), nbytes),
-                checksum=self._checksum,
-            )
+            at = group.at(slot)
+            digest = self._payload.write(self._fd, data, at, checksum=self._checksum)
             if group.views is not None:
                 self._show(group, slot, key, data[0])
             row = Row(self._commits.number, slot, key, nbytes, self._now(), digest)
@@ -162,10 +162,9 @@ class Hdf5:
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
         nbytes, (group, row) = entry.form.nbytes, entry.place
-        spans = group.spans(row.slot, nbytes)
         digest = row.digest if self._checksum else b""
         try:
-            sound = payload.read(self._system, self._fd, into, spans, nbytes, digest=digest)
+            sound = self._payload.read(self._fd, into, group.at(row.slot), digest)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
@@ -297,7 +296,7 @@ class Hdf5:
 def _takes_sync(durability: str) -> bool:
     if durability == "direct":
         raise BadInput(
-            "an archive has no durability 'direct': its fields lie where HDF5 puts them, not on"
+            "an archive has no durability 'direct': its slots lie where HDF5 puts them, not on"
             " whole pages; choose fdatasync, or a directory"
         )
     return takes_sync(durability)

@@ -152,7 +152,7 @@ def _stored(path: Path, place: Place) -> Stored:
         key=row.key,
         layout=group.layout_of(row.nbytes),
         path=path,
-        spans=tuple(group.spans(row.slot, row.nbytes)),
+        spans=((group.at(row.slot), row.nbytes),),
         written=row.written,
         digest=row.digest,
     )

@@ -33,8 +33,13 @@ class Draft(io.RawIOBase):
         self._known, self._end = known, end
         self._pages: dict[int, bytearray] = {}
         self._changed: set[int] = set()
-        self._at = EOF
+        self._at = 0
+        self.finish(end)
+
+    def finish(self, end: int) -> None:
+        """Let the file end here, for HDF5 too: what it says of itself can then be checked."""
         self.size = end
+        self.seek(EOF)
         self.write(end.to_bytes(8, "little"))
 
     def pages(self) -> tuple[dict[int, bytes], bytes, bytes]:

@@ -5,7 +5,8 @@ For people, and the tools of HDF5:
     /                   attributes: format, format_version, creator, about
     /README             how to read the file
     /restart-0          a group of slots for checkpoints of one kind and one layout
-        zeta            (slots, ny, nx), one dataset per field; attributes name, unit
+        payload         (slots, bytes), the checkpoints as they are stored, each in one piece
+        zeta            (slots, ny, nx), a view of it, one for each field; attributes name, unit
         psi             …
         keys            (slots,), one row per slot: which checkpoint lies in it
     /tape-0, …          another kind or layout, or more slots for one of these

@@ -17,6 +17,7 @@ import xxhash
 from ckio.actions import Kind, Layout
 from ckio.backends.forms import Form, form_from
 from ckio.backends.hdf5.rows import FREE, ROW
+from ckio.backends.hdf5.start import PAGE
 from ckio.errors import CorruptCheckpoint, StorageError
 
 if TYPE_CHECKING:  # which brings zstandard in, for archives that may hold nothing encoded
@@ -28,6 +29,10 @@ _LONGEST: Final = 1 << 24
 """Bytes of the text of a head."""
 
 _BYTES: Final = ("|u1", "u1", "uint8")
+
+_WORD: Final = 8
+_PAGED: Final = 1 << 16
+"""Slots begin on whole pages where they have so many bytes, and otherwise on whole words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +49,10 @@ class Group:
         How many.
     rows : int
         Offset of the key table, in bytes.
-    fields : tuple of int
-        Offset of slot 0 for each field, in bytes.
+    payload : int
+        Offset of slot 0, in bytes.
+    trees : int
+        Where the trees begin by which HDF5 finds the fields; nothing else follows.
     end : int
         Where the group ends in the file, and the next one begins.
     views : Views or None
@@ -57,7 +64,8 @@ class Group:
     form: Form
     slots: int
     rows: int
-    fields: tuple[int, ...]
+    payload: int
+    trees: int
     end: int
     views: "Views | None" = None
 
@@ -71,11 +79,14 @@ class Group:
         """Offset of the row of a slot, in bytes."""
         return self.rows + slot * ROW.itemsize
 
-    def spans(self, slot: int, nbytes: int, /) -> list[tuple[int, int]]:
-        """Offset in the file and bytes of each field of a checkpoint of `nbytes` in a slot."""
-        if nbytes != self.form.nbytes:  # plain bytes, fewer than there is room for
-            return [(self.fields[0] + slot * self.form.nbytes, nbytes)]
-        return [(start + slot * size, size) for start, size in self._places]
+    def at(self, slot: int, /) -> int:
+        """Offset of a slot, where its payload begins, in bytes."""
+        return self.payload + slot * self.stride
+
+    @cached_property
+    def stride(self) -> int:
+        """Bytes from one slot to the next."""
+        return stride(self.form)
 
     def patches(self, slot: int, data: memoryview, /) -> Iterable[tuple[bytes, int]]:
         """What to write at which offsets, so that views show what was put into a slot.
@@ -84,12 +95,7 @@ class Group:
         """
         if self.views is None:
             return ()
-        return self.views.patches(slot, data, self.fields[0] + slot * self.form.nbytes)
-
-    @cached_property
-    def _places(self) -> list[tuple[int, int]]:
-        """Offset of slot 0 and bytes of each field."""
-        return list(zip(self.fields, self.form.sizes, strict=True))
+        return self.views.patches(slot, data, self.at(slot))
 
     def holds(self, nbytes: int, /) -> bool:
         """Whether a checkpoint of `nbytes` can lie in one of its slots."""
@@ -105,8 +111,8 @@ class Group:
         """Its head; raises StorageError for a layout that is too long."""
         layout = self.form.text.decode()
         leaves = self.views.pack() if self.views else []
-        values = [self.name, self.kind.name, layout, self.slots, self.rows, self.fields, leaves]
-        text = json.dumps(values).encode()
+        numbers = self.slots, self.rows, self.payload, self.trees
+        text = json.dumps([self.name, self.kind.name, layout, *numbers, leaves]).encode()
         if len(text) > _LONGEST:
             raise StorageError(
                 f"the text of a layout has {len(text)} bytes, and an archive keeps {_LONGEST}:"
@@ -129,12 +135,13 @@ class Group:
         text = head[_HEAD.size :]
         try:
             if xxhash.xxh3_128_digest(text) == _HEAD.unpack_from(head)[2]:
-                name, kind, layout, slots, rows, fields, leaves = json.loads(text)
-                numbers = (slots, rows, *fields, *leaves)
+                name, kind, layout, slots, rows, payload, trees, leaves = json.loads(text)
+                numbers = (slots, rows, payload, trees, *leaves)
                 if isinstance(name, str) and all(type(n) is int and n >= 0 for n in numbers):
                     form = form_from(layout.encode())
                     views = _views(form.layout, slots, leaves) if leaves else None
-                    group = cls(name, Kind[kind], form, slots, rows, tuple(fields), end, views)
+                    places = slots, rows, payload, trees, end
+                    group = cls(name, Kind[kind], form, *places, views)
                     if group._lies_in(begin + len(head)):
                         return group
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
@@ -143,11 +150,11 @@ class Group:
 
     def _lies_in(self, begin: int) -> bool:
         """Whether rows, slots and trees lie apart from each other between `begin` and its end."""
-        places = zip((self.rows, *self.fields), (ROW.itemsize, *self.form.sizes), strict=True)
-        spans = [(at, self.slots * nbytes) for at, nbytes in places if nbytes]
-        spans += self.views.spans if self.views else []
-        taken = sorted((at, at + nbytes) for at, nbytes in spans)
-        marks = [begin, *chain.from_iterable(taken), self.end]
+        spans = [(self.rows, self.slots * ROW.itemsize), (self.payload, self.slots * self.stride)]
+        taken = sorted((at, at + nbytes) for at, nbytes in spans if nbytes)
+        leaves = sorted((at, at + nbytes) for at, nbytes in self.views.spans) if self.views else []
+        marks = [begin, *chain.from_iterable(taken), self.trees]
+        marks += [*chain.from_iterable(leaves), self.end]
         return self.slots > 0 and self.rows % len(FREE) == 0 and marks == sorted(marks)
 
 
@@ -158,6 +165,13 @@ def _views(layout: Layout, slots: int, leaves: list[int]) -> "Views":
     if views := Views.of(layout, slots):
         return views.unpack(leaves)
     raise ValueError
+
+
+def stride(form: Form, /) -> int:
+    """Bytes from one slot to the next: one field alone lies as in an array, without gaps."""
+    nbytes = form.nbytes
+    unit = 1 if len(form.sizes) == 1 else PAGE if nbytes >= _PAGED else _WORD
+    return -(-nbytes // unit) * unit
 
 
 def family(layout: Layout, /) -> Layout:

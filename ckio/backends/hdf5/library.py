@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
@@ -10,10 +11,11 @@ import h5py
 import numpy as np
 
 from ckio import __version__
-from ckio.actions import Kind
+from ckio.actions import Field, Kind
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.draft import Draft, whole_pages
-from ckio.backends.hdf5.group import Group
+from ckio.backends.hdf5.fields import Dataset, plant_fields
+from ckio.backends.hdf5.group import Group, stride
 from ckio.backends.hdf5.rows import ROW
 from ckio.backends.hdf5.start import EOF, FIXED, PAGE, VERSION
 from ckio.backends.hdf5.views import View, Views
@@ -60,10 +62,13 @@ attribute. Row i of the dataset `keys` says what lies in slot i:
   xxh3_128  checksum of the payload, all fields in their order; empty: was not asked for
   row_xxh3  checksum of this row; one that is stored and does not match it was damaged
 
-A group of one field of plain bytes holds `nbytes` bytes in each slot, and then nothing of meaning.
+Slot i of the dataset `payload` is the checkpoint as it is stored: its fields one behind the other,
+in the order in which they were made, and then nothing of meaning. The datasets of the fields are
+views of the same bytes; a field of 4 GiB and more has none. A group of one field has no `payload`:
+the field is it. If that field is of plain bytes, each slot holds `nbytes` bytes of them.
 
 If that field is called `encoded`, the bytes are what a codec made of a checkpoint; its unit says
-which. The other datasets of the group are then views of the same bytes, one for each field, through
+which. The other datasets of the group are then views of these bytes, one for each field, through
 HDF5's filters: zstd (32015) and zfp (32013) take a plugin, as `import hdf5plugin` brings it. Read
 them slot by slot: a view of a free slot is of no meaning, and may raise an error. What no filters
 undo has no views. The checksum is of the encoded bytes.
@@ -109,35 +114,65 @@ def drafted(
     try:
         with h5py.File(draft, "r+", **_STYLE) as file:
             group, taken = file.create_group(name), {"keys"}
-            rows, *fields = _make_datasets(group, form, slots, taken)
+            rows = _offset(_make_flat(group, "keys", (slots,), ROW))
+            payload, fields = _make_slots(group, form, slots, taken)
             headers = list(_make_views(group, views, taken)) if views else []
     except _HDF5_GAVE_UP as error:
         raise StorageError(f"HDF5 cannot add a group: {error}") from error
+    made = Group(name, kind, form, slots, rows, payload, draft.size, draft.size, views)
+    plant_fields(draft, made, fields)
     views = views.planted(draft, headers) if views else None
-    end = whole_pages(draft.size)
-    return Group(name, kind, form, slots, rows, tuple(fields), end, views), draft
+    draft.finish(whole_pages(draft.size))
+    return replace(made, end=draft.size, views=views), draft
 
 
 def _room_for_head(name: str, kind: Kind, form: Form, slots: int, views: Views | None) -> int:
     """Bytes that the head of a group takes at most, in whole pages."""
     anywhere = 1 << 63  # a number with as many digits as any offset
     views = views.unpack([anywhere] * len(views.fields)) if views else None
-    fields = (anywhere,) * len(form.sizes)
-    head = Group(name, kind, form, slots, anywhere, fields, anywhere, views)
+    head = Group(name, kind, form, slots, anywhere, anywhere, anywhere, anywhere, views)
     return whole_pages(len(head.pack()))
 
 
-def _make_datasets(group: h5py.Group, form: Form, slots: int, taken: set[str]) -> Iterator[int]:
-    """Make the datasets of a group; yields their offsets, of `keys` first."""
-    yield _offset(_make_dataset(group, "keys", (slots,), ROW))
-    for field, nbytes in zip(form.layout, form.sizes, strict=True):
-        shape, dtype = (slots, *field.shape), np.dtype(field.dtype)
-        if len(shape) > _MOST_DIMENSIONS or not _has_type(dtype):
-            shape, dtype = (slots, nbytes), np.dtype("u1")
-        name = _safe(field.name, taken)
-        dataset = _make_dataset(group, name, shape, dtype)
-        dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
-        yield _offset(dataset)
+def _make_slots(
+    group: h5py.Group, form: Form, slots: int, taken: set[str]
+) -> tuple[int, list[Dataset | None]]:
+    """Make the datasets of slots; returns where the payload is, and those to be given trees."""
+    if len(form.layout) == 1:  # the payload is the field
+        (field,) = form.layout
+        shape, dtype = _as_hdf5(field, form.nbytes)
+        dataset = _make_flat(group, _safe(field.name, taken), (slots, *shape), dtype)
+        _describe(dataset, field)
+        return _offset(dataset), [None]
+    payload = _make_flat(group, _safe("payload", taken), (slots, stride(form)), np.dtype("u1"))
+    sizes = zip(form.layout, form.sizes, strict=True)
+    return _offset(payload), [
+        _make_field(group, field, nbytes, slots, taken) for field, nbytes in sizes
+    ]
+
+
+def _make_field(
+    group: h5py.Group, field: Field, nbytes: int, slots: int, taken: set[str]
+) -> Dataset | None:
+    """Make the dataset of one field of several, without chunks; None where it is to have none."""
+    if nbytes >= _MOST_OF_A_CHUNK:
+        return None
+    shape, dtype = _as_hdf5(field, nbytes)
+    name, whole = _safe(field.name, taken), (slots, *shape)
+    if nbytes == 0:
+        _describe(_make_flat(group, name, whole, dtype), field)
+        return None
+    dataset = group.create_dataset(name, whole, dtype, chunks=(1, *shape))
+    _describe(dataset, field)
+    return Dataset(_header(dataset), len(whole))
+
+
+def _as_hdf5(field: Field, nbytes: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and type by which HDF5 can have a field; if need be, those of its bytes."""
+    dtype = np.dtype(field.dtype)
+    if len(field.shape) < _MOST_DIMENSIONS and _has_type(dtype):
+        return field.shape, dtype
+    return (nbytes,), np.dtype("u1")
 
 
 def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[int]:
@@ -152,8 +187,8 @@ def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[in
             plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
         shape, dtype = (view.slots, *view.shape), view.pipeline.dtype
         dataset = group.create_dataset(_safe(field.name, taken), shape, dtype, dcpl=plist)
-        dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
-        yield int(h5py.h5o.get_info(dataset.id).addr)
+        _describe(dataset, field)
+        yield _header(dataset)
 
 
 def _has_chunks(view: View) -> bool:
@@ -167,7 +202,15 @@ def _offset(dataset: h5py.Dataset) -> int:
     return int(dataset.id.get_offset()) if dataset.nbytes else 0
 
 
-def _make_dataset(
+def _header(dataset: h5py.Dataset) -> int:
+    return int(h5py.h5o.get_info(dataset.id).addr)
+
+
+def _describe(dataset: h5py.Dataset, field: Field) -> None:
+    dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
+
+
+def _make_flat(
     group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> h5py.Dataset:
     """Make a dataset whose space is in the file from now on."""

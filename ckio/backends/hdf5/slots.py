@@ -20,9 +20,10 @@ _SLACK: Final = 1 << 17
 
 _FOR_VIEWS: Final = 1024
 _VIEWED: Final = 1024
-"""Bytes for the entries of views in each slot, and stored bytes for each byte more of them.
+"""Bytes for the entries of fields in each slot, and stored bytes for each byte more of them.
 
-An entry takes some 50 bytes, and there is one for each field, and for each MiB of a large one.
+An entry takes some 50 bytes, and there is one for each field; where it is encoded, one for each MiB
+of a large one.
 """
 
 _REMEMBERED: Final = 64

@@ -82,6 +82,27 @@ def tree(entries: Words, length: int, begin: int, /) -> tuple[bytes, int]:
         begin += node_nbytes(axes) * count
 
 
+def plant(file: RawIOBase, header: int, entries: Words, length: int, /) -> int:
+    """Give a chunked dataset that has no tree yet one with these entries; returns its offset.
+
+    Parameters
+    ----------
+    file
+        An HDF5 file that is not open now; the tree goes to its end.
+    header
+        Offset of the dataset's object header.
+    entries, length
+        As in `tree`.
+
+    Raises StorageError where HDF5 did not describe the dataset in the one way known here.
+    """
+    begin = append(file, b"")
+    nodes, root = tree(entries, length, begin)
+    append(file, nodes)
+    _hang(file, header, entries.shape[1] - 3, root)
+    return begin
+
+
 def append(file: RawIOBase, data: bytes, /) -> int:
     """Put `data` at the end of an HDF5 file that is not open; returns its offset, a multiple of 8.
 
@@ -95,11 +116,7 @@ def append(file: RawIOBase, data: bytes, /) -> int:
     return begin
 
 
-def hang(file: RawIOBase, header: int, axes: int, root: int, /) -> None:
-    """Give a tree to a chunked dataset that has none yet; `header` is the offset of its header.
-
-    Raises StorageError where HDF5 did not describe the dataset in the one way known here.
-    """
+def _hang(file: RawIOBase, header: int, axes: int, root: int) -> None:
     word = _tree_word(file, header, axes)
     file.seek(word)
     file.write(root.to_bytes(8, "little"))

@@ -28,9 +28,8 @@ from ckio.backends.hdf5.tree import (
     NODE_HEAD,
     append,
     blank_entries,
-    hang,
     node_nbytes,
-    tree,
+    plant,
 )
 from ckio.errors import CorruptCheckpoint
 
@@ -93,11 +92,7 @@ class View:
         entries[:, 1] = np.repeat(np.arange(self.slots), self.count)
         entries[:, 2:-1] = np.tile(np.array(self._places, np.uint64), (self.slots, 1))
         entries[:, -1] = append(file, blank)
-        begin = append(file, b"")
-        nodes, root = tree(entries, self.slots, begin)
-        append(file, nodes)
-        hang(file, header, self._axes, root)
-        return replace(self, leaves=begin)
+        return replace(self, leaves=plant(file, header, entries, self.slots))
 
     def patches(self, slot: int, blocks: Iterable[Block], /) -> Iterator[Patch]:
         """What to write where, so that the chunks of a slot are these blocks."""
