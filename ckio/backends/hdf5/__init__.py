@@ -15,7 +15,7 @@ is killed at any moment leaves a checkpoint absent or complete. Where things are
     filters         by which filters it undoes what a codec did
     tree            the tree by which it finds fields and blocks
     rows            the rows of a key table
-    library         all that is made by HDF5 itself; nothing else of these imports h5py
+    h5              all that is made by HDF5 itself; nothing else of these imports h5py
     draft           the file in memory that HDF5 is let loose on
 """
 

@@ -118,7 +118,7 @@ def create(path: Path, files: Files, /, *, sync: bool) -> None:
 
 
 def _new() -> bytes:
-    from ckio.backends.hdf5.library import empty
+    from ckio.backends.hdf5.h5 import empty
 
     content = empty()
     page, leaf, rest = content[:PAGE], content[PAGE : 2 * PAGE], content[FIXED:]
@@ -145,7 +145,7 @@ def add_group(
     Raises OSError with the archive as it was if there is no space, StorageError if HDF5 gives up,
     or would have to read what was damaged.
     """
-    from ckio.backends.hdf5.library import drafted
+    from ckio.backends.hdf5.h5 import drafted
 
     settle(files, fd, start, sync=sync)  # no mirror may refer to what is written over now
     fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)
