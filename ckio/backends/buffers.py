@@ -51,7 +51,11 @@ def _copy(into: memoryview, data: memoryview) -> None:
 
 
 def pieces(data: Buffers, offset: int, most: int = TILE, /) -> Iterable[Piece]:
-    """Buffers that lie one behind the other in a file from `offset`, `most` bytes at a time."""
+    """Cut buffers that lie one behind the other in a file from `offset`: at most `most` bytes each.
+
+    They are cut where the file is at a multiple of `most`: the page cache has its large pages
+    there, and a call that begins within one takes longer.
+    """
     if len(data) <= MOST and sum(map(len, data)) <= most:
         return ((data, offset),)
     return _cut(data, offset, most)
@@ -59,7 +63,7 @@ def pieces(data: Buffers, offset: int, most: int = TILE, /) -> Iterable[Piece]:
 
 def _cut(data: Buffers, offset: int, most: int) -> Iterator[Piece]:
     tile: list[memoryview] = []
-    room = most
+    room = most - offset % most
     for view in data:
         begin = 0
         while begin < view.nbytes:
@@ -69,8 +73,8 @@ def _cut(data: Buffers, offset: int, most: int) -> Iterator[Piece]:
             room -= part.nbytes
             if room == 0 or len(tile) == MOST:
                 yield tile, offset
-                offset += most - room
-                tile, room = [], most
+                offset += sum(map(len, tile))
+                tile, room = [], most - offset % most
     if tile:
         yield tile, offset
 

@@ -134,14 +134,17 @@ class Files:
         The first write into room that was only promised is many times slower than the next:
         `prewrite` makes it here.
         """
-        if begin + nbytes > _LARGEST:
+        end = begin + nbytes
+        if end > _LARGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         size = self.size(fd)
         try:
             os.posix_fallocate(fd, begin, nbytes)
             if prewrite:
-                for offset in range(begin, begin + nbytes, TILE):
-                    self.write(fd, [_ZEROS[: begin + nbytes - offset]], offset)
+                while begin < end:
+                    room = TILE - begin % TILE  # as payloads are cut later
+                    self.write(fd, [_ZEROS[: min(room, end - begin)]], begin)
+                    begin += room
         except BaseException:
             os.ftruncate(fd, size)
             raise
