@@ -123,6 +123,17 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
     return costs
 
 
+def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
+    """Bytes that reach or leave a level in each action; 0 for those that compute or discard."""
+    actions = schedule.actions
+    nbytes = schedule.chain.nbytes_of(actions)
+    moved = np.zeros(len(actions), np.int64)
+    for number, level in enumerate(platform.levels):
+        there = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
+        moved[there] = level.stored_of(nbytes[there])
+    return moved
+
+
 def makespan(schedule: Schedule, platform: Platform, /) -> float:
     """The total seconds of a schedule, one action after the other.
 

@@ -32,10 +32,13 @@ class Timeline(Sequence[Event]):
     start, stop : float64 arrays
         Seconds from the start of the run.
     nbytes : int64 array
-        Bytes that reached or left the level; 0 for computing.
+        Bytes that reached or left the level; 0 for computing, and where a transfer moved them.
+    transfers : Timeline
+        With overlap: what went on behind the program, in the order in which it ended. An action
+        has then the time that the program itself took for it, or waited.
     """
 
-    __slots__ = ("actions", "nbytes", "start", "stop")
+    __slots__ = ("_transfers", "actions", "nbytes", "start", "stop")
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Timeline(Sequence[Event]):
         start: NDArray[np.float64],
         stop: NDArray[np.float64],
         nbytes: NDArray[np.int64],
+        transfers: "Timeline | None" = None,
     ) -> None:
         if not len(actions) == len(start) == len(stop) == len(nbytes):
             raise BadInput("Timeline: its columns differ in length")
@@ -50,11 +54,17 @@ class Timeline(Sequence[Event]):
         self.start = np.ascontiguousarray(start, np.float64)
         self.stop = np.ascontiguousarray(stop, np.float64)
         self.nbytes = np.ascontiguousarray(nbytes, np.int64)
+        self._transfers = transfers
+
+    @property
+    def transfers(self) -> "Timeline":
+        return EMPTY if self._transfers is None else self._transfers
 
     @property
     def makespan(self) -> float:
-        """Seconds from 0 to the end of the last event to end."""
-        return float(self.stop.max(initial=0.0))
+        """Seconds from 0 to the end of the last event, or transfer, to end."""
+        behind = 0.0 if self._transfers is None else self._transfers.makespan
+        return max(float(self.stop.max(initial=0.0)), behind)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -83,15 +93,23 @@ class Timeline(Sequence[Event]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
             return NotImplemented
-        return self.actions == other.actions and all(
-            np.array_equal(getattr(self, column), getattr(other, column))
-            for column in ("start", "stop", "nbytes")
+        return (
+            self.actions == other.actions
+            and all(
+                np.array_equal(getattr(self, column), getattr(other, column))
+                for column in ("start", "stop", "nbytes")
+            )
+            and (self._transfers or None) == (other._transfers or None)
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<timeline of {len(self)} events, {self.makespan:.6g} s>"
+
+
+EMPTY = Timeline(Actions.of([]), np.empty(0), np.empty(0), np.empty(0, np.int64))
+"""A timeline in which nothing happens."""
 
 
 class Recorder:
@@ -106,11 +124,12 @@ class Recorder:
         self._stop.append(stop)
         self._nbytes.append(nbytes)
 
-    def timeline(self, actions: Actions, /) -> Timeline:
+    def timeline(self, actions: Actions, transfers: Timeline | None = None, /) -> Timeline:
         """The timeline of the actions noted so far, the first of `actions`."""
         return Timeline(
             actions[: len(self._start)],
             np.array(self._start, np.float64),
             np.array(self._stop, np.float64),
             np.array(self._nbytes, np.int64),
+            transfers,
         )

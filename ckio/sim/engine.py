@@ -1,7 +1,7 @@
 """The simulator: a schedule replayed on a platform, one process per resource.
 
-Here transfers are synchronous: the program waits for each. Overlap and contention change only what
-the program waits for; the resources stay as they are.
+Here transfers are synchronous: the program waits for each. What goes on behind it is simulated in
+`overlapped`.
 """
 
 from collections import deque
@@ -10,30 +10,40 @@ from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from ckio.columns import READ, WRITE
+from ckio.columns import WRITE
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
-from ckio.schedule import Schedule, seconds_of
+from ckio.schedule import Schedule, bytes_moved, seconds_of
+from ckio.sim import overlapped
 from ckio.timeline import Recorder, Timeline
 
 Process = Generator[simpy.Event, Any, None]
 
+_NONE = Overlap()
 _CHUNK = 1 << 14
 """Actions made ready at a time, and between two calls of `watch`."""
 
 
 def simulate(
-    schedule: Schedule, platform: Platform, /, *, watch: Callable[[int], object] | None = None
+    schedule: Schedule,
+    platform: Platform,
+    /,
+    *,
+    overlap: Overlap = _NONE,
+    watch: Callable[[int], object] | None = None,
 ) -> Timeline:
     """When every action of a legal schedule begins and ends on this platform, in seconds.
 
     Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
-    of the schedule, to the last bit: both add the same costs in the same order. `watch` is called
-    every few thousand actions with how many more are done.
+    of the schedule, to the last bit: both add the same costs in the same order. With overlap the
+    timeline has `transfers` too, and the rules are those of `ckio.traffic`. `watch` is called every
+    few thousand actions with how many more are done.
     """
     validate(schedule, platform)
+    if overlap:
+        return overlapped.simulate(schedule, platform, overlap, watch=watch)
     environment = simpy.Environment()
     compute = _Resource(environment)
     channels = {level.channel: _Resource(environment) for level in platform.levels}
@@ -91,20 +101,9 @@ def _orders(
     """Of each action: its resource (0 computes, 1 + n serves level n), its seconds, its bytes."""
     actions = schedule.actions
     resource = np.where(actions.op >= WRITE, actions.level + 1, 0)
-    columns = resource, seconds_of(schedule, platform), _bytes_moved(schedule, platform)
+    columns = resource, seconds_of(schedule, platform), bytes_moved(schedule, platform)
     for begin in range(0, len(actions), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         yield from zip(*(column[chunk].tolist() for column in columns), strict=True)
         if watch is not None:
             watch(min(_CHUNK, len(actions) - begin))
-
-
-def _bytes_moved(schedule: Schedule, platform: Platform) -> NDArray[np.int64]:
-    """Bytes that reach or leave a level in each action."""
-    actions = schedule.actions
-    nbytes = schedule.chain.nbytes_of(actions)
-    moved = np.zeros(len(actions), np.int64)
-    for number, level in enumerate(platform.levels):
-        there = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
-        moved[there] = level.stored_of(nbytes[there])
-    return moved
