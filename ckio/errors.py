@@ -5,6 +5,7 @@
     │   └── NoSchedule       no plan of this kind fits this chain and platform
     ├── IllegalAction        a schedule breaks a rule of the Machine: the schedule is wrong
     ├── RunFailed            a run could not go on, and not because of storage
+    ├── Stopped              a run was asked to stop, and did
     └── StorageError         a level did not do what it was asked
         ├── LevelFull        no room: capacity reached, or the disk under it is full
         ├── LevelInUse       another process, or another run, owns this place
@@ -18,7 +19,15 @@ exit status 2 and all the others with 1.
 
 
 class CkioError(Exception):
-    """The root: `except CkioError` catches everything that ckio raises on purpose."""
+    """The root: `except CkioError` catches everything that ckio raises on purpose.
+
+    Attributes
+    ----------
+    action : int or None
+        The number of the action, from 0, at which this ended a run; None outside of runs.
+    """
+
+    action: int | None = None
 
 
 class BadInput(CkioError, ValueError):
@@ -37,8 +46,36 @@ class RunFailed(CkioError):
     """A run could not go on, and the cause is not storage (a model that stopped early, say)."""
 
 
+class Stopped(CkioError):
+    """A run was asked to stop, and did, with the model between two steps.
+
+    Attributes
+    ----------
+    action : int
+        The number of the action that is to be done next; a part of it may have been done.
+    state : int or None
+        The model stands at x_state; None where it holds no state.
+    adjoint : int
+        Steps from here to the end are reversed.
+    """
+
+    def __init__(self, message: str, /, *, action: int, state: int | None, adjoint: int) -> None:
+        super().__init__(message)
+        self.action = action
+        self.state = state
+        self.adjoint = adjoint
+
+
 class StorageError(CkioError):
-    """A level did not do what it was asked; what it held before is intact."""
+    """A level did not do what it was asked; what it held before is intact.
+
+    Attributes
+    ----------
+    level : int or None
+        The number of the level in the platform, where this ended a run at an access to it.
+    """
+
+    level: int | None = None
 
 
 class LevelFull(StorageError):

@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import pytest
 from hypothesis import given
+from throttled import opened, roomy
 
 from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
@@ -15,34 +16,25 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
-from ckio.errors import BadInput, IllegalAction, LevelFull, MissingCheckpoint, RunFailed
+from ckio.errors import (
+    BadInput,
+    IllegalAction,
+    LevelFull,
+    MissingCheckpoint,
+    RunFailed,
+)
 from ckio.planners.binomial import revolve
 from ckio.platforms import Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
-from ckio.testing import CountingModel, Throttled
+from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
 from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
-
-
-def roomy(platform: Platform) -> Platform:
-    """The same prices on levels that never fill and do not compress: what is legal stays legal."""
-    levels = tuple(replace(level, capacity=None, ratio=1.0) for level in platform.levels)
-    return replace(platform, levels=levels)
-
-
-def opened(schedule: Schedule, platform: Platform, clock: VirtualClock) -> list[Throttled]:
-    """The levels of a platform, as slow as they are priced, with what the schedule starts from."""
-    model, backends = CountingModel(schedule.chain), [Ram() for _ in platform.levels]
-    for backend, keys in zip(backends, schedule.stored, strict=False):
-        for key in keys:
-            backend.write(key, model.layout(key), [model._bytes(key).data])
-    return [Throttled(b, level, clock) for b, level in zip(backends, platform.levels, strict=True)]
 
 
 @given(legal_schedules())
