@@ -1,0 +1,117 @@
+"""Recovery is a planner, not a mode: it plans from what a killed run left on durable levels.
+
+`aside` is the platform to plan an adjoint run for, `with_adjoint_checkpoints` puts its own
+checkpoints into the plan, `every` says how often; `recover` makes the schedule for the rest, which
+is again one to be killed and recovered, and `redone_at_most` bounds what a kill costs.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ckio.actions import Discard, Key, Read
+from ckio.chain import Chain
+from ckio.columns import Actions
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import without_notes
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.stored import finish
+from ckio.planners.stored.standing import checked
+from ckio.platforms import Platform
+from ckio.recover.adjoints import with_adjoint_checkpoints
+from ckio.recover.interval import adjoint_seconds, every
+from ckio.recover.redone import redone_at_most
+from ckio.recover.room import aside, without
+from ckio.recover.survivors import Place, Stored, fitting, furthest
+from ckio.schedule import Schedule, makespan
+
+__all__ = [
+    "adjoint_seconds",
+    "aside",
+    "every",
+    "recover",
+    "redone_at_most",
+    "with_adjoint_checkpoints",
+]
+
+
+def recover(
+    chain: Chain,
+    platform: Platform,
+    survivors: Sequence[Iterable[Key]],
+    /,
+    *,
+    level: int,
+    every: float,
+    tapes: bool = False,
+) -> Schedule:
+    """The schedule of a fresh process for the rest of a chain, from what is stored on each level.
+
+    `survivors` may be restart data, tapes and adjoints, without those that are corrupt. The adjoint
+    of the smallest step is read, and the rest is planned by `planners.stored.finish`, which stores
+    tapes too only where `tapes` says so; then the adjoint is stored on `level` about `every`
+    seconds (see `with_adjoint_checkpoints`). Room for two adjoints is set aside there: where
+    survivors lie in it, those that are cheapest to lose are discarded. At the end nothing is left.
+
+    Raises BadInput for keys that this chain and platform cannot have, and for what `finish` cannot
+    plan (a long chain whose steps differ); NoSchedule where the level has no room for two adjoints,
+    or the steps that are left cannot be reached.
+    """
+    stored = checked(chain, platform, survivors, 0)
+    adjoint = furthest(stored, level)
+    smaller = aside(platform, chain, level)
+    if adjoint is not None and adjoint[1] != level:
+        smaller = without(smaller, chain, *adjoint)  # it stays there until the next one is written
+    kept, dropped = fitting(chain, smaller, stored, adjoint)
+    # Adjoints have room of their own: to a planner they are of no size.
+    planned = _planned(replace(chain, adjoint=0), smaller, kept, adjoint, tapes=tapes)
+    whole = Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
+    return with_adjoint_checkpoints(whole, platform, every, level=level)
+
+
+def _planned(
+    chain: Chain, platform: Platform, kept: Stored, adjoint: Place | None, *, tapes: bool
+) -> Schedule:
+    """The better of two plans: from what is stored, and with all of it discarded but the adjoint.
+
+    The second is made by planners that go further than `finish` does: with tapes, they record
+    several steps at once, and the steps of a long chain may differ.
+    """
+    if adjoint is not None and adjoint[0].step == 0:
+        return _anew(chain, kept, adjoint, Actions.of([]), "nothing is left to be reversed")
+    try:
+        best = finish(chain, platform, kept, tapes=tapes)
+    except BadInput as error:
+        try:
+            return _afresh(chain, platform, kept, adjoint, tapes=tapes)
+        except NoSchedule:
+            raise error from None
+    if not tapes:
+        return best
+    afresh = _afresh(chain, platform, kept, adjoint, tapes=tapes)
+    return min(best, afresh, key=lambda schedule: makespan(schedule, platform))
+
+
+def _afresh(
+    chain: Chain, platform: Platform, kept: Stored, adjoint: Place | None, *, tapes: bool
+) -> Schedule:
+    """As if nothing were stored but the adjoint."""
+    left = chain if adjoint is None else chain.with_steps(adjoint[0].step)
+    with without_notes():
+        plan = mixed(left, platform) if tapes else hrevolve(left, platform)
+    return _anew(chain, kept, adjoint, plan.actions, f"planned anew: {plan.note}")
+
+
+def _anew(
+    chain: Chain, kept: Stored, adjoint: Place | None, actions: Actions, note: str
+) -> Schedule:
+    """These actions from the adjoint on; what else is stored goes before them."""
+    read, discard = ([], []) if adjoint is None else ([Read(*adjoint)], [Discard(*adjoint)])
+    others = [
+        Discard(key, number)
+        for number, keys in enumerate(kept)
+        for key in sorted(keys, key=lambda key: (key.kind.value, key.step))
+        if (key, number) != adjoint
+    ]
+    whole = Actions.of([*read, *others]) + actions + Actions.of(discard)
+    return Schedule(chain, whole, kept, note)

@@ -1,0 +1,232 @@
+"""Recovery: from whatever a kill leaves behind to the end, with an adjoint to come back to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, NoSchedule
+from ckio.machine import Machine
+from ckio.planners.stored import finish
+from ckio.platforms import Affine, Level, Platform
+from ckio.recover import aside, recover, with_adjoint_checkpoints
+from ckio.recover.survivors import fitting
+from ckio.replay import validate
+from ckio.schedule import Schedule
+from ckio.testing.strategies import random_chain, random_platform, random_stored
+
+from .cases import RESTART_ONLY, WITH_TAPES, Case, Stored, a, adjoints, cases, t, with_room, x
+
+CHAIN = Chain(steps=9, advance=4, record=1, reverse=2, restart=2, tape=1, adjoint=3)
+RAM = Level(name="ram", capacity=4)
+DISK = Level(name="disk", capacity=12, write=Affine(5), read=Affine(5), discard=Affine(1))
+PLATFORM = Platform((RAM, DISK))
+
+
+def check(schedule: Schedule, platform: Platform, level: int) -> None:
+    """It is legal, ends with nothing stored, and never lets go of the last adjoint that it has."""
+    machine = Machine(schedule.chain, platform, schedule.stored)
+    had = any(map(adjoints, machine.stored))
+    for action in schedule.actions[:-1]:
+        machine.apply(action)
+        held = [adjoints(keys) for keys in machine.stored]
+        assert any(held) or not had
+        had = any(held)
+        if machine.reversed:
+            assert sum(map(len, held)) <= 2
+            assert len(held[level]) <= 2
+    end = validate(schedule, platform)
+    assert end.adjoint == 0
+    assert not any(end.stored)
+
+
+def killed_again_and_again(case: Case, random: Random) -> None:
+    """Kill at any instant, recover, kill the recovery, until one is left alone."""
+    rest, schedule = case.recovering(), case.schedule
+    check(schedule, case.platform, case.level)
+    for _ in range(4):
+        survivors = random.choice([*case.kills(schedule), case_end(schedule)])
+        schedule = rest(survivors)
+        assert schedule.stored == Schedule(case.chain, [], survivors).stored
+        check(schedule, case.platform, case.level)
+
+
+def case_end(schedule: Schedule) -> Stored:
+    """After the last action nothing is left."""
+    return tuple(frozenset[Key]() for _ in schedule.stored)
+
+
+@settings(max_examples=25)
+@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=8), st.randoms(use_true_random=False))
+def test_however_often_it_is_killed_it_comes_to_the_end(case: Case, random: Random) -> None:
+    killed_again_and_again(case, random)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planners", [RESTART_ONLY, WITH_TAPES], ids=["restarts", "tapes"])
+def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
+    planners: dict[str, Callable[..., Schedule]],
+) -> None:
+    @settings(max_examples=250)
+    @given(cases(planners, most_steps=12), st.randoms(use_true_random=False))
+    def campaign(case: Case, random: Random) -> None:
+        killed_again_and_again(case, random)
+
+    campaign()
+
+
+@settings(max_examples=25)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_any_keys_that_may_be_stored_are_recovered_from(random: Random, tapes: bool) -> None:
+    chain = random_chain(random, most_steps=6)
+    platform = with_room(random_platform(random, chain, most_levels=2), chain, 0)
+    survivors = random_stored(random, chain, platform)
+    try:
+        made = recover(chain, platform, survivors, level=0, every=3, tapes=tapes)
+    except NoSchedule:
+        # Then not even in all the room that there is can what is left be planned, from a fresh
+        # model. What is stored helps where it holds all that is needed, without x_0.
+        with pytest.raises(NoSchedule):
+            finish(
+                chain.with_steps(left(chain, survivors)), aside(platform, chain, 0), [], tapes=tapes
+            )
+        return
+    check(made, platform, 0)
+
+
+def left(chain: Chain, survivors: Stored) -> int:
+    return min((key.step for keys in survivors for key in adjoints(keys)), default=chain.length)
+
+
+def survived(*levels: set[Key]) -> list[set[Key]]:
+    return list(levels)
+
+
+def actions(
+    survivors: Sequence[set[Key]], *, platform: Platform = PLATFORM, every: float = inf
+) -> list[Action]:
+    made = recover(CHAIN, platform, survivors, level=1, every=every)
+    check(made, platform, 1)
+    return list(made.actions)
+
+
+def test_the_furthest_adjoint_is_read_first_of_all_and_the_others_go() -> None:
+    made = actions(survived(set(), {a(5), a(7), x(0)}))
+    assert made[:2] == [Read(a(5), 1), Discard(a(7), 1)]
+    assert made[-1] == Discard(a(5), 1)
+
+
+def test_of_two_copies_the_one_on_the_level_is_kept() -> None:
+    made = actions(survived({a(5)}, {a(5), x(0)}))
+    assert made[:2] == [Read(a(5), 1), Discard(a(5), 0)]
+
+
+def test_an_adjoint_on_another_level_keeps_its_room_there() -> None:
+    made = actions(survived({a(5)}, {x(0)}), every=0)
+    next_written = made.index(Write(a(4), 1))
+    assert made[next_written + 1] == Discard(a(5), 0)
+    assert not any(
+        isinstance(action, Write) and action.level == 0 for action in made[:next_written]
+    )
+
+
+def dropped(survivors: Sequence[set[Key]], adjoint: Key | None, *, room: int) -> list[Key]:
+    """What goes where the disk has room for so many bytes, in its order."""
+    smaller = replace(PLATFORM, levels=(RAM, replace(DISK, capacity=room)))
+    place = None if adjoint is None else (adjoint, 1)
+    kept, gone = fitting(CHAIN, smaller, tuple(map(frozenset, survivors)), place)
+    assert kept[1] | {discard.key for discard in gone} == survivors[1]
+    return [discard.key for discard in gone]
+
+
+def test_of_survivors_that_do_not_fit_those_go_that_save_the_least() -> None:
+    keys = survived(set(), {x(0), x(1), x(4), x(5), x(8)})
+    assert dropped(keys, None, room=10) == []
+    assert dropped(keys, None, room=9) == [x(5)]
+    assert dropped(keys, None, room=7) == [x(5), x(1)]
+    assert dropped(keys, None, room=1) == [x(5), x(1), x(8), x(4), x(0)]
+
+
+def test_what_is_above_the_adjoint_or_lies_elsewhere_too_goes_first() -> None:
+    keys = survived({x(4)}, {x(0), x(2), x(3), x(4), x(6), a(6)})
+    assert dropped(keys, a(6), room=4) == [x(6), x(4), x(3)]
+
+
+def test_a_tape_is_worth_its_step_and_the_way_there() -> None:
+    keys = survived(set(), {x(0), x(4), t(4), t(7)})  # t is of one byte, x of two
+    assert dropped(keys, None, room=5) == [t(4)]
+    assert dropped(keys, None, room=4) == [t(4), x(4)]
+    assert dropped(keys, None, room=2) == [t(4), x(4), t(7)]
+
+
+def test_survivors_that_lie_in_the_room_of_the_adjoints_make_way() -> None:
+    made = actions(survived(set(), {x(0), x(1), x(4), x(5), x(8)}), every=0)
+    assert made[:2] == [Discard(x(5), 1), Discard(x(1), 1)]
+    assert set(made).issuperset(Read(key, 1) for key in (x(0), x(4), x(8)))
+
+
+def test_of_what_has_come_to_the_end_nothing_is_left_to_do() -> None:
+    made = actions(survived({x(3)}, {x(0), a(0), a(1)}))
+    assert made == [
+        Read(a(0), 1),
+        Discard(a(1), 1),
+        Discard(x(3), 0),
+        Discard(x(0), 1),
+        Discard(a(0), 1),
+    ]
+
+
+def test_without_survivors_it_is_the_plan_of_a_fresh_run() -> None:
+    made = recover(CHAIN, PLATFORM, [], level=1, every=4)
+    planned = finish(CHAIN, replace(PLATFORM, levels=(RAM, replace(DISK, capacity=6))), [])
+    assert made == with_adjoint_checkpoints(planned, PLATFORM, 4, level=1)
+
+
+def test_tapes_are_stored_only_where_that_is_said() -> None:
+    cheap = replace(CHAIN, advance=9, restart=4)
+    roomy = replace(PLATFORM, levels=(replace(RAM, capacity=50), DISK))
+    for tapes in (False, True):
+        made = recover(cheap, roomy, [[], [a(7)]], level=1, every=inf, tapes=tapes)
+        kinds = {action.key.kind for action in made.actions if isinstance(action, Write)}
+        assert (Kind.TAPE in kinds) == tapes
+
+
+def test_steps_of_a_long_chain_may_differ() -> None:
+    # From stored keys nobody plans that; from the adjoint, as a fresh run, it goes on.
+    steps = 700
+    chain = Chain(
+        steps=steps,
+        advance=[1 + step % 3 for step in range(steps)],
+        record=2,
+        reverse=3,
+        restart=1,
+        tape=1,
+        adjoint=1,
+    )
+    platform = Platform((Level(name="ram", capacity=6),))
+    with pytest.raises(BadInput, match="those of this chain differ"):
+        finish(chain, platform, [{x(0)}])
+    made = recover(chain, platform, [{x(0), x(40), a(600)}], level=0, every=500)
+    check(made, platform, 0)
+    assert made.note.startswith("planned anew")
+
+
+def test_what_cannot_be_recovered_is_said() -> None:
+    with pytest.raises(NoSchedule, match="two adjoints take 6 bytes of level ram"):
+        recover(CHAIN, PLATFORM, [], level=0, every=1)
+    with pytest.raises(NoSchedule, match="needs a level with room for one checkpoint"):
+        recover(CHAIN, Platform((replace(DISK, capacity=6),)), [], level=0, every=1)
+    with pytest.raises(BadInput, match="beyond the chain"):
+        recover(CHAIN, PLATFORM, [{x(10)}], level=1, every=1)
+    with pytest.raises(BadInput, match="would hold 20 bytes"):
+        recover(CHAIN, PLATFORM, [[], map(x, range(10))], level=1, every=1)
+    with pytest.raises(BadInput, match="keys on 3 levels"):
+        recover(CHAIN, PLATFORM, [[], [], []], level=1, every=1)
+    with pytest.raises(BadInput, match="one variable"):
+        recover(CHAIN, PLATFORM, [[Key(Kind.RESTART, 0, "u")]], level=1, every=1)
