@@ -1,0 +1,226 @@
+"""A level that fails in the middle of a run: the rest is planned anew, from what can still be read.
+
+A failure ends one part of a run and begins the next. What the model holds then, its state and its
+adjoint, is dumped into memory; a fresh model reads it from there as it would read any checkpoint,
+as if a killed run were resumed in the same process. So the rules of the Machine stay as they are.
+
+It always ends. Each failure gives up a level for good, or makes what is known of one smaller: a
+level that was full holds no more than then; what is lost was on a list that only gets shorter.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from traceback import clear_frames
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from ckio.actions import Action, Key, Kind
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.clock import Clock, WallClock
+from ckio.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
+from ckio.errors import BadInput, NoSchedule, StorageError, UnsupportedKind
+from ckio.layout import nbytes_of
+from ckio.machine import Machine
+from ckio.model import Model
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.runner.perform import Stop, Times, performed
+from ckio.runner.remains import Failure, NotReady, Remains, Stored
+from ckio.schedule import Schedule
+from ckio.timeline import Event, Recorder, Timeline
+
+M = TypeVar("M", bound=Model)
+Watcher: TypeAlias = Callable[[Event], None]
+Replan: TypeAlias = Callable[[Chain, Platform, Stored], Schedule]
+
+
+def persevere(
+    schedule: Schedule,
+    platform: Platform,
+    model: M,
+    backends: Sequence[Backend],
+    /,
+    *,
+    fresh: Callable[[], M],
+    replan: Replan,
+    say: Callable[[str], None],
+    clock: Clock | None = None,
+    watch: Watcher | None = None,
+    stop: Stop | None = None,
+) -> tuple[Timeline, M]:
+    """Perform a schedule as `run` does, and go on when a level fails; the gradient is the same.
+
+    A level that is full keeps what it holds, and gets no more than that from then on. A checkpoint
+    that is missing or corrupt is discarded, and the level stays; unless it then loses one that was
+    written since, or cannot discard it. After any other StorageError the level is given up: nothing
+    is asked of it again, and closing it is left to who opened it.
+
+    Memory has to have room for one restart and one adjoint checkpoint more. Where it has not, they
+    are computed again. A second model is made only once the first is let go, if nobody else holds
+    it. A tape that was held is recorded again.
+
+    Parameters
+    ----------
+    schedule, platform, model, backends, clock
+        As `run` takes them; the chain has to have the size of the model's adjoint checkpoints.
+    fresh
+        Makes a model of the same computation that stands at x_0. After a failure the model that it
+        made last is the one that stands where the run does, also if the run then ends by an error.
+    replan
+        Plans the rest from what is stored on each level. The platform is as large as the old one
+        and one level more, in memory, which gives what it holds and takes nothing; a level that was
+        given up has capacity 0. It raises NoSchedule where there is no way.
+    say
+        Told once of each failure, when it is known how the run goes on.
+    watch
+        Called with each event; what it raises ends the run as it is.
+    stop
+        As `run` takes it, but not asked before the adjoint that is carried is the model's again.
+
+    Returns
+    -------
+    The timeline of all parts, one after the other and from one origin: what failed, the planning
+    and what is read from memory again have no events, but their time passes between those of the
+    others. And the model that came to the end.
+
+    Raises
+    ------
+    BadInput, IllegalAction, RunFailed, Stopped
+        As `run` does.
+    StorageError
+        There is no way to go on; the first failure is the `__cause__`. What lies on durable levels
+        is intact, and the run can be resumed from it. Before the start, also as `run` does.
+    """
+    _check_adjoint(schedule.chain, model)
+    remains = Remains(schedule.chain, platform, backends)
+    parts = _Parts(clock or WallClock(), watch, stop, len(platform.levels))
+    first: StorageError | None = None
+    try:
+        failure = parts.perform(schedule, platform, model, backends)
+        while failure is not None:
+            _let_go(failure.error)
+            first = first or failure.error
+            remains.note(failure)
+            remains.carry(model, failure.machine)
+            stored = remains.stored(failure.machine)
+            try:
+                schedule = _planned(replan, schedule.chain, remains.platform, stored)
+            except BadInput as none:
+                raise remains.hopeless(none, failure) from first
+            remains.tell(say)
+            del model  # before another is made
+            model = fresh()
+            failure = parts.perform(schedule, remains.platform, model, remains.backends)
+    finally:
+        remains.close()
+    return parts.timeline(), model
+
+
+def _check_adjoint(chain: Chain, model: Model) -> None:
+    """The adjoint is stored when a level fails, whether that was planned or not."""
+    key = Key(Kind.ADJOINT, chain.length)
+    with suppress(UnsupportedKind):  # then it is computed again
+        planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
+        if planned != real:
+            raise BadInput(
+                f"the chain has {planned} bytes for an adjoint checkpoint; the model's has {real}:"
+                " plan with the model's sizes"
+            )
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let an error that is kept not hold on to the model and its arrays."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _planned(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    """The plan of the rest; raises BadInput where there is none that fits."""
+    schedule = replan(chain, platform, stored)
+    actions, carried = schedule.actions, len(platform.levels) - 1
+    if ((actions.op == WRITE) & (actions.level == carried)).any():
+        raise NoSchedule("what is left needs a level with room for another checkpoint")
+    return schedule
+
+
+class _Parts:
+    """The parts of a run, and their common timeline."""
+
+    def __init__(
+        self, clock: Clock, watch: Watcher | None, stop: Stop | None, carried: int
+    ) -> None:
+        self._clock, self._watch, self._stop, self._carried = clock, watch, stop, carried
+        self._recorder, self._actions = Recorder(), Actions.of(())
+        self._origin: float | None = None
+        self._done = 0
+
+    def perform(
+        self, schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]
+    ) -> Failure | None:
+        """Perform a schedule to its end, for which None is returned, or to the failure of a level.
+
+        Raises what `run` raises.
+        """
+        self._done, clock, actions = 0, self._clock, schedule.actions
+        stop = self._patient(actions)
+        try:
+            times = performed(schedule, platform, model, backends, clock=clock, stop=stop)
+        except NotReady as failed:
+            return Failure(failed.error, failed.level, None, _machine(schedule, platform, 0))
+        del model  # an error that is kept keeps this frame
+        now = clock.now()
+        self._origin = now if self._origin is None else self._origin
+        error = self._collect(times, actions, now - self._origin)
+        self._actions += actions[: self._done]
+        if error is None or error.level is None:
+            return None
+        machine = _machine(schedule, platform, self._done)
+        return Failure(error, error.level, actions[self._done], machine)
+
+    def _collect(
+        self, times: Iterator[Times], actions: Actions, begun: float
+    ) -> StorageError | None:
+        """Note and show the events of a part that began so many seconds after the first."""
+        each = iter(actions)
+        while True:
+            try:
+                one = next(times, None)
+            except StorageError as error:
+                if error.level is None or error.level == self._carried:
+                    raise
+                return error
+            if one is None:
+                return None
+            event = begun + one[0], begun + one[1], one[2]
+            self._recorder.add(*event)
+            self._done += 1
+            if self._watch is not None and self._is_told(action := next(each)):
+                self._watch(Event(action, *event))
+
+    def _is_told(self, action: Action) -> bool:
+        return not isinstance(action, ACCESSES) or action.level != self._carried
+
+    def _patient(self, actions: Actions) -> Stop | None:
+        """`stop`, but not asked before an adjoint that is read in the beginning has been read."""
+        stop = self._stop
+        if stop is None:
+            return None
+        adjoint = np.flatnonzero((actions.op == READ) & (actions.kind == KIND_CODE[Kind.ADJOINT]))
+        last = int(adjoint.max(initial=-1))
+        return lambda: self._done > last and stop()
+
+    def timeline(self) -> Timeline:
+        """All that was done, without what was only carried."""
+        everything, actions = self._recorder.timeline(self._actions), self._actions
+        told = (actions.op < WRITE) | (actions.level != self._carried)
+        columns = everything.start, everything.stop, everything.nbytes
+        return Timeline(actions.take(told), *(column[told] for column in columns))
+
+
+def _machine(schedule: Schedule, platform: Platform, done: int) -> Machine:
+    """The machine after so many actions of a schedule."""
+    return validate(replace(schedule, actions=schedule.actions[:done]), platform)

@@ -1,0 +1,168 @@
+"""What the tests of levels that fail in mid-run share: a model, levels, and calls that fail."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from ckio.actions import Buffers, Key, Layout
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.errors import StorageError
+from ckio.model import ArrayModel, sizes_of
+from ckio.planners.stored import finish
+from ckio.platforms import Affine, Level, Platform
+from ckio.runner.persevere import persevere
+from ckio.runner.remains import Stored
+from ckio.schedule import Schedule
+from ckio.timeline import Event, Timeline
+
+
+class Logistic(ArrayModel):
+    """A chaotic map, whose gradient shows every bit that is not right."""
+
+    def __init__(self, size: int = 8) -> None:
+        x = np.linspace(0.2, 0.7, size)
+        super().__init__({"x": x, "J": 0.0}, control={"x": x, "rate": 3.7})
+
+    def step(self, state, i, /):  # type: ignore[no-untyped-def]
+        x = state["x"]
+        state["J"] += (x**2).sum() * (1 + i)
+        x *= self.control["rate"] * (1 - x)
+
+    def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
+        x, rate = tape["x"], self.control["rate"]
+        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
+        adjoint["x"] *= rate * (1 - 2 * x)
+        adjoint["x"] += 2 * x * (1 + i) * adjoint["J"]
+
+
+Result = tuple[float, bytes, bytes]
+
+
+def result(model: Logistic) -> Result:
+    """What was computed, bit by bit."""
+    return model.functional, model.gradient["x"].tobytes(), model.gradient["rate"].tobytes()
+
+
+def truth(steps: int, size: int = 8) -> Result:
+    model = Logistic(size)
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return result(model)
+
+
+def chain_of(steps: int, size: int = 8) -> Chain:
+    return Chain(steps=steps, advance=1.0, record=1.5, reverse=2.0, **sizes_of(Logistic(size)))
+
+
+def platform_of(chain: Chain, *slots: int | None) -> Platform:
+    """Levels, ever slower, with room for so many restart checkpoints each."""
+    levels = (
+        Level(
+            name=f"level{number}",
+            capacity=None if count is None else count * chain.restart,
+            write=Affine(latency=0.3 * number),
+            read=Affine(latency=0.2 * number),
+        )
+        for number, count in enumerate(slots)
+    )
+    return Platform(tuple(levels), working_memory=chain.tape)
+
+
+def finished(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    """The rest, planned; the same rest of many runs is planned once."""
+    plan = finish if chain.varies else _finished
+    return plan(chain, platform, stored)
+
+
+_finished = cache(finish)
+
+
+@dataclass
+class Told:
+    """What a run said and made; `fresh`, `replan` and `say` are given to it."""
+
+    fresh: Callable[[], Logistic] = Logistic
+    said: list[str] = field(default_factory=list)
+    platforms: list[Platform] = field(default_factory=list)
+    plans: list[Schedule] = field(default_factory=list)
+
+    def replan(self, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+        self.platforms.append(platform)
+        assert len(self.platforms) < 200, "it does not end"
+        self.plans.append(finished(chain, platform, stored))
+        return self.plans[-1]
+
+    def run(
+        self,
+        schedule: Schedule,
+        platform: Platform,
+        backends: Sequence[Backend],
+        *,
+        watch: Callable[[Event], None] | None = None,
+    ) -> tuple[Timeline, Logistic]:
+        return persevere(
+            schedule,
+            platform,
+            self.fresh(),  # which nobody else holds
+            backends,
+            fresh=self.fresh,
+            replan=self.replan,
+            say=self.said.append,
+            watch=watch,
+        )
+
+
+class Faults:
+    """Calls that fail, by their number: writes, reads and discards of all levels are counted."""
+
+    def __init__(self, errors: Mapping[int, type[StorageError]], *, ever: bool = False) -> None:
+        self.errors, self.ever = errors, ever
+        self.count = 0
+        self.broken: dict[tuple[int, str], type[StorageError]] = {}
+        self.raised: list[tuple[int, str, type[StorageError]]] = []
+
+    def called(self, level: int, verb: str) -> None:
+        error = self.errors.get(self.count) or self.broken.get((level, verb))
+        self.count += 1
+        if error is not None:
+            if self.ever:
+                self.broken[level, verb] = error
+            self.raised.append((level, verb, error))
+            raise error(f"this {verb} was to fail")
+
+
+class Faulty:
+    """A level whose calls fail when `faults` says so; afterwards it holds what it held before."""
+
+    def __init__(self, backend: Backend, number: int, faults: Faults) -> None:
+        self.durable = backend.durable
+        self.backend, self.number, self.faults = backend, number, faults
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self.backend.reserve(sizes)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        self.faults.called(self.number, "write")
+        return self.backend.write(key, layout, data)
+
+    def layout(self, key: Key, /) -> Layout:
+        return self.backend.layout(key)
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        for view in into:
+            view[:] = bytes(view.nbytes)
+        self.faults.called(self.number, "read")
+        return self.backend.read(key, into)
+
+    def discard(self, key: Key, /) -> None:
+        self.faults.called(self.number, "discard")
+        self.backend.discard(key)
+
+    def keys(self) -> Iterable[Key]:
+        return self.backend.keys()
+
+    def close(self) -> None:
+        self.backend.close()

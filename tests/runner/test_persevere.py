@@ -1,0 +1,565 @@
+"""A level fails in mid-run, and the gradient is, to the last bit, as if it had not."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.actions import Advance, Key, Kind, Layout, Record, Reverse, Write
+from ckio.backends.base import Backend
+from ckio.backends.compressed import Compressed
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.ram import Ram
+from ckio.clock import VirtualClock
+from ckio.columns import WRITE
+from ckio.compression import Zstd
+from ckio.errors import (
+    BadInput,
+    CorruptCheckpoint,
+    LevelFull,
+    LevelInUse,
+    MissingCheckpoint,
+    Stopped,
+    StorageError,
+    UnsupportedKind,
+)
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.stored import finish
+from ckio.platforms import Platform
+from ckio.runner import run
+from ckio.runner.persevere import persevere
+from ckio.schedule import Schedule, counts
+from ckio.testing import CountingModel, Throttled, a, put, raw, save, x
+from ckio.testing.strategies import complete_schedules
+from ckio.timeline import Event
+
+from .persevering import (
+    Faults,
+    Faulty,
+    Logistic,
+    Told,
+    chain_of,
+    finished,
+    platform_of,
+    result,
+    truth,
+)
+
+STEPS = 6
+CHAIN = chain_of(STEPS)
+PLATFORM = platform_of(CHAIN, 1, 1, 2)
+PLAN = hrevolve(CHAIN, PLATFORM)
+CALLS = sum(level.writes + level.reads + level.discards for level in counts(PLAN).levels)
+TRUTH = truth(STEPS)
+
+ERRORS = (
+    *(StorageError, LevelFull, MissingCheckpoint, CorruptCheckpoint),
+    *(LevelInUse, UnsupportedKind),
+)
+
+
+def memory(faults: Faults, platform: Platform = PLATFORM) -> list[Faulty]:
+    """A level in memory for each of the platform's; they fail as they are told to."""
+    return [Faulty(Ram(), number, faults) for number in range(len(platform.levels))]
+
+
+def no_way(error: StorageError) -> bool:
+    """Whether an error says all that it has to, when there is no way to go on."""
+    cause = error.__cause__
+    return isinstance(cause, StorageError) and all(
+        word in str(error) for word in (str(cause), "'level", "is intact: resume the run")
+    )
+
+
+def test_the_plan_uses_every_level_in_every_way() -> None:
+    for level in counts(PLAN).levels:
+        assert min(level.writes, level.reads, level.discards) > 0
+
+
+def test_a_run_in_which_nothing_fails_is_as_always() -> None:
+    def throttled(clock: VirtualClock) -> list[Throttled]:
+        return [Throttled(Ram(), level, clock) for level in PLATFORM.levels]
+
+    first, second = VirtualClock(), VirtualClock(7.0)
+    alone = run(PLAN, PLATFORM, CountingModel(CHAIN, first), throttled(first), clock=first)
+    made, seen = CountingModel(CHAIN, second), list[Event]()
+    timeline, model = persevere(
+        *(PLAN, PLATFORM, made, throttled(second)),
+        fresh=pytest.fail,
+        replan=lambda *_: pytest.fail("nothing failed"),
+        say=pytest.fail,
+        clock=second,
+        watch=seen.append,
+    )
+    assert timeline.actions == alone.actions
+    assert timeline.stop.tolist() == pytest.approx(alone.stop.tolist())
+    assert model is made
+    assert seen == list(timeline)
+
+
+@pytest.mark.parametrize(
+    "error", [*ERRORS[:4], *(pytest.param(error, marks=pytest.mark.slow) for error in ERRORS[4:])]
+)
+@pytest.mark.parametrize("ever", [False, True])
+def test_any_call_may_fail_once_or_from_then_on(error: type[StorageError], ever: bool) -> None:
+    for number in range(CALLS):
+        faults, told = Faults({number: error}, ever=ever), Told()
+        _, model = told.run(PLAN, PLATFORM, memory(faults))
+        assert result(model) == TRUTH
+        assert faults.raised
+        assert len(told.said) == len(set(told.said)) > 0
+        name = PLATFORM.levels[faults.raised[0][0]].name
+        assert f"level {name!r}" in told.said[0]
+        assert "this" in told.said[0]
+
+
+@pytest.mark.parametrize("error", [StorageError, CorruptCheckpoint, LevelFull])
+@pytest.mark.parametrize(
+    "apart", [(3,), pytest.param((1, 2, 4, 6, 9), marks=pytest.mark.slow)], ids=["quick", "all"]
+)
+def test_a_second_call_may_fail_while_the_rest_is_performed(
+    apart: tuple[int, ...], error: type[StorageError]
+) -> None:
+    for number in range(0, CALLS, 2):
+        for later in apart:
+            faults = Faults({number: StorageError, number + later: error})
+            told = Told()
+            _, model = told.run(PLAN, PLATFORM, memory(faults))
+            assert result(model) == TRUTH
+
+
+@pytest.mark.parametrize("number", range(CALLS // 2))
+def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
+    faults, told = Faults(dict.fromkeys(range(number, 999), StorageError)), Told()
+    levels = memory(faults)
+    with pytest.raises(StorageError, match="there is no way to go on") as caught:
+        told.run(PLAN, PLATFORM, levels)
+    assert no_way(caught.value)
+    assert caught.value.level is not None
+    asked = [level for level, _, _ in faults.raised]
+    assert len(asked) == len(set(asked))  # nothing is asked again of what was given up
+    for level in levels:  # and it is as the failures left it
+        for key in list(level.backend.keys()):
+            with Logistic().load(key, level.layout(key)) as into:
+                level.backend.read(key, into)
+
+
+def test_nothing_is_asked_of_a_level_that_was_given_up() -> None:
+    class Dead(Faulty):
+        dead = False
+
+        def __getattribute__(self, name: str):  # type: ignore[no-untyped-def]
+            assert not object.__getattribute__(self, "dead"), name
+            return object.__getattribute__(self, name)
+
+        def discard(self, key: Key, /) -> None:
+            self.dead = True
+            raise StorageError("dead")
+
+    for number in range(3):
+        levels = memory(Faults({}))
+        levels[number] = Dead(Ram(), number, Faults({}))
+        told = Told()
+        timeline, model = told.run(PLAN, PLATFORM, levels)
+        assert result(model) == TRUTH
+        assert len(told.said) == 1
+        assert told.platforms[-1].levels[number].capacity == 0
+        assert not (timeline.actions.level > 2).any()
+
+
+def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
+    """Its disk has room for two more, for one more, for none: each time it is planned for less."""
+
+    class Filling(Faulty):
+        room = 5
+
+        def write(self, key: Key, layout: Layout, data, /) -> int:  # type: ignore[no-untyped-def]
+            if len(self.backend.keys()) >= self.room:
+                self.room = max(1, self.room - 2)
+                raise LevelFull("no space left")
+            return super().write(key, layout, data)
+
+    chain = chain_of(24)
+    platform = platform_of(chain, 8, 6)
+    plan, told = hrevolve(chain, platform), Told()
+    levels = [Filling(Ram(), number, Faults({})) for number in range(2)]
+    _, model = told.run(plan, platform, levels)
+    assert result(model) == truth(24)
+    assert sorted(text.split("'")[1] for text in told.said) == ["level0", "level1"]
+    assert all(" is full" in text for text in told.said)
+    shrunk = [told_of.levels[0].capacity for told_of in told.platforms]
+    assert shrunk == sorted(shrunk, reverse=True)  # type: ignore[type-var]
+    assert any(keys for keys in told.plans[0].stored)
+    assert told.platforms[-1].levels[0].capacity > 0  # type: ignore[operator]
+
+
+def test_a_level_that_always_loses_what_it_is_given_is_given_up() -> None:
+    class Forgetful(Faulty):
+        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
+            raise CorruptCheckpoint(f"{key} is not what it was")
+
+    chain = chain_of(12)
+    platform = platform_of(chain, 2, 2)
+    plan = hrevolve(chain, platform)
+    for number in range(2):
+        levels, told = memory(Faults({}), platform), Told()
+        levels[number] = Forgetful(Ram(), number, Faults({}))
+        _, model = told.run(plan, platform, levels)
+        assert result(model) == truth(12)
+        assert ["is given up" in text for text in told.said] == [False] * (len(told.said) - 1) + [
+            True
+        ]
+        assert told.platforms[-1].levels[number].capacity == 0
+
+
+def test_a_level_that_cannot_discard_what_it_lost_is_given_up() -> None:
+    class Stuck(Faulty):
+        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
+            raise MissingCheckpoint(f"{key} is gone")
+
+        def discard(self, key: Key, /) -> None:
+            raise MissingCheckpoint(f"{key} is gone")
+
+    levels, told = memory(Faults({})), Told()
+    levels[0] = Stuck(Ram(), 0, Faults({}))
+    _, model = told.run(PLAN, PLATFORM, levels)
+    assert result(model) == TRUTH
+    assert ["is given up" in text for text in told.said] == [True]
+
+
+@pytest.mark.parametrize("error", [StorageError, LevelFull])
+@pytest.mark.parametrize("verb", ["reserve", "keys"])
+def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
+    verb: str, error: type[StorageError]
+) -> None:
+    class Unready(Faulty):
+        armed = 0
+
+        def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
+            self._may_fail("reserve")
+            super().reserve(sizes)
+
+        def keys(self):  # type: ignore[no-untyped-def]
+            self._may_fail("keys")
+            return super().keys()
+
+        def _may_fail(self, what: str) -> None:
+            self.armed += what == verb
+            if self.armed > 1:
+                raise error(f"{what} was to fail")
+
+    for number in range(2, CALLS - 1, 3):
+        faults, told = Faults({number: StorageError}), Told()
+        levels: list[Backend] = list(memory(faults))
+        levels[1] = Unready(Ram(), 1, faults)
+        _, model = told.run(PLAN, PLATFORM, levels)
+        assert result(model) == TRUTH
+        assert any("'level1'" in text for text in told.said)
+
+
+def test_before_the_start_it_is_as_for_any_run() -> None:
+    with pytest.raises(BadInput, match="level 'level0' has no room for this plan"):
+        Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
+    chain = replace(CHAIN, adjoint=1)
+    with pytest.raises(BadInput, match="has 1 bytes for an adjoint checkpoint; the model's has"):
+        Told().run(replace(PLAN, chain=chain), PLATFORM, [Ram(), Ram(), Ram()])
+
+
+def test_what_the_watcher_raises_ends_the_run_as_it_is() -> None:
+    def watch(event: Event) -> None:
+        raise StorageError(f"after {event.action}")
+
+    with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
+        Told().run(PLAN, PLATFORM, memory(Faults({})), watch=watch)
+
+
+def test_an_error_that_is_no_level_s_ends_the_run() -> None:
+    class Broken(Logistic):
+        def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
+            raise StorageError("the model's own")
+
+    with pytest.raises(StorageError, match=r"^#\d+ Reverse\[5, 6\): the model's own"):
+        Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({})))
+
+
+# What is carried
+
+
+class Counted(Logistic):
+    """A model that notes the steps that it makes, of all that were made."""
+
+    forward: list[int] = []  # noqa: RUF012
+    back: list[int] = []  # noqa: RUF012
+
+    def step(self, state, i, /):  # type: ignore[no-untyped-def]
+        self.forward.append(i)
+        super().step(state, i)
+
+    def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
+        self.back.append(i)
+        super().adjoint_step(adjoint, tape, i)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    Counted.forward, Counted.back = [], []
+
+
+@pytest.mark.parametrize("number", range(CALLS))
+def test_no_step_is_reversed_twice(number: int) -> None:
+    faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
+    _, model = Told(fresh=Counted).run(PLAN, PLATFORM, memory(faults))
+    assert result(model) == TRUTH
+    assert Counted.back == list(reversed(range(STEPS)))
+
+
+def test_the_state_is_not_made_again() -> None:
+    plan = Schedule(CHAIN, [Write(x(0), 0), Advance(0, 3), Write(x(3), 1)])
+    told = Told(fresh=Counted)
+    _, model = told.run(plan, PLATFORM, memory(Faults({1: StorageError})))
+    assert told.plans[0].stored == ({x(0)}, frozenset(), frozenset(), {x(3)})
+    assert result(model) == TRUTH
+    assert Counted.forward[:5] == list(range(5))
+
+
+def test_a_state_behind_the_adjoint_is_not_carried() -> None:
+    plan = Schedule(CHAIN, [Write(x(0), 0), Record(0, 6), Reverse(4, 6), Write(x(6), 1)])
+    told, roomy = Told(), replace(PLATFORM, working_memory=None)
+    _, model = told.run(plan, roomy, memory(Faults({1: StorageError})))
+    assert told.plans[0].stored[3] == {a(4)}
+    assert result(model) == TRUTH
+
+
+def test_what_is_carried_is_two_checkpoints_at_most_and_nobody_writes_there() -> None:
+    for number in range(CALLS):
+        faults, told = Faults(dict.fromkeys((number, number + 3), StorageError)), Told()
+        told.run(PLAN, PLATFORM, memory(faults))
+        for platform, plan in zip(told.platforms, told.plans, strict=True):
+            kinds = [key.kind for key in (*plan.stored, *[frozenset[Key]()] * 4)[3]]
+            assert platform.levels[3].capacity == len(kinds) == len(set(kinds))
+            assert not ((plan.actions.op == WRITE) & (plan.actions.level == 3)).any()
+
+
+def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory in which it would be carried is full: real, and of no bytes."""
+    monkeypatch.setattr("ckio.runner.remains.Ram", lambda **_: Ram(capacity=0))
+    for number in range(CALLS):
+        told = Told(fresh=Counted)
+        _, model = told.run(PLAN, PLATFORM, memory(Faults({number: StorageError})))
+        assert result(model) == TRUTH
+        assert all(len(plan.stored) < 4 for plan in told.plans)
+    assert len(Counted.back) > CALLS * STEPS
+    assert "a_1 cannot be carried, and is computed again: memory has no room" in told.said[-1]
+
+
+def test_a_model_without_adjoint_checkpoints_begins_again() -> None:
+    class Simple(Counted):
+        def layout(self, key: Key, /) -> Layout:
+            if key.kind is Kind.ADJOINT:
+                raise UnsupportedKind(f"{key}: not here")
+            return super().layout(key)
+
+    told = Told(fresh=Simple)
+    plan = replace(PLAN, chain=replace(CHAIN, adjoint=0))
+    _, model = told.run(plan, PLATFORM, memory(Faults({CALLS - 1: StorageError})))
+    assert result(model) == TRUTH
+    assert len(Counted.back) == 2 * STEPS - 1
+
+
+def test_only_one_model_lives_at_a_time() -> None:
+    alive = list["weakref.ref[Logistic]"]()
+
+    def fresh() -> Logistic:
+        gc.collect()
+        assert not any(model() for model in alive)
+        model = Logistic()
+        alive.append(weakref.ref(model))
+        return model
+
+    for number in range(0, CALLS, 5):
+        faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
+        _, model = Told(fresh=fresh).run(PLAN, PLATFORM, memory(faults))
+        assert alive[-1]() is model
+        del model
+    assert len(alive) > CALLS // 5 + 3
+
+
+def test_a_level_may_have_any_name() -> None:
+    levels = (replace(PLATFORM.levels[0], name="carried"), *PLATFORM.levels[1:])
+    told = Told()
+    _, model = told.run(PLAN, Platform(levels, CHAIN.tape), memory(Faults({3: StorageError})))
+    assert result(model) == TRUTH
+    assert told.platforms[0].levels[3].name == "carried_"
+
+
+# Times, and stops
+
+
+def test_the_parts_have_one_timeline_and_planning_takes_its_time() -> None:
+    for number in range(CALLS):
+        clock, faults = VirtualClock(100.0), Faults({number: StorageError})
+        levels = [
+            Throttled(level, priced, clock)
+            for level, priced in zip(memory(faults), PLATFORM.levels, strict=True)
+        ]
+
+        def replan(*args, clock=clock) -> Schedule:  # type: ignore[no-untyped-def]
+            clock.sleep(50.0)
+            return finished(*args)
+
+        seen, failed = list[Event](), list[int]()
+        timeline, model = persevere(
+            *(PLAN, PLATFORM, CountingModel(CHAIN, clock), levels),
+            fresh=lambda clock=clock: CountingModel(CHAIN, clock),  # type: ignore[misc]
+            replan=replan,
+            say=lambda _, seen=seen, failed=failed: failed.append(len(seen)),  # type: ignore[misc]
+            clock=clock,
+            watch=seen.append,
+        )
+        assert model.adjoint == 0
+        assert seen == list(timeline)
+        (first,) = failed
+        assert timeline.actions[:first] == PLAN.actions[:first]
+        gaps = timeline.start[1:] - timeline.stop[:-1]
+        assert (gaps > -1e-9).all()
+        if 0 < first < len(timeline):
+            assert gaps[first - 1] == pytest.approx(50.0)
+            assert abs(gaps).sum() == pytest.approx(50.0)
+        assert timeline.makespan <= clock.now() - 100.0 + 1e-9
+
+
+@pytest.mark.parametrize("number", range(2, CALLS, 4))
+def test_a_stop_waits_until_the_adjoint_is_the_model_s_again(number: int) -> None:
+    told, made = Told(), list[Logistic]()
+
+    def fresh() -> Logistic:
+        made.append(Logistic())
+        return made[-1]
+
+    with pytest.raises(Stopped) as stopped:
+        persevere(
+            *(PLAN, PLATFORM, fresh(), memory(Faults({number: StorageError}))),
+            fresh=fresh,
+            replan=told.replan,
+            say=told.said.append,
+            stop=lambda: len(made) > 1,
+        )
+    stored = frozenset[Key]().union(*told.plans[0].stored)
+    carried = [key.step for key in stored if key.kind is Kind.ADJOINT]
+    assert stopped.value.adjoint == min(carried, default=STEPS)
+    key = a(stopped.value.adjoint)  # the last model made stands there
+    if carried:
+        assert save(made[-1], key)
+
+
+# Every role, on real levels
+
+
+def opened(root: Path, order: str) -> Iterator[Backend]:
+    for number, name in enumerate(order):
+        match name:
+            case "r":
+                yield Ram(checksum=True)
+            case "d":
+                yield Directory(root / str(number))
+            case "h":
+                yield Hdf5(root / f"{number}.h5")
+            case "c":
+                yield Compressed(Directory(root / str(number)), Zstd(1))
+            case "z":
+                yield Compressed(Hdf5(root / f"{number}.h5"), Zstd(1))
+
+
+@pytest.mark.parametrize("order", ["rdh", "drh", "hdr", "rcz", "zhc"])
+def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
+    for number in range(1, CALLS, 6):
+        for error in (StorageError, CorruptCheckpoint, LevelFull):
+            root, faults, told = tmp_path / f"{number}{error.__name__}", Faults({}), Told()
+            root.mkdir()
+            faults.errors = {number: error, number + 4: error}
+            levels = list(opened(root, order))
+            wrapped = [Faulty(level, k, faults) for k, level in enumerate(levels)]
+            _, model = told.run(PLAN, PLATFORM, wrapped)
+            assert result(model) == TRUTH
+            given_up = [text.split("'")[1] for text in told.said if "is given up" in text]
+            for level, priced in zip(levels, PLATFORM.levels, strict=True):
+                if priced.name not in given_up:
+                    assert list(level.keys()) == []
+                level.remove()  # type: ignore[attr-defined]
+            assert list(root.iterdir()) == []
+
+
+def test_to_reserve_again_takes_no_more_room(tmp_path: Path) -> None:
+    sizes = {5000: 4, 300: 3}
+    with ExitStack() as ends:
+        directory, archive = Directory(tmp_path / "d"), Hdf5(tmp_path / "a.h5")
+        for level in (directory, archive):
+            ends.callback(level.remove)
+            level.reserve(sizes)
+        put(archive, x(0), raw(5000))
+        put(directory, x(0), raw(5000))
+
+        def room() -> list[int]:
+            return sorted(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+
+        before = room()
+        for again in (sizes, {5000: 2}, sizes):
+            directory.reserve(again)
+            archive.reserve(again)
+            assert room() == before
+
+
+# Anything
+
+
+@settings(max_examples=25)
+@given(complete_schedules(most_steps=5), st.randoms(use_true_random=False), st.booleans())
+def test_random_schedules_and_failures_end_well_or_say_why(
+    case: tuple[Schedule, Platform], random: Random, ever: bool
+) -> None:
+    end_well_or_say_why(case, random, ever=ever)
+
+
+def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever: bool) -> None:
+    plan, platform = case
+    chain = plan.chain
+    errors = {random.randint(0, 25): random.choice(ERRORS) for _ in range(random.randint(1, 5))}
+    faults, told = Faults(errors, ever=ever), Told()
+    going_on = partial(
+        persevere,
+        *(plan, platform, CountingModel(chain), memory(faults, platform)),
+        fresh=partial(CountingModel, chain),
+        replan=told.replan,
+        say=told.said.append,
+    )
+    try:
+        _, model = going_on()
+    except StorageError as error:
+        hopeless = str(error)
+    else:
+        hopeless = ""
+        assert model.adjoint == 0
+    if hopeless:
+        assert "there is no way to go on" in hopeless
+        left = told.platforms[-1]
+        with pytest.raises(BadInput):
+            finish(chain, Platform(left.levels[:-1], left.working_memory), ())
+    assert bool(told.platforms) == bool(faults.raised)
+
+
+@pytest.mark.slow
+@settings(max_examples=1500)
+@given(complete_schedules(), st.randoms(use_true_random=False), st.booleans())
+def test_many_random_schedules_and_failures(
+    case: tuple[Schedule, Platform], random: Random, ever: bool
+) -> None:
+    end_well_or_say_why(case, random, ever=ever)

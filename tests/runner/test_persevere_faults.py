@@ -1,0 +1,275 @@
+"""Levels that really fail in mid-run: full disks, deleted files, flipped bytes, lost permissions.
+
+What takes a mount is done in a child with mounts of its own, which go away with it; where the
+machine does not allow that, the test is skipped and says so.
+"""
+
+import ctypes
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from ckio.actions import Key
+from ckio.backends.base import Backend
+from ckio.backends.compressed import Compressed
+from ckio.backends.contents import Stored
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.ram import Ram
+from ckio.compression import Zstd
+from ckio.errors import StorageError
+from ckio.planners.hrevolve import hrevolve
+from ckio.schedule import counts
+from ckio.timeline import Event
+from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts
+
+from .persevering import Logistic, Told, chain_of, platform_of, result, truth
+
+SIZE, STEPS = 20_000, 9
+CHAIN = chain_of(STEPS, SIZE)
+PLATFORM = platform_of(CHAIN, 1, 1, 2)
+PLAN = hrevolve(CHAIN, PLATFORM)
+TRUTH = truth(STEPS, SIZE)
+MOMENTS = range(2, len(PLAN), len(PLAN) // 3)
+
+KINDS = pytest.mark.parametrize("kind", [Directory, Hdf5])
+Fault = Callable[[Path], None]
+
+
+def place_of(root: Path, kind: type[Backend]) -> Path:
+    return root / ("level" if kind is Directory else "level.h5")
+
+
+def struck(
+    root: Path,
+    kind: type[Backend],
+    role: int,
+    moment: int,
+    fault: Fault,
+    *,
+    promised: float = 1.0,
+) -> Told:
+    """A run whose level in this role is struck at a moment; its gradient is right nevertheless.
+
+    The level's directory or archive is in `root`; the other two levels are in memory. It is
+    compressed if less than all of its bytes is promised to be stored.
+    """
+    told = Told(fresh=lambda: Logistic(SIZE))
+    place, seen = place_of(root, kind), list[Event]()
+    level: Backend = kind(place)  # type: ignore[call-arg]
+    if promised < 1:
+        level = Compressed(level, Zstd(1), ratio=promised)
+    levels = [level if number == role else Ram() for number in range(3)]
+
+    def watch(event: Event) -> None:
+        seen.append(event)
+        if len(seen) == moment:
+            fault(place)
+
+    try:
+        _, model = told.run(PLAN, PLATFORM, levels, watch=watch)
+        assert result(model) == TRUTH
+    finally:
+        with suppress(StorageError):
+            level.remove()  # type: ignore[attr-defined]
+    return told
+
+
+def deleted(place: Path) -> None:
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+def payloads(place: Path) -> list[Stored]:
+    kind = Directory if place.is_dir() else Hdf5
+    return [item for item in kind.contents(place) if isinstance(item, Stored)]
+
+
+def flipped(place: Path) -> None:
+    """A byte of every payload that is stored."""
+    for item in payloads(place):
+        with item.path.open("r+b") as file:
+            file.seek(item.spans[0][0] + 100)
+            byte = file.read(1)[0] ^ 0x10
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte]))
+
+
+def cut_off(place: Path) -> None:
+    """Every file in the middle of the first payload in it."""
+    for item in payloads(place):
+        if item.path.stat().st_size > item.spans[0][0] + 100:
+            os.truncate(item.path, item.spans[0][0] + 100)
+
+
+def test_the_plan_uses_every_level() -> None:
+    for level in counts(PLAN).levels:
+        assert min(level.writes, level.reads, level.discards) > 0
+
+
+@KINDS
+@pytest.mark.parametrize("role", range(3))
+@pytest.mark.parametrize("fault", [deleted, flipped, cut_off])
+def test_a_level_is_damaged_under_the_run(
+    fault: Fault, role: int, kind: type[Backend], tmp_path: Path
+) -> None:
+    said = list[str]()
+    for moment in MOMENTS:
+        said += struck(tmp_path, kind, role, moment, fault).said
+        assert list(tmp_path.iterdir()) == []
+    assert said
+    assert all(f"level{role}" in text for text in said)
+
+
+def test_levels_may_be_damaged_one_after_the_other(tmp_path: Path) -> None:
+    """The archive goes in the forward sweep, the directory in the plan that followed."""
+    for later in range(1, 20, 4):
+        told, seen = Told(fresh=lambda: Logistic(SIZE)), list[int]()
+        directory, archive = Directory(tmp_path / "level"), Hdf5(tmp_path / "level.h5")
+
+        def watch(event: Event, told=told, seen=seen, later=later) -> None:  # type: ignore[no-untyped-def]
+            seen.append(len(told.said))
+            if len(seen) == 5:
+                flipped(tmp_path / "level.h5")
+            if seen.count(1) == later and seen[-1] == 1:
+                deleted(tmp_path / "level")
+
+        _, model = told.run(PLAN, PLATFORM, [Ram(), directory, archive], watch=watch)
+        assert result(model) == TRUTH
+        assert told.said
+        directory.remove()
+        archive.remove()
+        assert list(tmp_path.iterdir()) == []
+
+
+# What takes mounts, limits or another user
+
+
+def used_up(place: Path) -> None:
+    """No room is left on the file system."""
+    with (place.parent / "other").open("wb", buffering=0) as other, suppress(OSError):
+        while other.write(bytes(4096)):
+            pass
+
+
+@KINDS
+def test_the_disk_becomes_full(kind: type[Backend], tmp_path: Path) -> None:
+    """Reserved was what a codec promised; the states take more."""
+
+    def body() -> None:
+        mount_small(tmp_path, "size=8m")
+        said = list[str]()
+        for role in range(3):
+            for moment in MOMENTS:
+                said += struck(tmp_path, kind, role, moment, used_up, promised=0.05).said
+                (tmp_path / "other").unlink()
+                assert list(tmp_path.iterdir()) == []
+        assert any(" is full" in text and "No space left on device" in text for text in said)
+
+    with_own_mounts(body)
+
+
+@KINDS
+def test_files_may_not_grow_any_more(kind: type[Backend], tmp_path: Path) -> None:
+    def body() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limit, nothing = resource.RLIMIT_FSIZE, resource.RLIM_INFINITY
+        said = list[str]()
+        for moment in MOMENTS:
+            told = struck(
+                *(tmp_path, kind, 1, moment),
+                lambda _: resource.setrlimit(limit, (100_000, hard)),
+                promised=0.05,
+            )
+            resource.setrlimit(limit, (nothing, hard))
+            said += told.said
+        assert any("File too large" in text for text in said)
+
+    in_child(body)
+
+
+_DETACH = 2
+
+
+def unmounted(place: Path) -> None:
+    """Lazily: what is open stays open, nothing is found there any more."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(str(place.parent).encode(), _DETACH):
+        pytest.skip(f"umount: {os.strerror(ctypes.get_errno())}")
+
+
+@KINDS
+@pytest.mark.parametrize("fault", [unmounted, lambda place: make_read_only(place.parent)])
+def test_the_file_system_goes_away_or_becomes_read_only(
+    kind: type[Backend], fault: Fault, tmp_path: Path
+) -> None:
+    """Whatever the level can still do then, the gradient is right."""
+
+    def body() -> None:
+        for moment in MOMENTS:
+            place = tmp_path / f"{moment}"
+            place.mkdir()
+            mount_small(place, "size=8m")
+            struck(place, kind, 1, moment, fault, promised=0.05)
+
+    with_own_mounts(body)
+
+
+@KINDS
+def test_the_permission_to_write_is_lost(kind: type[Backend]) -> None:
+    with TemporaryDirectory() as place:  # which another user may enter
+        root = Path(place)
+        root.chmod(0o777)
+
+        def locked(there: Path) -> None:
+            there.chmod(0o555 if there.is_dir() else 0o444)
+            root.chmod(0o555)
+
+        def body() -> None:
+            if os.geteuid() == 0:  # whom nothing is forbidden
+                os.chown(root, 65534, 65534)
+                os.setgid(65534)
+                os.setuid(65534)
+            for moment in MOMENTS:
+                struck(root, kind, 1, moment, locked, promised=0.05)
+                root.chmod(0o777)
+                if (level := place_of(root, kind)).exists():
+                    level.chmod(0o755)
+                    deleted(level)
+
+        in_child(body)
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:2])
+def test_with_nothing_left_it_says_so_and_what_is_stored_is_intact(
+    moment: int, tmp_path: Path
+) -> None:
+    """The only levels are a directory and an archive; both may not write any more."""
+    platform = platform_of(CHAIN, 1, 2)
+    plan, told, seen = hrevolve(CHAIN, platform), Told(fresh=lambda: Logistic(SIZE)), list[Event]()
+    levels = [Directory(tmp_path / "level"), Hdf5(tmp_path / "level.h5")]
+    held = list[set[Key]]()
+
+    def watch(event: Event) -> None:
+        seen.append(event)
+        if len(seen) == moment:
+            deleted(tmp_path / "level")
+            deleted(tmp_path / "level.h5")
+            held.extend(set(level.keys()) for level in levels)
+
+    with pytest.raises(StorageError, match="there is no way to go on") as caught:
+        told.run(plan, platform, levels, watch=watch)
+    assert "was deleted" in str(caught.value)
+    assert "resume the run" in str(caught.value)
+    assert any(held) or moment == MOMENTS[0]
+    for level in levels:
+        for key in list(level.keys()):
+            with Logistic(SIZE).load(key, level.layout(key)) as into:
+                level.read(key, into)
+        level.remove()
+    assert list(tmp_path.iterdir()) == []
