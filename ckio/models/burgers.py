@@ -1,0 +1,279 @@
+"""Burgers' equation with a time step that the flow chooses, its adjoint written by hand.
+
+    ∂u/∂t = -∂(u²/2)/∂x + ν ∂²u/∂x²,     u = 0 on the walls x = 0 and x = L
+
+is solved up to a time T in steps that are as long as the flow allows,
+
+    dt = C / (max|u| / h + 2 ν / h²),     and the last one ends exactly at T,
+
+so that nobody knows how many there will be. dt is computed from the state, and its derivative is
+part of the gradient: by all of u through the largest |u|, by ν, and in the last step by the time
+where it begins. The gradient is that of the discrete J wherever J has one: not where two points
+are equally the fastest, nor where another start would take one step more or less; at those the
+place and the number of steps are taken as they are.
+
+In space the fluxes between points conserve energy but for ν; in time a step has the three stages
+u + dt/3 F(u), u + dt/2 F(.), u + dt F(.) [Wicker and Skamarock 2002].
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Arrays
+from ckio.chain import is_whole
+from ckio.errors import BadInput, RunFailed
+
+Field = NDArray[np.float64]
+
+INSIDE: Final = slice(1, -1)
+"""The points of a field that are not walls."""
+
+STAGES: Final = (1 / 3, 1 / 2, 1.0)
+"""The part of dt over which each stage takes the rate of change of the one before."""
+
+WAVES: Final = 8
+"""The random flows are sines of up to this many half waves."""
+
+UNITS: Final = {"u": "m s-1", "t": "s", "J": "m2 s-2", "viscosity": "m2 s-1"}
+
+
+class Burgers(ArrayModel):
+    """Waves that steepen to fronts and decay, to be brought to a target by start and viscosity.
+
+    The functional is J = mean over time of E(u) + E(u(T) - u*), in m2 s-2, where E is the kinetic
+    energy in the mean over x, u* a target flow, and the mean over time the sum of dt E(u) / T over
+    the steps, with E(u) as it is where each begins. The controls are `u`, the flow in x_0, of which
+    the values on the walls do not matter, and the number `viscosity`.
+
+    The program ends at T, after as many steps as it takes. A step from there on changes nothing.
+
+    Parameters
+    ----------
+    grid : int
+        Cells between the walls, at least 4.
+    viscosity : float
+        ν in m2 s-1. Fronts are about 4 ν / |u| wide; with less than two cells they leave ripples.
+    time : float
+        T, in s.
+    length : float
+        L, in m.
+    speed : float
+        Of the flow in x_0 and of the target, root mean square, in m s-1.
+    courant : float
+        C, above 0 and at most 1: what is stable.
+    seed : int
+        Which random flows.
+    on_step : callable, optional
+        As in ArrayModel.
+
+    Raises
+    ------
+    BadInput
+        Where an option is out of range.
+    RunFailed
+        From a step, forward or back, in which time would not go on: the flow is not finite, or so
+        fast that T is out of reach.
+    """
+
+    def __init__(
+        self,
+        *,
+        grid: int = 256,
+        viscosity: float = 2e-3,
+        time: float = 1.0,
+        length: float = 1.0,
+        speed: float = 0.5,
+        courant: float = 0.5,
+        seed: int = 0,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        _check_whole("grid", grid, least=4)
+        _check_whole("seed", seed, least=0)
+        _check_above_0(viscosity=viscosity, time=time, length=length, speed=speed, courant=courant)
+        if courant > 1:
+            raise BadInput(f"burgers: courant = {courant:g}; above 1 a step is not stable")
+        self._cells, self._spacing = grid, length / grid
+        self._end, self._courant = time, courant
+        random = np.random.default_rng(seed)
+        u = _waves(grid, random, speed=speed)
+        self._target = _waves(grid, random, speed=speed)
+
+        self._stages = tuple(_Stage(grid) for _ in STAGES)
+        self._after = np.empty(grid - 1)
+        self._cotangent, self._work = np.zeros((2, grid + 1))  # the walls of the first stay 0
+        super().__init__(
+            {"u": u, "t": 0.0, "J": 0.0},
+            control={"u": u, "viscosity": viscosity},
+            tape=("u", "t"),
+            units=UNITS,
+            on_step=on_step,
+        )
+
+    def start(self, state: Arrays, /) -> None:
+        """u_0 is the control, inside."""
+        state["u"][INSIDE] = self.control["u"][INSIDE]
+
+    def adjoint_start(self, adjoint: Arrays, /) -> None:
+        gradient = self.gradient["u"][INSIDE]
+        gradient += adjoint["u"][INSIDE]
+
+    def finished(self, state: Arrays, i: int, /) -> bool:
+        """Whether T is reached."""
+        return bool(state["t"] >= self._end)
+
+    def step(self, state: Arrays, i: int, /) -> None:
+        """J += dt E(u_i) / T; u_{i+1} from u_i; t_{i+1} = t_i + dt, or T."""
+        u, t = state["u"], float(state["t"])
+        dt, last, _ = self._time_step(u, t, i)
+        state["J"] += dt / self._end * self._energy(u)
+        u[INSIDE] = self._march(u, dt)
+        state["t"][...] = self._end if last else t + dt
+
+    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        """The transposes of what `step` does, last first."""
+        u, t = tape["u"], float(tape["t"])
+        of_u, of_t, of_mean = adjoint["u"], adjoint["t"], float(adjoint["J"]) / self._end
+        dt, last, fastest = self._time_step(u, t, i)
+        self._march(u, dt)
+        of_dt = self._adjoint_march(of_u, dt) + of_mean * self._energy(u)
+        self._adjoint_energy(u, of_mean * dt, of_u)
+        if last:  # dt = T - t, and the step ends at T wherever it began
+            of_t[...] = -of_dt
+        else:
+            of_dt += float(of_t)
+            of_u[fastest] += self._adjoint_time_step(dt, of_dt) * np.sign(u[fastest])
+
+    def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
+        """J = (sum of the dt E(u_i)) / T + E(u_n - u*), and its derivative."""
+        away = np.subtract(state["u"], self._target, out=self._cotangent)
+        self._adjoint_energy(away, 1.0, adjoint["u"])
+        adjoint["J"][...] = 1.0
+        return float(state["J"]) + self._energy(away)
+
+    def _time_step(self, u: Field, t: float, i: int) -> tuple[float, bool, int]:
+        """The dt in seconds, whether that is all the time that is left, and where u is fastest."""
+        fastest = int(np.abs(u, out=self._work).argmax())
+        speed, viscosity = float(self._work[fastest]), float(self.control["viscosity"])
+        rate = speed / self._spacing + 2 * viscosity / self._spacing**2
+        dt, left = self._courant / rate, self._end - t
+        if not t + dt > t:
+            raise RunFailed(
+                f"burgers: at step {i}, t = {t:g} s, the flow is as fast as {speed:g} m s-1; steps"
+                " that this allows lead nowhere"
+            )
+        return (dt, False, fastest) if dt < left else (left, True, fastest)
+
+    def _adjoint_time_step(self, dt: float, of_dt: float) -> float:
+        """What the largest speed adds to J, in a step that is not the last."""
+        of_rate = -of_dt * dt**2 / self._courant
+        self.gradient["viscosity"] += of_rate * 2 / self._spacing**2
+        return of_rate / self._spacing
+
+    def _march(self, u: Field, dt: float) -> Field:
+        """The flow after dt, inside; what the stages hold then is for `_adjoint_march`."""
+        stiffness = 6 * float(self.control["viscosity"]) / self._spacing
+        first, after = self._stages[0].inside, self._after
+        np.copyto(first, u[INSIDE])
+        ends = *(stage.inside for stage in self._stages[1:]), after
+        for stage, part, end in zip(self._stages, STAGES, ends, strict=True):
+            np.add(first, stage.change(part * dt / (6 * self._spacing), stiffness), out=end)
+        return after
+
+    def _adjoint_march(self, of_u: Field, dt: float) -> float:
+        """Takes `of_u` back over the march that was done last; returns what dt adds to J."""
+        stiffness = 6 * float(self.control["viscosity"]) / self._spacing
+        of_stage, of_time, of_stiffness = self._cotangent, 0.0, 0.0
+        of_stage[INSIDE] = of_u[INSIDE]
+        of_u[...] = 0
+        for stage, part in zip(reversed(self._stages), reversed(STAGES), strict=True):
+            of_u += of_stage
+            factor = part / (6 * self._spacing)
+            of_factor, stiffer = stage.adjoint_change(of_stage, factor * dt, stiffness)
+            of_time += factor * of_factor
+            of_stiffness += stiffer
+        of_u += of_stage
+        self.gradient["viscosity"] += of_stiffness * 6 / self._spacing
+        return of_time
+
+    def _energy(self, u: Field) -> float:
+        """E(u) = mean of u²/2."""
+        np.square(u, out=self._work)
+        return float(np.add.reduce(self._work)) / (2 * self._cells)
+
+    def _adjoint_energy(self, u: Field, of_energy: float, of_u: Field) -> None:
+        of_u += np.multiply(u, of_energy / self._cells, out=self._work)
+
+
+class _Stage:
+    """The flow at one stage of a step: its points, 0 on the walls, and the fluxes between them.
+
+    With l and r the points to the left and right of a flux, and a stiffness of 6 ν / h,
+
+        6 flux = l² + l r + r² - stiffness (r - l).
+    """
+
+    def __init__(self, cells: int) -> None:
+        points = np.zeros(cells + 1)
+        self._left, self.inside, self._right = points[:-1], points[INSIDE], points[1:]
+        self._flux, self._sum, self._difference, self._of_flux, self._work = np.empty((5, cells))
+        self._change = np.empty(cells - 1)
+
+    def change(self, factor: float, stiffness: float, /) -> Field:
+        """Factor times the 6 flux from the left less that to the right, at the points inside."""
+        left, right, flux, work = self._left, self._right, self._flux, self._work
+        np.add(left, right, out=self._sum)
+        np.subtract(right, left, out=self._difference)
+        np.square(self._sum, out=flux)
+        flux -= np.multiply(left, right, out=work)
+        flux -= np.multiply(self._difference, stiffness, out=work)
+        np.subtract(flux[:-1], flux[1:], out=self._change)
+        self._change *= factor
+        return self._change
+
+    def adjoint_change(self, c: Field, factor: float, stiffness: float, /) -> tuple[float, float]:
+        """Takes `c`, 0 on the walls, from that of the last `change` to that of the points.
+
+        Returns what factor and stiffness add to J.
+        """
+        of_flux, inside, work, other = self._of_flux, c[INSIDE], self._work, self._sum
+        np.subtract(c[1:], c[:-1], out=of_flux)
+        of_factor = float(np.add.reduce(np.multiply(of_flux, self._flux, out=work)))
+        of_flux *= factor
+        stiffer = -float(np.add.reduce(np.multiply(of_flux, self._difference, out=work)))
+        np.subtract(of_flux[1:], of_flux[:-1], out=inside)
+        inside *= stiffness
+        np.add(self._sum, self._left, out=work)
+        work *= of_flux
+        inside += work[1:]
+        other += self._right
+        other *= of_flux
+        inside += other[:-1]
+        return of_factor, stiffer
+
+
+def _waves(cells: int, random: np.random.Generator, *, speed: float) -> Field:
+    """A random flow, the same on every grid."""
+    wave = np.arange(1, WAVES + 1)
+    amplitudes = random.standard_normal(WAVES) / wave
+    amplitudes *= speed / math.sqrt(np.sum(amplitudes**2) / 2)
+    u: Field = amplitudes @ np.sin(np.pi / cells * np.outer(wave, np.arange(cells + 1)))
+    u[[0, -1]] = 0
+    return u
+
+
+def _check_whole(name: str, value: int, *, least: int) -> None:
+    if not is_whole(value) or value < least:
+        raise BadInput(f"burgers: {name} = {value!r}; it must be a whole number >= {least}")
+
+
+def _check_above_0(**options: object) -> None:
+    for name, value in options.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInput(f"burgers: {name} = {value!r}; it must be a number")
+        if not math.isfinite(value) or value <= 0:
+            raise BadInput(f"burgers: {name} = {value:g}; it must be finite and > 0")

@@ -1,0 +1,289 @@
+"""A run that does not know its end: forward by a rule, until the model says that it is finished.
+
+Nothing is known before but the rule, so what `run` checks of a whole schedule is checked here an
+action at a time: each is applied to a Machine first, and performed if it is legal. The schedule is
+what comes out, and is legal for a chain of as many steps as there turned out to be.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from traceback import format_exception_only
+from typing import Final, NoReturn, Protocol
+
+from ckio.actions import Action, Advance, Discard, Key, Kind
+from ckio.backends.base import Backend
+from ckio.chain import Chain, is_whole
+from ckio.clock import Clock, WallClock
+from ckio.columns import ACCESSES, Actions
+from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, StorageError
+from ckio.layout import nbytes_of
+from ckio.machine import Machine
+from ckio.memory import available
+from ckio.model import Model
+from ckio.platforms import Platform
+from ckio.runner.perform import perform_one, where
+from ckio.schedule import Schedule
+from ckio.timeline import Event, Recorder, Timeline
+
+AT_ONCE: Final = 64
+"""Steps of an Advance, the most: so often the watcher of a model that never finishes is heard."""
+
+_ENDLESS: Final = 2**62
+"""Of steps, or of bytes of all checkpoints: more than any run has."""
+
+_X0: Final = Key(Kind.RESTART, 0)
+
+
+class Room(Protocol):
+    """What a rule uses of a level."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+
+
+class Farther(Protocol):
+    """A level that is used from some step on."""
+
+    @property
+    def room(self) -> Room: ...
+
+
+class Levels(Protocol):
+    """All levels that a rule may use on the way forward."""
+
+    @property
+    def near(self) -> Room: ...
+    @property
+    def far(self) -> Sequence[Farther]: ...
+
+
+class Rule(Protocol):
+    """What to do while the end is not known, and then; pure, of the step and of what is stored.
+
+    `ckio.planners.online.Online` is one. It stores restart data alone.
+    """
+
+    @property
+    def chain(self) -> Chain: ...
+    @property
+    def platform(self) -> Platform: ...
+    @property
+    def levels(self) -> Levels: ...
+
+    def at(self, step: int, stored: Sequence[Iterable[Key]], /) -> Actions:
+        """What to do at x_step, which is in the register before and after."""
+
+    def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
+        """The first step after this one at which there may be anything to do."""
+
+    def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
+        """The way back from x_steps, which has just been reached and is the end."""
+
+
+def run_to_end(
+    rule: Rule,
+    model: Model,
+    backends: Sequence[Backend],
+    /,
+    *,
+    clock: Clock | None = None,
+    watch: Callable[[Event], None] | None = None,
+) -> tuple[Schedule, Timeline]:
+    """Run a model forward until it is finished, then back; returns what was done, and when.
+
+    The model is finished where `advance` returns less than it was asked for. Should that be just
+    where the rule stores something, it is stored in vain: before, nobody knows.
+
+    The schedule is for a chain of the steps that there were. Performed again by `run`, on a fresh
+    model, it does the same. On the way forward an Advance is of `AT_ONCE` steps at most.
+
+    Parameters
+    ----------
+    rule
+        What is stored on the way, of which chain and on which platform.
+    model
+        A fresh model at x_0.
+    backends
+        One open storage level for each level of the platform, in its order, with nothing stored.
+        They stay open. Memory that the rule may use is reserved to the full, where it has a capacity;
+        what lies on disks grows as it fills.
+    clock
+        What measures; the wall clock by default.
+    watch
+        Called with each event after it has happened; what it raises ends the run as it is, and is
+        the way to stop a model that does not finish.
+
+    Raises
+    ------
+    IllegalAction
+        The rule breaks a rule of the Machine. The action has not been done.
+    BadInput
+        Something does not fit together, the levels have no room for what the rule may store, or are
+        not empty: before the start. So is NoSchedule, which the rule raises.
+    StorageError
+        A level failed; its name and the action are in the message, and their numbers in `level`
+        and `action`. What was stored is intact.
+    RunFailed
+        The model was finished at step 0, so that there is nothing to reverse: then all levels are
+        empty again, and the model knows its functional. Or it finished early on the way back; or
+        it, or a backend, raised something that is not ckio's own, which is then the `__cause__`.
+    """
+    _check_fit(rule, model, backends)
+    _reserve(rule, model, backends)
+    performance = _Performance(rule, model, backends, clock or WallClock(), watch)
+    steps = _forward(rule, performance)
+    if steps == 0:
+        performance.give_up()
+    performance.turn(steps)
+    back = rule.finish(steps, performance.machine.stored)
+    for action in back.actions:
+        performance.do(action)
+    actions = Actions.of(performance.actions)
+    note = f"forward without knowing the end; back: {back.note}"
+    return Schedule(back.chain, actions, note=note), performance.recorder.timeline(actions)
+
+
+def _forward(rule: Rule, performance: "_Performance") -> int:
+    """To where the model is finished; returns the steps that it took."""
+    step = 0
+    while True:
+        stored = performance.machine.stored
+        for action in rule.at(step, stored):
+            performance.do(action)
+        until = max(step + 1, rule.until(step, stored))
+        while step < until:
+            asked = min(until, step + AT_ONCE)
+            step = performance.advance(step, asked)
+            if step < asked:
+                return step
+
+
+class _Performance:
+    """What has been done so far, and what does the next action."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        model: Model,
+        backends: Sequence[Backend],
+        clock: Clock,
+        watch: Callable[[Event], None] | None,
+    ) -> None:
+        chain = rule.chain
+        bytes_of_a_step = 1 + chain.restart + chain.tape + chain.adjoint
+        self.machine = Machine(chain.with_steps(_ENDLESS // bytes_of_a_step), rule.platform)
+        self.actions: list[Action] = []
+        self.recorder = Recorder()
+        self._model, self._backends, self._watch = model, backends, watch
+        self._clock, self._origin = clock, clock.now()
+
+    def do(self, action: Action) -> None:
+        """Any action, if it is legal now."""
+        self.machine.apply(action)
+        start = self._now()
+        with self._named(action):
+            nbytes = perform_one(action, self._model, self._backends)
+        self._done(action, start, nbytes)
+
+    def advance(self, begin: int, end: int) -> int:
+        """Advance as far as there are steps; returns the step reached."""
+        action = Advance(begin, end)
+        self.machine.apply(action)
+        start = self._now()
+        with self._named(action):
+            reached = self._model.advance(begin, end)
+            if not (is_whole(reached) and begin <= reached <= end):
+                raise RunFailed(
+                    f"the model says that it reached {reached!r}; it must return the step where it"
+                    f" stands, {end} unless it finished before"
+                )
+        if reached > begin:
+            self._done(Advance(begin, reached), start, 0)
+        return int(reached)
+
+    def turn(self, steps: int) -> None:
+        """From here on the chain has so many steps; the last of them has just been done."""
+        endless = self.machine
+        self.machine = Machine(endless.chain.with_steps(steps), endless.platform, endless.stored)
+        self.machine.state, self.machine.turned = steps, True
+        self.machine.count = len(self.actions)
+
+    def give_up(self) -> NoReturn:
+        """There is no step: discard what was stored, and say so."""
+        for level, keys in enumerate(self.machine.stored):
+            for key in list(keys):
+                self.do(Discard(key, level))
+        raise RunFailed("the model is finished at step 0; there is no step to reverse")
+
+    def _done(self, action: Action, start: float, nbytes: int) -> None:
+        stop = self._now()
+        self.actions.append(action)
+        self.recorder.add(start, stop, nbytes)
+        if self._watch is not None:
+            self._watch(Event(action, start, stop, nbytes))
+
+    def _now(self) -> float:
+        return self._clock.now() - self._origin
+
+    @contextmanager
+    def _named(self, action: Action) -> Iterator[None]:
+        """Let what is raised say at which action, and on which level."""
+        number = len(self.actions)
+        what = f"#{number} {where(action, self.machine.platform)}"
+        try:
+            yield
+        except CkioError as error:
+            error.args = (f"{what}: {error}",)
+            error.action = number
+            if isinstance(error, StorageError) and isinstance(action, ACCESSES):
+                error.level = action.level
+            raise
+        except Exception as error:
+            words = " ".join(map(str.strip, format_exception_only(error)))
+            failed = RunFailed(f"{what}: {words}")
+            failed.action = number
+            raise failed from error
+
+
+def _check_fit(rule: Rule, model: Model, backends: Sequence[Backend]) -> None:
+    """The rule, the model and the open levels must speak of the same things."""
+    chain, levels = rule.chain, rule.platform.levels
+    if len(backends) != len(levels):
+        raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
+    if chain.restart != (real := nbytes_of(model.layout(_X0))):
+        raise BadInput(
+            f"the rule plans {chain.restart} bytes for a restart checkpoint;"
+            f" the model's has {real}: plan with the model's sizes"
+        )
+    for level, backend in zip(levels, backends, strict=True):
+        if there := set(map(str, backend.keys())):
+            raise BadInput(
+                f"level {level.name!r} already holds {min(there)}, and what a run of unknown"
+                " length writes there is not known; give it an empty level, or discard what was"
+                " left"
+            )
+    if (room := available()) is not None and chain.tape > room:
+        raise BadInput(
+            f"the way back holds the tape of a step in memory, {chain.tape} bytes; {room} are"
+            " available"
+        )
+
+
+def _reserve(rule: Rule, model: Model, backends: Sequence[Backend]) -> None:
+    """Make room for all that the rule may store in memory that has an end."""
+    nbytes, levels = rule.chain.restart, rule.levels
+    for room in (levels.near, *(far.room for far in levels.far)):
+        level, backend = rule.platform.levels[room.number], backends[room.number]
+        if level.capacity is None or backend.durable or nbytes == 0:
+            continue
+        try:
+            backend.reserve({nbytes: room.slots})
+            if (prepare := getattr(backend, "prepare", None)) is not None:
+                prepare(_X0, model.layout(_X0), room.slots)
+        except LevelFull as error:
+            raise BadInput(
+                f"level {level.name!r} has no room for what this rule may store: {error};"
+                " free some, or lower the level's capacity and plan again"
+            ) from error

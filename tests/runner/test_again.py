@@ -1,0 +1,287 @@
+"""Several gradients: of other controls on the same levels, and of one forward for many adjoints."""
+
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckio.actions import Action, Discard, Key, Kind, Write
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Arrays
+from ckio.backends.base import Backend
+from ckio.backends.compressed import Compressed
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.compression import Zstd
+from ckio.errors import BadInput
+from ckio.model import sizes_of
+from ckio.models.burgers import Burgers
+from ckio.planners.base import Planner
+from ckio.planners.binomial import revolve
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.online import Online
+from ckio.planners.stored import finish
+from ckio.planners.trivial import periodic
+from ckio.platforms import Affine, Level, Platform
+from ckio.replay import validate
+from ckio.runner import run
+from ckio.runner.unknown import run_to_end
+from ckio.schedule import Schedule, counts, makespan
+
+STEPS, GRID = 37, 24
+CHAIN = Chain(
+    steps=STEPS, advance=1.0, record=1.2, reverse=2.0, **sizes_of(Burgers(grid=GRID, time=9.0))
+)
+NEAR, FAR = 0, 1
+PLATFORM = Platform(
+    (
+        Level(name="near", capacity=3 * CHAIN.restart),
+        Level(name="far", write=Affine(0.5), read=Affine(0.5)),
+    ),
+    working_memory=CHAIN.tape,
+)
+PLANS: dict[str, Planner] = {
+    "revolve": revolve,
+    "hrevolve": hrevolve,
+    "periodic, tapes on the levels": lambda *a: periodic(*a, period=5),
+}
+
+
+class Aimed(Burgers):
+    """Another start, and another target: a part of the functional that does not matter before x_n.
+
+    It does not finish within the steps that are run here.
+    """
+
+    def __init__(self, *, scale: float = 1.0, aim: float = 1.0) -> None:
+        super().__init__(grid=GRID, time=9.0)
+        self.control["u"][...] *= scale
+        self._target *= aim
+
+
+def digest(model: Burgers) -> tuple[float, bytes, bytes]:
+    gradient = model.gradient
+    return model.functional, gradient["u"].tobytes(), gradient["viscosity"].tobytes()
+
+
+def fresh(**options: float) -> tuple[float, bytes, bytes]:
+    """What a model alone finds, with all of its tape."""
+    model = Aimed(**options)
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    return digest(model)
+
+
+def opened(far: str, path: Path) -> list[Backend]:
+    match far:
+        case "directory":
+            other: Backend = Directory(path / "far")
+        case "compressed directory":
+            other = Compressed(Directory(path / "far"), Zstd())
+        case "hdf5":
+            other = Hdf5(path / "far.h5")
+        case _:
+            other = Ram()
+    return [Ram(capacity=PLATFORM.levels[NEAR].capacity), other]
+
+
+every_far = pytest.mark.parametrize("far", ["ram", "directory", "compressed directory", "hdf5"])
+
+
+# --- other controls
+
+
+@every_far
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_same_schedule_on_the_same_levels_for_other_controls(
+    plan: str, far: str, tmp_path: Path
+) -> None:
+    schedule, levels = PLANS[plan](CHAIN, PLATFORM), opened(far, tmp_path)
+    found = set()
+    for scale in (1.0, 0.9, 1.3, 1.0):
+        model = Aimed(scale=scale)
+        run(schedule, PLATFORM, model, levels)
+        assert digest(model) == fresh(scale=scale)
+        assert not any(list(level.keys()) for level in levels)
+        found.add(digest(model))
+    assert len(found) == 3
+    for level in levels:
+        level.close()
+
+
+@pytest.mark.parametrize("far", ["directory", "hdf5"])
+def test_programs_of_unknown_length_one_after_the_other(far: str, tmp_path: Path) -> None:
+    levels, lengths = opened(far, tmp_path), []
+    for speed in (0.5, 1.0, 0.25):
+        model, alone = (Burgers(grid=GRID, speed=speed) for _ in range(2))
+        schedule, _ = run_to_end(Online(CHAIN, PLATFORM), model, levels)
+        alone.record(0, schedule.chain.length)
+        alone.reverse(0, schedule.chain.length)
+        assert digest(model) == digest(alone)
+        assert not any(list(level.keys()) for level in levels)
+        lengths.append(schedule.chain.length)
+    assert len(set(lengths)) == 3
+    for level in levels:
+        level.close()
+
+
+@every_far
+def test_a_run_that_broke_off_leaves_nothing_that_the_next_one_could_take_for_its_own(
+    far: str, tmp_path: Path
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def watch(_: object) -> None:
+        if next(events) == 20:
+            raise Stop
+
+    schedule, levels, events = hrevolve(CHAIN, PLATFORM), opened(far, tmp_path), count()
+    with pytest.raises(Stop):
+        run(schedule, PLATFORM, Aimed(), levels, watch=watch)
+    left = [list(level.keys()) for level in levels]
+    assert any(left)
+    model = Aimed(scale=1.3)
+    with pytest.raises(BadInput, match=r"already holds x_\d+, which the schedule writes there"):
+        run(schedule, PLATFORM, model, levels)
+    with pytest.raises(BadInput, match=r"already holds x_\d+, and what a run of unknown length"):
+        run_to_end(Online(CHAIN, PLATFORM), model, levels)
+    for level, keys in zip(levels, left, strict=True):
+        for key in keys:
+            level.discard(key)
+    run(schedule, PLATFORM, model, levels)
+    assert digest(model) == fresh(scale=1.3)
+    for level in levels:
+        level.close()
+
+
+# --- one forward, several adjoints
+
+
+def keeping(schedule: Schedule, level: int) -> Schedule:
+    """The same, but what is written on a level, which has room for all of it, stays there."""
+    actions: list[Action] = []
+    there = set[Key]().union(*schedule.stored[level : level + 1])
+    for action in schedule.actions:
+        match action:
+            case Discard(_, place) if place == level:
+                continue
+            case Write(key, place) if place == level:
+                if key in there:
+                    continue
+                there.add(key)
+        actions.append(action)
+    return Schedule(schedule.chain, actions, schedule.stored)
+
+
+@pytest.mark.parametrize(
+    ("plan", "far"),
+    [
+        ("hrevolve", "ram"),
+        ("hrevolve", "directory"),
+        ("hrevolve", "compressed directory"),
+        ("hrevolve", "hdf5"),
+        ("revolve", "directory"),
+    ],
+)
+def test_adjoints_of_other_functionals_start_from_the_checkpoints_that_were_kept(
+    plan: str, far: str, tmp_path: Path
+) -> None:
+    platform = Platform(PLATFORM.levels[:: -1 if plan == "revolve" else 1], PLATFORM.working_memory)
+    place = platform.number("far")
+    levels = opened(far, tmp_path)[:: -1 if plan == "revolve" else 1]
+    first = keeping(PLANS[plan](CHAIN, platform), place)
+    model = Aimed()
+    run(first, platform, model, levels)
+    assert digest(model) == fresh()
+
+    for aim in (-1.0, 0.5):
+        stored = [frozenset(level.keys()) for level in levels]
+        assert len(stored[place]) > 2
+        again = keeping(finish(CHAIN, platform, stored), place)
+        assert counts(again).forward < counts(first).forward
+        model = Aimed(aim=aim)
+        run(again, platform, model, levels)
+        assert digest(model) == fresh(aim=aim)
+
+    last = finish(CHAIN, platform, [frozenset(level.keys()) for level in levels])
+    assert makespan(last, platform) < makespan(first, platform)
+    run(last, platform, model := Aimed(aim=3.0), levels)
+    assert digest(model) == fresh(aim=3.0)
+    assert not any(list(level.keys()) for level in levels)
+    for level in levels:
+        level.close()
+
+
+@pytest.mark.parametrize("far", ["directory", "compressed directory", "hdf5"])
+def test_another_process_finds_the_checkpoints_that_were_kept(far: str, tmp_path: Path) -> None:
+    first = keeping(hrevolve(CHAIN, PLATFORM), FAR)
+    kept = validate(first, PLATFORM).stored
+    levels = opened(far, tmp_path)
+    run(first, PLATFORM, Aimed(), levels)
+    for level in levels:
+        level.close()
+    levels = opened(far, tmp_path)
+    assert [set(level.keys()) for level in levels] == kept == [set(), kept[FAR]]
+    model = Aimed(aim=-2.0)
+    run(finish(CHAIN, PLATFORM, kept, state=None), PLATFORM, model, levels)
+    assert digest(model) == fresh(aim=-2.0)
+    for level in levels:
+        level.close()
+
+
+def test_what_was_kept_is_refused_where_a_schedule_writes_it_anew(tmp_path: Path) -> None:
+    levels = opened("directory", tmp_path)
+    run(keeping(hrevolve(CHAIN, PLATFORM), FAR), PLATFORM, Aimed(), levels)
+    with pytest.raises(BadInput, match="level 'far' already holds x_0, which the schedule writes"):
+        run(hrevolve(CHAIN, PLATFORM), PLATFORM, Aimed(scale=1.3), levels)
+    levels[FAR].close()
+
+
+# --- a model that sums up several functionals on its way
+
+
+class Sums(ArrayModel):
+    """Decay with J = Σ x² and K = Σ x⁴ in its state, of which one is differentiated."""
+
+    def __init__(self, of: str) -> None:
+        self.of = of
+        x = np.linspace(0.5, 1.5, 7)
+        super().__init__({"x": x, "J": 0.0, "K": 0.0}, control={"x": x}, tape=["x"])
+
+    def step(self, state: Arrays, i: int, /) -> None:
+        x = state["x"]
+        state["J"] += np.add.reduce(x**2)
+        state["K"] += np.add.reduce(x**4)
+        x -= 0.01 * (i + 1) * x**2
+
+    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        x = tape["x"]
+        adjoint["x"] *= 1 - 0.02 * (i + 1) * x
+        adjoint["x"] += 2 * x * adjoint["J"]
+        adjoint["x"] += 4 * x**3 * adjoint["K"]
+
+    def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
+        adjoint[self.of][...] = 1
+        return float(state[self.of])
+
+
+def test_each_of_several_sums_has_its_gradient_from_one_forward(tmp_path: Path) -> None:
+    chain = Chain(steps=19, advance=1.0, record=1.0, reverse=1.0, **sizes_of(Sums("J")))
+    platform = Platform((Level(name="far", write=Affine(0.5), read=Affine(0.5)),), chain.tape)
+    level, found = Directory(tmp_path), {}
+    for of in "JK":
+        stored = [frozenset(level.keys())]
+        plan = finish(chain, platform, stored) if stored[0] else hrevolve(chain, platform)
+        model, alone = Sums(of), Sums(of)
+        run(keeping(plan, 0), platform, model, [level])
+        alone.record(0, 19)
+        alone.reverse(0, 19)
+        found[of] = model.functional, model.gradient["x"].tobytes()
+        assert found[of] == (alone.functional, alone.gradient["x"].tobytes())
+    assert found["J"] != found["K"]
+    assert Key(Kind.RESTART, 0) in set(level.keys())
+    level.close()
