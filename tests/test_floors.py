@@ -16,7 +16,7 @@ FLOORS = (
     "columns perstep chain costs platforms platformtext timeline overlap comm layout arrays raster",
     "machine schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
-    "sim runner rundir render report page pictures trace calibrate programs",
+    "sim runner rundir journal remaining render report page pictures trace calibrate programs",
     "registry places leftovers testing cli adapters models",
 )
 """Modules and packages of ckio by floor, the lowest first."""
