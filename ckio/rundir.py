@@ -1,28 +1,110 @@
 """The directory of a run: what it is, what was planned, and what came of it.
 
-    manifest.json     what identifies the run: model, options, steps, platform, measured costs
-    schedule.txt      the schedule, with its platform
-    predicted.txt     the simulated timeline
+    manifest.json     what identifies the run, and what resuming it needs: see `Manifest`
+    schedule.txt      the schedule of the process that worked on it last, with the platform
+    schedule-1.txt    that of the first process where there were more, then of the second, ...
+    predicted.txt     the simulated timeline of schedule.txt
     measured.txt      the measured one, once the schedule has been performed
-    result.json       what `ckio run --json` prints, likewise
+    result.json       what `ckio run --json` prints, once the run has ended
 
-Checkpoints are not in it: each level keeps its own, under the run's id.
+The first plan is written before the manifest, and the manifest before any checkpoint: of what has
+no manifest, nothing came. Checkpoints are not in it: each level keeps its own, under the run's id.
 """
 
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from ckio.errors import BadInput
+from ckio.chain import COSTS, Chain
+from ckio.errors import BadInput, CkioError, LevelInUse
+from ckio.perstep import PerStep
+from ckio.platforms import Option, Platform
 
 FORMAT: Final = 1
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
+
+_OURS: Final = re.compile(
+    r"\.?(manifest\.json|result\.json|(schedule|predicted|measured)(-\d+)?\.txt)(\.part)?"
+)
+"""Files of a run, whole or half written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What identifies a run, and what a later process needs to go on with it.
+
+    Attributes
+    ----------
+    run : str
+        What the run is called on its levels.
+    ckio : str
+        The version that began it.
+    model, settings
+        The model and its options.
+    control : str or None
+        The digest of its controls at the start; None where it has none to show.
+    planner, options
+        The planner and its own options.
+    chain : Chain
+        Steps, and all costs as they were first known: a resumed run does not measure again.
+    platform : str
+        The digest of the platform, which itself is in schedule.txt.
+    adjoints : str or None
+        The name of the level for adjoint checkpoints; None where no level can keep them.
+    every : float
+        Seconds of predicted work between two of them.
+    keep : bool
+        Whether checkpoints stay when the run has ended.
+    """
+
+    run: str
+    ckio: str
+    model: str
+    settings: Mapping[str, Option]
+    control: str | None
+    planner: str
+    options: Mapping[str, Any]
+    chain: Chain
+    platform: str
+    adjoints: str | None
+    every: float
+    keep: bool
+
+    def dumps(self) -> str:
+        """As JSON; `loads` reads it back, equal."""
+        costs = {name: getattr(self.chain, name) for name in COSTS}
+        chain = {
+            "steps": self.chain.length,
+            **{name: list(c) if isinstance(c, PerStep) else c for name, c in costs.items()},
+        }
+        said = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        said |= {"settings": dict(self.settings), "options": dict(self.options), "chain": chain}
+        return json.dumps({"format": FORMAT, **said}, indent=2)
+
+    @staticmethod
+    def loads(text: str, /, *, source: str) -> "Manifest":
+        """Read it; raises BadInput where it is of another format, or is not whole."""
+        try:
+            said = json.loads(text)
+            version = said.pop("format")
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise BadInput(f"{source} is damaged: it does not say which run this is") from None
+        if version != FORMAT:
+            raise BadInput(f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}")
+        try:
+            return Manifest(**{**said, "chain": Chain(**said["chain"])})
+        except (CkioError, TypeError, LookupError) as error:
+            raise BadInput(f"{source} is damaged: {error}") from None
 
 
 class NewDirectory:
@@ -36,7 +118,7 @@ class NewDirectory:
         self._made = missing_folders(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            held = sorted(entry.name for entry in path.iterdir())
+            held = self._in_the_way()
         except OSError as error:
             self._remove_folders()
             raise BadInput(f"{path}: cannot hold {what}: {error.strerror}") from None
@@ -63,6 +145,10 @@ class NewDirectory:
                     entry.unlink()
         self._remove_folders()
 
+    def _in_the_way(self) -> list[str]:
+        """What it holds and should not; raises OSError."""
+        return sorted(entry.name for entry in self.path.iterdir())
+
     def _remove_folders(self) -> None:
         with suppress(OSError):
             for folder in self._made:
@@ -70,15 +156,119 @@ class NewDirectory:
 
 
 class RunDirectory(NewDirectory):
-    """A new run's directory; `id` names the run on every level."""
+    """The directory of a run, which one process has at a time: until `release`, or its end.
 
-    def __init__(self, path: Path, /) -> None:
-        super().__init__(path, what="a run")
-        self.id = secrets.token_hex(4)
+    Parameters
+    ----------
+    path
+    resume
+        Whether it may hold a run already, to go on with. What a process left that was killed before
+        its manifest is then removed.
 
-    def write_manifest(self, manifest: Mapping[str, Any], /) -> None:
+    Attributes
+    ----------
+    id : str
+        What the run is called on every level.
+    manifest : Manifest or None
+        What the run is; None until that is written.
+
+    Raises
+    ------
+    BadInput
+        It holds something else, or a run that is not to be resumed, or cannot be used.
+    LevelInUse
+        Another process works on the same run.
+    """
+
+    manifest: Manifest | None = None
+
+    def __init__(self, path: Path, /, *, resume: bool = False) -> None:
+        self._resume, self._fd = resume, -1
+        try:
+            super().__init__(path, what="a run")
+        except BaseException:
+            self.release()
+            raise
+        self.id = secrets.token_hex(4) if self.manifest is None else self.manifest.run
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it holds a result."""
+        return (self.path / RESULT).exists()
+
+    def begin(self, manifest: Manifest, /) -> None:
         """Say what the run is; the directory counts as taken from then on."""
-        self.write(MANIFEST, json.dumps({"format": FORMAT, "run": self.id, **manifest}, indent=2))
+        self.write(MANIFEST, manifest.dumps())
+        self.manifest = manifest
+
+    def write_plan(self, schedule: str, predicted: str, /) -> None:
+        """Keep the texts of this process's plan, and the earlier schedule under a number."""
+        there = self.path / SCHEDULE
+        if there.exists():
+            names = (self.path / f"schedule-{number}.txt" for number in count(1))
+            with suppress(OSError):  # where nothing can be linked, the last one alone is kept
+                os.link(there, next(name for name in names if not os.path.lexists(name)))
+        self.write(SCHEDULE, schedule)
+        self.write(PREDICTED, predicted)
+
+    def platform(self) -> Platform:
+        """The platform that schedule.txt was made for; raises BadInput."""
+        there = self.path / SCHEDULE
+        try:
+            with there.open(encoding="utf-8") as file:
+                headers = list(takewhile(lambda line: line.startswith("#"), file))
+        except UnicodeDecodeError:
+            raise BadInput(f"{there}: not text") from None
+        except OSError as error:
+            raise BadInput(f"{there} cannot be read: {error.strerror}") from None
+        toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
+        return Platform.loads("\n".join(toml), source=f"{there}, its platform")
+
+    def read(self, name: str, /) -> str:
+        """The text of one of its files; raises BadInput where it cannot be read."""
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            what = getattr(error, "strerror", "not text")
+            raise BadInput(f"{self.path / name} cannot be read: {what}") from None
+
+    def clear(self) -> None:
+        """Leave everything as it was before; without the manifest first, it is a run no more."""
+        with suppress(OSError):
+            (self.path / MANIFEST).unlink(missing_ok=True)
+        super().clear()
+
+    def release(self) -> None:
+        """Let other processes have it; may be called twice."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _in_the_way(self) -> list[str]:
+        self._fd = _locked(self.path)
+        held = super()._in_the_way()
+        if not self._resume:
+            return held
+        if MANIFEST in held:
+            self.manifest = Manifest.loads(self.read(MANIFEST), source=f"{self.path / MANIFEST}")
+            return []
+        for name in filter(_OURS.fullmatch, held):
+            (self.path / name).unlink()
+        return [name for name in held if not _OURS.fullmatch(name)]
+
+
+def _locked(path: Path) -> int:
+    """The open directory with a lock on it; -1 where its file system has none."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise LevelInUse(f"{path}: another process works on this run; wait for its end") from None
+    except OSError:  # the levels have locks of their own
+        os.close(fd)
+        return -1
+    return fd
 
 
 def missing_folders(path: Path, /) -> list[Path]:

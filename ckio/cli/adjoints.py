@@ -1,0 +1,186 @@
+"""Adjoint checkpoints of a run: on which level, how often, and what a kill costs at most."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from ckio.actions import Key, Kind
+from ckio.chain import Chain
+from ckio.columns import DISCARD, KIND_CODE, REVERSE
+from ckio.errors import BadInput, NoSchedule, UnsupportedKind
+from ckio.model import Model
+from ckio.pictures.words import bytes_text, seconds_text
+from ckio.planners.stored import finish
+from ckio.platforms import Level, Platform
+from ckio.recover import (
+    adjoint_seconds,
+    aside,
+    every,
+    recover,
+    redone_at_most,
+    with_adjoint_checkpoints,
+)
+from ckio.registry import find, place
+from ckio.schedule import Schedule, makespan
+
+DAY: Final = 86400.0
+
+_LEAST: Final = 1.0
+"""Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
+
+Planned = Callable[[Platform], Schedule]
+"""A planner with its chain and options: the schedule for a platform, or NoSchedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user wants of adjoint checkpoints.
+
+    Attributes
+    ----------
+    every : float or None
+        Seconds of work between two; None for Daly's interval.
+    mtbf : float
+        Seconds between two failures of the machine, on the average.
+    always : bool
+        Whether their room is set aside though the run may be too short to write one.
+    """
+
+    every: float | None = None
+    mtbf: float = DAY
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where the adjoint checkpoints of a run go.
+
+    Attributes
+    ----------
+    level : str or None
+        The name of the level; None where none can keep them.
+    every : float
+        Seconds of work between two.
+    """
+
+    level: str | None
+    every: float
+
+
+def is_durable(level: Level, /) -> bool:
+    """Whether checkpoints outlive the process, as far as can be told without opening the level."""
+    said = getattr(find("backends", level.backend), "durable", None)
+    return said if isinstance(said, bool) else place(level, "run") is not None
+
+
+def first_plan(
+    chain: Chain, platform: Platform, model: Model, planned: Planned, wish: Wish, /
+) -> tuple[Schedule, Kept]:
+    """The schedule of a new run, and where its adjoint checkpoints go.
+
+    Nothing is set aside where the whole run is expected to take less than the interval, unless that
+    is wished. Raises BadInput where an interval is wished and no level can keep what it asks for.
+    """
+    able = _able(chain, platform, model)
+    choices = {number: _kept(chain, platform, number, wish) for number in able}
+    nearest = next(iter(choices.values()), Kept(None, wish.every or inf))
+    if not choices and wish.every is not None:
+        raise BadInput(
+            f"--every: no durable level keeps two adjoint checkpoints of this model,"
+            f" {bytes_text(chain.adjoint)} each"
+        )
+    least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
+    if not choices or not (wish.always or least > nearest.every):
+        plain = planned(platform)
+        if not choices or makespan(plain, platform) <= nearest.every:
+            return plain, nearest
+    for number, kept in choices.items():
+        try:
+            schedule = planned(aside(platform, chain, number))
+        except NoSchedule:  # with so much less room there; a level farther off may have more
+            continue
+        return _with_checkpoints(schedule, platform, kept), kept
+    if wish.every is not None:
+        raise NoSchedule("--every: beside two adjoint checkpoints no level has room for this plan")
+    return planned(platform), nearest
+
+
+def next_plan(
+    chain: Chain,
+    platform: Platform,
+    survivors: Sequence[Iterable[Key]],
+    model: Model,
+    kept: Kept,
+    /,
+    *,
+    tapes: bool = False,
+) -> tuple[Schedule, Kept]:
+    """The schedule of a process that goes on from what an earlier one left on durable levels.
+
+    If the level of the adjoint checkpoints has gone they go to another one, or to none. Tapes are
+    stored, too, where `tapes` says so.
+    """
+    able = [platform.levels[number].name for number in _able(chain, platform, model)]
+    for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
+        number = platform.number(name)
+        try:
+            found = recover(chain, platform, survivors, level=number, every=kept.every, tapes=tapes)
+        except NoSchedule:
+            continue
+        return _last_one_stays(found), replace(kept, level=name)
+    return finish(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
+
+
+def told(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:
+    """What is stored how often, and what a kill costs; nothing where no adjoint is stored."""
+    actions = schedule.actions
+    if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
+        return ""
+    most = redone_at_most(
+        schedule,
+        platform,
+        [number for number, level in enumerate(platform.levels) if is_durable(level)],
+        level=platform.number(kept.level),
+        every=kept.every,
+    )
+    costs = f"; a kill costs {seconds_text(most)} of work at most" if most < inf else ""
+    return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
+
+
+def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
+    """The durable levels with room for two adjoint checkpoints of this model, nearest first."""
+    try:
+        model.layout(Key(Kind.ADJOINT, 0))
+    except UnsupportedKind:
+        return []
+    return [
+        number
+        for number, level in enumerate(platform.levels)
+        if level.slots(chain.largest("adjoint"), 2) == 2 and is_durable(level)
+    ]
+
+
+def _kept(chain: Chain, platform: Platform, number: int, wish: Wish) -> Kept:
+    """Adjoint checkpoints on this level: as wished, or at Daly's interval for what one costs."""
+    daly = max(_LEAST, every(adjoint_seconds(chain, platform, number), wish.mtbf))
+    return Kept(platform.levels[number].name, wish.every or daly)
+
+
+def _with_checkpoints(schedule: Schedule, platform: Platform, kept: Kept) -> Schedule:
+    number = platform.number(kept.level or "")
+    return _last_one_stays(with_adjoint_checkpoints(schedule, platform, kept.every, level=number))
+
+
+def _last_one_stays(schedule: Schedule) -> Schedule:
+    """Without the Discards of adjoints behind the last Reverse.
+
+    The gradient is not yet anywhere else then: it is the process that removes what is on the
+    levels, after it has written the result.
+    """
+    actions = schedule.actions
+    after = np.arange(len(actions)) > np.flatnonzero(actions.op == REVERSE).max(initial=-1)
+    last = after & (actions.op == DISCARD) & (actions.kind == KIND_CODE[Kind.ADJOINT])
+    return Schedule(schedule.chain, actions.take(~last), schedule.stored, schedule.note)

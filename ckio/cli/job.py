@@ -1,0 +1,63 @@
+"""A run as it was asked for, and what one process is to do of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckio.cli.levels import Keep
+from ckio.cli.models import RESULTS, Settings, check_has
+from ckio.cli.outcome import digest
+from ckio.cli.plans import Plan
+from ckio.cli.stopping import Stopper
+from ckio.model import Differentiable
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """What one process is asked to do beside the run itself.
+
+    Attributes
+    ----------
+    keep, check, quiet : bool
+        Whether checkpoints stay at the end, the gradient is verified, and nothing is printed.
+    stopper : Stopper or None
+        What stops the run to be resumed; None where signals interrupt it.
+    """
+
+    keep: bool = False
+    check: bool = False
+    quiet: bool = False
+    stopper: Stopper | None = None
+
+    @property
+    def keeps(self) -> Keep:
+        return "everything" if self.keep else "after errors"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What a model must have beside its moves."""
+        return (*RESULTS, "control") if self.check else RESULTS
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run as it was asked for, in this process or in an earlier one."""
+
+    model: str
+    settings: Settings
+    fresh: Callable[[], Differentiable]
+    plan: Plan
+    options: Mapping[str, Any]
+
+
+def model_of(job: Job, how: How) -> Differentiable:
+    """A fresh model, which has what a run needs."""
+    model = job.fresh()
+    check_has(f"model {job.model!r}", model, how.needed)
+    return model
+
+
+def control_of(model: Differentiable) -> str | None:
+    """The digest of a fresh model's controls, if it has them."""
+    control = getattr(model, "control", None)
+    return None if control is None else digest(control)

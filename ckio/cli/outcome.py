@@ -1,0 +1,181 @@
+"""What came of a run: as figures, as a person reads it, and read back from its directory."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+import xxhash
+
+from ckio.cli import compare as comparison
+from ckio.columns import WRITE
+from ckio.errors import BadInput
+from ckio.gradient import GradientCheck
+from ckio.model import Differentiable
+from ckio.pictures.words import bytes_text
+from ckio.planners.binomial import revolve_forward_steps
+from ckio.platforms import Platform
+from ckio.registry import lossy
+from ckio.report import Report, compare
+from ckio.rundir import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
+from ckio.schedule import Schedule, counts
+from ckio.texts import loads
+from ckio.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that ended well: what was planned, what happened, and what came of it.
+
+    All of it is of the process that ended the run; `check` is None also where an earlier one
+    checked the gradient.
+    """
+
+    schedule: Schedule
+    platform: Platform
+    predicted: Timeline
+    measured: Timeline
+    report: Report
+    check: GradientCheck | None
+    figures: Mapping[str, Any]
+
+
+def outcome(
+    planner: str,
+    model: Differentiable,
+    schedule: Schedule,
+    platform: Platform,
+    /,
+    *,
+    predicted: Timeline,
+    measured: Timeline,
+    check: GradientCheck | None,
+) -> Outcome:
+    """Everything that is to be said of a run that has just ended."""
+    figures = {
+        "planner": planner,
+        "steps": schedule.chain.length,
+        "predicted": predicted.makespan,
+        "measured": measured.makespan,
+        "forward_steps": counts(schedule).forward,
+        "forward_steps_minimum": forward_minimum(schedule, platform),
+        "functional": float(model.functional),
+        "gradient": {key: _summary(array) for key, array in model.gradient.items()},
+        "gradient_digest": digest(model.gradient),
+        "verified": None if check is None else check.verified,
+        "levels": _levels(measured, platform),
+    }
+    report = _report(predicted, measured, platform)
+    return Outcome(schedule, platform, predicted, measured, report, check, figures)
+
+
+def read_back(directory: RunDirectory, platform: Platform, /) -> Outcome:
+    """The outcome of a run that has ended; raises BadInput where its files are not whole."""
+    texts = [
+        loads(directory.read(name), source=str(directory.path / name))
+        for name in (SCHEDULE, PREDICTED, MEASURED)
+    ]
+    plan, predicted, measured = texts
+    try:
+        figures = json.loads(directory.read(RESULT))
+    except ValueError:
+        raise BadInput(f"{directory.path / RESULT} is damaged: it is not JSON") from None
+    if predicted.timeline is None or measured.timeline is None:
+        raise BadInput(f"{directory.path}: its timelines are not there; they were edited")
+    times = predicted.timeline, measured.timeline
+    return Outcome(plan.schedule, platform, *times, _report(*times, platform), None, figures)
+
+
+def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report:
+    names = [level.name for level in platform.levels]
+    return compare(predicted, measured, names=names, lossy=lossy(platform))
+
+
+def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
+    """The fewest forward steps that restart checkpoints in all these slots allow, I/O ignored.
+
+    Griewank & Walther's closed form over the slots of all levels together; a schedule that keeps
+    tapes may need fewer, and then sets the figure.
+    """
+    chain = schedule.chain
+    slots = sum(level.slots(chain.restart, chain.length) for level in platform.levels)
+    own = counts(schedule).forward
+    if chain.length == 1:
+        return 1
+    return min(own, revolve_forward_steps(chain.length, slots)) if slots else own
+
+
+def digest(gradient: Mapping[str, Any], /) -> str:
+    """Names and bytes of the arrays in hex: equal only for bitwise equal gradients."""
+    hasher = xxhash.xxh3_128()
+    for name in sorted(gradient):
+        hasher.update(name.encode())
+        hasher.update(np.ascontiguousarray(gradient[name]).data)
+    return hasher.hexdigest()
+
+
+def _summary(array: Any) -> dict[str, float]:
+    values = np.asarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.sqrt(np.sum(np.abs(values) ** 2)))
+    if not values.size:
+        return {"norm": norm, "min": 0.0, "max": 0.0}
+    return {"norm": norm, "min": float(values.min()), "max": float(values.max())}
+
+
+def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
+    actions, seconds = timeline.actions, timeline.stop - timeline.start
+    rounds = lossy(platform)
+    found = []
+    for number, level in enumerate(platform.levels):
+        here = (actions.op >= WRITE) & (actions.level == number)
+        written = here & (actions.op == WRITE)
+        found.append(
+            {
+                "name": level.name,
+                "written": int(timeline.nbytes[written].sum()),
+                "read": int(timeline.nbytes[here & ~written].sum()),
+                "seconds": float(seconds[here].sum()),
+                "codec": level.options.get("codec"),
+                "lossless": level.name not in rounds,
+            }
+        )
+    return found
+
+
+def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
+    """What one wants to know of a run, as pairs of words."""
+    figures = outcome.figures
+    forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
+    found = [
+        ("steps", f"{figures['steps']}"),
+        ("planner", str(figures["planner"])),
+        ("forward steps", f"{forward} (at least {least} with restart data in these slots)"),
+    ]
+    found += [
+        (
+            f"level {level['name']}",
+            f"{bytes_text(level['written'])} written, {bytes_text(level['read'])} read"
+            f"{'' if level['lossless'] else ', LOSSY'}",
+        )
+        for level in figures["levels"]
+    ]
+    if outcome.report.rounding:
+        found.append(("rounded", outcome.report.rounding))
+    found.append(("functional", f"{figures['functional']:.12g}"))
+    found.append(("gradient", f"digest {figures['gradient_digest']}"))
+    if outcome.check is not None:
+        found.append(("gradient check", outcome.check.summary()))
+    elif figures["verified"] is not None:
+        found.append(("gradient check", "verified" if figures["verified"] else "NOT verified"))
+    return found
+
+
+def show(outcome: Outcome, /) -> None:
+    """A run as a person reads it."""
+    comparison.show(outcome.report)
+    width = max(len(name) for name, _ in facts(outcome))
+    for name, text in facts(outcome):
+        click.echo(f"{name:<{width}}  {text}")

@@ -1,0 +1,198 @@
+"""What one process does of a run: it begins it, or goes on with what an earlier one began."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ckio import __version__
+from ckio.actions import Kind
+from ckio.cli import adjoints, console
+from ckio.cli.adjoints import Kept, Wish, first_plan, next_plan
+from ckio.cli.conclude import NotKept, conclude
+from ckio.cli.job import How, Job, control_of, model_of
+from ckio.cli.levels import opened
+from ckio.cli.models import Settings, maker
+from ckio.cli.outcome import Outcome, read_back
+from ckio.cli.plans import Plan, planner_call
+from ckio.cli.resume import Found, Given, check_same, remove_left, reopened
+from ckio.cli.stopping import Halted
+from ckio.cli.stored import counted
+from ckio.columns import REVERSE
+from ckio.errors import BadInput, StorageError
+from ckio.model import Differentiable
+from ckio.platforms import Platform
+from ckio.rundir import Manifest, RunDirectory
+from ckio.runner.before import reserve
+from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
+from ckio.texts import dumps
+from ckio.timeline import Timeline
+
+WITH_TAPES: Final = ("mixed", "auto")
+"""The planners that store tapes: what is planned after a kill then stores them too."""
+
+
+def perform(
+    name: str,
+    settings: Settings,
+    fresh: Callable[[], Differentiable],
+    plan: Plan,
+    into: Path,
+    /,
+    *,
+    check: bool = False,
+    quiet: bool = False,
+) -> Outcome:
+    """Plan, simulate, run and compare, with everything that is worth keeping kept in `into`.
+
+    Of what fails before a durable level holds a checkpoint, nothing is kept.
+    """
+    directory = RunDirectory(into)
+    try:
+        job = Job(name, settings, fresh, plan, {})
+        return begin(job, directory, Wish(), How(check=check, quiet=quiet))
+    finally:
+        directory.release()
+
+
+def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome:
+    """Begin a run and carry it to its end; raises Halted where it is stopped before."""
+    chain, platform = job.plan.chain, job.plan.platform
+    with _cleared_if_nothing_is_left(directory):
+        model = model_of(job, how)
+        schedule, kept = first_plan(
+            chain,
+            platform,
+            model,
+            lambda smaller: replace(job.plan, platform=smaller).schedule(quiet=how.quiet)[0],
+            wish,
+        )
+        predicted = _write_plan(directory, schedule, platform)
+        directory.begin(
+            Manifest(
+                run=directory.id,
+                ckio=__version__,
+                model=job.model,
+                settings=job.settings,
+                control=control_of(model),
+                planner=job.plan.planner,
+                options=job.options,
+                chain=chain,
+                platform=platform.digest(),
+                adjoints=kept.level,
+                every=kept.every,
+                keep=how.keep,
+            )
+        )
+        _say(adjoints.told(schedule, platform, kept), how)
+        with opened(platform.levels, directory.id, keep=how.keeps) as backends:
+            return conclude(job, directory, model, schedule, backends, predicted=predicted, how=how)
+
+
+def go_on(
+    given: Given, directory: RunDirectory, manifest: Manifest, wish: Wish, how: How
+) -> Outcome:
+    """What is left of a run that an earlier process began."""
+    platform = directory.platform()
+    if platform.digest() != manifest.platform:
+        raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
+    fresh = maker(manifest.model, manifest.settings)
+    call = planner_call(manifest.planner, **manifest.options)
+    plan = Plan(manifest.planner, manifest.chain, platform, call)
+    job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
+    model, how = model_of(job, how), replace(how, keep=how.keep or manifest.keep)
+    check_same(given, manifest, platform, control_of(model), directory.path)
+    if directory.has_ended:
+        return _read_back(directory, platform, how)
+    kept = Kept(manifest.adjoints, wish.every or manifest.every)
+    with reopened(platform, manifest.run, keep=how.keeps, quiet=how.quiet) as opened_again:
+        schedule, found, kept = _rest(job, model, opened_again, kept, quiet=how.quiet)
+        for line in found.lost:
+            click.echo(f"ckio: {line}", err=True)
+        predicted = _write_plan(directory, schedule, platform)
+        _say(_survived(schedule, platform), how)
+        _say(adjoints.told(schedule, platform, kept), how)
+        return conclude(
+            job, directory, model, schedule, found.backends, predicted=predicted, how=how
+        )
+
+
+@contextmanager
+def _cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
+    """Leave no directory of a new run that failed before a durable level held a checkpoint."""
+    try:
+        yield
+    except (Halted, NotKept):
+        raise
+    except BaseException as error:
+        if getattr(error, "__notes__", ()):  # of what is left on a level
+            error.add_note(f"the plan is in {directory.path}")
+        else:
+            directory.clear()
+        raise
+
+
+def _write_plan(directory: RunDirectory, schedule: Schedule, platform: Platform) -> Timeline:
+    """Keep the plan of this process; returns the timeline that is predicted for it."""
+    predicted = simulate(schedule, platform)
+    directory.write_plan(dumps(schedule, platform), dumps(schedule, platform, predicted))
+    return predicted
+
+
+def _say(text: str, how: How) -> None:
+    if text and not how.quiet:
+        click.echo(text)
+
+
+def _rest(
+    job: Job, model: Differentiable, found: Found, kept: Kept, /, *, quiet: bool
+) -> tuple[Schedule, Found, Kept]:
+    """The schedule from what was found, for which there is room.
+
+    Where there is none, damaged levels are not used: their files may not grow any more.
+    """
+    tapes = job.plan.planner in WITH_TAPES or any(
+        key.kind is Kind.TAPE for keys in found.survivors for key in keys
+    )
+    args = job.plan.chain, found.platform, found.survivors, model, kept
+    with console.progress(f"planning the rest of {job.plan.chain.length} steps", quiet=quiet):
+        schedule, now_kept = next_plan(*args, tapes=tapes)
+    try:
+        reserve(schedule, found.platform, found.backends)
+    except (BadInput, StorageError) as error:
+        if not found.damaged:
+            raise
+        return _rest(job, model, found.without(found.damaged, str(error)), kept, quiet=quiet)
+    return schedule, found, now_kept
+
+
+def _survived(schedule: Schedule, platform: Platform) -> str:
+    """What there is to go on from, and what is left."""
+    held = [
+        f"{counted(len(keys), 'checkpoint')} on {level.name}"
+        for level, keys in zip(platform.levels, schedule.stored, strict=False)
+        if keys
+    ]
+    steps = int(
+        (schedule.actions.end - schedule.actions.begin)[schedule.actions.op == REVERSE].sum()
+    )
+    return (
+        f"resumed from {' and '.join(held) or 'the start'};"
+        f" {steps} of {schedule.chain.length} steps are left to reverse"
+    )
+
+
+def _read_back(directory: RunDirectory, platform: Platform, how: How) -> Outcome:
+    """The stored outcome of a run that has ended; what was left on its levels goes."""
+    found = read_back(directory, platform)
+    if how.check and found.figures["verified"] is None:
+        raise BadInput(
+            f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
+        )
+    if not how.keep:
+        remove_left(directory)
+    return found

@@ -1,0 +1,229 @@
+"""Going on with a run: whether it is the same one, and what of it is still there."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ckio import leftovers, registry
+from ckio.actions import Key, Layout
+from ckio.backends.base import Backend
+from ckio.backends.contents import Damaged
+from ckio.backends.ram import Ram
+from ckio.cli import console
+from ckio.cli.levels import Keep, opened
+from ckio.cli.models import Settings, identity
+from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.layout import nbytes_of
+from ckio.places import holdings
+from ckio.platforms import Level, Platform
+from ckio.rundir import Manifest, RunDirectory
+
+log = logging.getLogger("ckio")
+
+_SHOWN: Final = 3
+"""How many things that are damaged are told of a level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a command line says of a run; None, and no entry, where it does not say it."""
+
+    model: str | None
+    settings: Settings
+    steps: int | None
+    platform: Platform | None
+    planner: str | None
+    options: Mapping[str, Any]
+
+
+def check_same(
+    given: Given, manifest: Manifest, platform: Platform, control: str | None, where: object, /
+) -> None:
+    """Raise BadInput, which names all differences, where this is not the run that was begun.
+
+    `platform` is that of the run, and `control` the digest of the model's controls as they are now.
+    """
+    found = [*_differences(given, manifest, platform)]
+    if control != manifest.control:
+        found.append("the controls of the model are others")
+    if found:
+        raise BadInput(
+            f"{where} holds another run: {'; '.join(found)}. Resume it as it was begun, or choose"
+            " another directory"
+        )
+
+
+def _differences(given: Given, manifest: Manifest, platform: Platform) -> Iterator[str]:
+    chain = manifest.chain
+    if given.model not in (None, manifest.model):
+        yield f"the model is {given.model}, that of the run {manifest.model}"
+    for name, value in given.settings.items():
+        there = manifest.settings.get(name)
+        if identity("", {name: value}) != identity("", {} if there is None else {name: there}):
+            was = "was not given" if there is None else f"is {there}"
+            yield f"--set {name} is {value}, in the run it {was}"
+    if given.steps not in (None, chain.length):
+        yield f"--steps is {given.steps}, the run has {chain.length}"
+    if given.planner not in (None, manifest.planner):
+        yield f"--planner is {given.planner}, that of the run {manifest.planner}"
+    for name, value in given.options.items():
+        if value is not None and value != (there := manifest.options.get(name)):
+            was = "was not given" if there is None else f"is {there}"
+            yield f"--{name} is {value}, in the run it {was}"
+    if given.platform is not None and given.platform.digest() != manifest.platform:
+        yield f"--platform differs ({', '.join(_other_parts(given.platform, platform))})"
+
+
+def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
+    """What differs between two platforms, in words."""
+    if given.working_memory != there.working_memory:
+        yield f"working_memory {given.working_memory} for {there.working_memory}"
+    mine, theirs = ({level.name: level for level in found.levels} for found in (given, there))
+    if list(mine) != list(theirs):
+        yield f"levels {', '.join(mine)} for {', '.join(theirs)}"
+        return
+    for name, level in mine.items():
+        yield from (
+            f"{name}: {part} {getattr(level, part)} for {getattr(theirs[name], part)}"
+            for part in ("capacity", "backend", "options", "write", "read", "discard", "ratio")
+            if getattr(level, part) != getattr(theirs[name], part)
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a process that goes on finds.
+
+    Attributes
+    ----------
+    platform : Platform
+        The platform, on which levels that are not used have no capacity.
+    backends : list of Backend
+        The open levels; in the place of one that is not used, one that holds nothing.
+    survivors : list of set of Key
+        What is stored on each level and was read and found sound.
+    damaged : frozenset of int
+        The levels on which something is no longer sound of which it is not known what it was.
+    lost : list of str
+        What does not survive, in words.
+    """
+
+    platform: Platform
+    backends: list[Backend]
+    survivors: list[set[Key]]
+    damaged: frozenset[int]
+    lost: list[str]
+
+    def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Found":
+        """The same with a damaged level, which gets no more than the bytes that are sound on it.
+
+        Its files may not grow any more, and what is damaged takes room of its own.
+        """
+        levels = list(self.platform.levels)
+        level = levels[number]
+        levels[number] = replace(level, capacity=nbytes)
+        shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
+        self.lost.append(f"level {level.name} is damaged and gets no more than it has: {shown}")
+        platform = replace(self.platform, levels=tuple(levels))
+        return replace(self, platform=platform, damaged=self.damaged | {number})
+
+    def without(self, numbers: Iterable[int], why: str, /) -> "Found":
+        """The same without these levels: what lies there is lost, and nothing is stored there."""
+        found = replace(
+            self,
+            backends=list(self.backends),
+            survivors=list(self.survivors),
+            damaged=self.damaged.difference(numbers),
+            lost=list(self.lost),
+        )
+        levels = list(self.platform.levels)
+        for number in numbers:
+            found.lost.append(f"level {levels[number].name} is not used: {why}")
+            found.backends[number], found.survivors[number] = Ram(capacity=0), set()
+            levels[number] = replace(levels[number], capacity=0)
+        return replace(found, platform=replace(self.platform, levels=tuple(levels)))
+
+
+@contextmanager
+def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Iterator[Found]:
+    """The levels of a run open again, with what survived on them; closed as `opened` does.
+
+    A corrupt checkpoint is discarded. A level that does not open, or does not let go of a corrupt
+    checkpoint, is not used. Raises LevelInUse where another process has a level.
+    """
+    count = len(platform.levels)
+    found = Found(
+        platform, [Ram(capacity=0)] * count, [set() for _ in range(count)], frozenset(), []
+    )
+    with ExitStack() as stack:
+        for number, level in enumerate(platform.levels):
+            try:
+                damage = _damage(level, run)
+                (backend,) = stack.enter_context(opened([level], run, keep=keep))
+                if not backend.durable:
+                    found.backends[number] = backend
+                    continue
+                with console.progress(f"verifying {level.name}", quiet=quiet):
+                    sound, corrupt = _verified(backend)
+                held = sum(nbytes_of(backend.layout(key)) for key in sound)
+            except LevelInUse:
+                raise
+            except (StorageError, BadInput) as error:
+                found = found.without([number], str(error))
+                continue
+            found.backends[number], found.survivors[number] = backend, sound
+            found.lost.extend(f"level {level.name}: {what}" for what in corrupt)
+            if damage:
+                found = found.full(number, level.stored(held), damage)
+        yield found
+
+
+def _damage(level: Level, run: str) -> list[str]:
+    """What was stored on a level and can no longer be told, in words."""
+    where = registry.place(level, run)
+    look = getattr(registry.find("backends", level.backend), "contents", None)
+    if where is None or look is None or not where.exists():
+        return []
+    return [
+        f"{item.path.name}, byte {item.offset}: {item.what}"
+        for item in look(where)
+        if isinstance(item, Damaged)
+    ]
+
+
+def _verified(backend: Backend) -> tuple[set[Key], list[str]]:
+    """The keys whose bytes are sound, and what was wrong with the others, which are discarded.
+
+    Raises StorageError where one cannot be discarded.
+    """
+    sound, corrupt = set[Key](), list[str]()
+    room: dict[tuple[int, int], memoryview] = {}
+    for key in list(backend.keys()):
+        try:
+            into = [
+                room.setdefault((number, nbytes), memoryview(bytearray(nbytes)))
+                for number, nbytes in enumerate(_parts(backend.layout(key)))
+            ]
+            backend.read(key, into)
+        except StorageError as error:
+            corrupt.append(f"{error}; it was discarded")
+            backend.discard(key)
+        else:
+            sound.add(key)
+    return sound, corrupt
+
+
+def _parts(layout: Layout) -> list[int]:
+    """Bytes of each buffer of a checkpoint."""
+    return [nbytes_of((field,)) for field in layout]
+
+
+def remove_left(directory: RunDirectory, /) -> None:
+    """Remove the checkpoints that a process left which was killed after it wrote its result."""
+    for holding in holdings(directory.path):
+        try:
+            leftovers.remove(holding)
+        except StorageError as error:
+            log.warning("%s", error)

@@ -1,0 +1,270 @@
+"""A run that was killed goes on from what is left, to the same gradient to the last bit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli.commands import answer, ckio, complaint
+from cli.resumable import (
+    RESUME,
+    STEPS,
+    bound,
+    killed,
+    left,
+    place,
+    planned,
+    reference,
+    stored_in,
+    words,
+    work,
+)
+
+from ckio.actions import Key
+from ckio.backends.directory import Directory
+from ckio.errors import StorageError
+from ckio.rundir import RunDirectory
+
+MOMENTS = ("step:1", "step:30", "adjoint:17", "dump:12:9:0.0002", "functional:1")
+CASES = [("directory", moment) for moment in MOMENTS] + [
+    ("hdf5", "adjoint:17"),
+    ("zstd", "step:70"),
+]
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of an uninterrupted run."""
+    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
+
+
+@pytest.fixture
+def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with a run that was killed half-way back, with a few checkpoints left."""
+    at = place(tmp_path / "at")
+    killed(monkeypatch, at, "adjoint:17", *words())
+    return at
+
+
+@pytest.mark.parametrize(("far", "moment"), CASES)
+def test_a_killed_run_goes_on_to_the_same_gradient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str, moment: str
+) -> None:
+    at = place(tmp_path / "at", far)
+    monkeypatch.setenv("WORK", str(at / "work"))
+    told = killed(monkeypatch, at, moment, *words())
+    assert answer(*words("--resume"), at=at)["gradient_digest"] == digest
+    assert left(at) == []
+    assert work(at) <= planned(at) + bound(told)
+
+
+def test_a_run_is_killed_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("WORK", str(at / "work"))
+    most = bound(killed(monkeypatch, at, "step:60", *words()))
+    for moment in ("adjoint:9", "dump:3:9:0.0001", "adjoint:9"):
+        most += bound(killed(monkeypatch, at, moment, *RESUME))
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+    assert work(at) <= planned(at) + most
+    numbered = [f"schedule-{number}.txt" for number in range(1, 5)]
+    assert all((at / "run" / name).exists() for name in numbered)
+
+
+# Where there is nothing to go on from
+
+
+@pytest.mark.parametrize(
+    "found", [None, [], ["schedule.txt", ".predicted.txt.part"], [".manifest.json.part"]]
+)
+def test_where_there_is_no_run_one_begins(
+    tmp_path: Path, digest: str, found: list[str] | None
+) -> None:
+    at = place(tmp_path / "at")
+    for number, name in enumerate(found or ()):
+        (at / "run").mkdir(exist_ok=True)
+        (at / "run" / name).write_text("cut" * number)
+    if found == []:
+        (at / "run").mkdir()
+    assert answer(*words("--resume"), at=at)["gradient_digest"] == digest
+    assert not list((at / "run").glob(".*"))
+
+
+def test_what_is_missing_and_in_no_manifest_is_said(tmp_path: Path) -> None:
+    at = place(tmp_path / "at")
+    assert "MODEL is missing" in complaint(*RESUME, at=at)
+    (at / "run").mkdir()
+    (at / "run" / "thesis.tex").write_text("")
+    assert "is not empty (thesis.tex)" in complaint(*words("--resume"), at=at)
+
+
+def test_without_resume_a_run_is_never_touched(half: Path) -> None:
+    assert "already holds a run" in complaint(*words(), at=half)
+
+
+def test_without_any_checkpoint_it_starts_again(half: Path, digest: str) -> None:
+    shutil.rmtree(half / "ck")
+    ended = answer(*RESUME, at=half)
+    assert ended["gradient_digest"] == digest
+    assert ended["forward_steps"] > STEPS
+
+
+# After the end
+
+
+def test_of_a_run_that_has_ended_the_result_is_printed_and_what_was_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: Path
+) -> None:
+    ended = answer(*words(), at=place(tmp_path / "whole"))
+    for name in ("result.json", "measured.txt", "predicted.txt", "schedule.txt"):
+        shutil.copy(tmp_path / "whole" / "run" / name, half / "run")
+    assert left(half)
+    assert answer(*RESUME, at=half) == ended
+    assert left(half) == []
+    monkeypatch.setenv("KILL", "step:1")  # nothing is computed again
+    text = ckio(*words("--resume"), at=half).stdout
+    assert ended["gradient_digest"] in text
+    assert "predicted and measured" in text
+    line = complaint(*RESUME, "--check-gradient", at=half)
+    assert "has ended without --check-gradient" in line
+
+
+def test_a_run_that_is_to_keep_its_checkpoints_keeps_them_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    killed(monkeypatch, at, "adjoint:17", *words("--keep"))
+    for _ in range(2):
+        answer(*RESUME, at=at)
+        assert left(at)
+
+
+def test_the_gradient_of_a_resumed_run_is_checked(half: Path) -> None:
+    ended = answer(*RESUME, "--check-gradient", at=half)
+    assert ended["verified"] is True
+    assert answer(*RESUME, "--check-gradient", at=half) == ended
+
+
+# Another run
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--steps", 41), ["--steps is 41, the run has 40"]),
+        (("--planner", "revolve"), ["--planner is revolve, that of the run hrevolve"]),
+        (("--set", "rate=0.5"), ["--set rate is 0.5, in the run it was not given"]),
+        (("--on", "far"), ["--on is far, in the run it was not given"]),
+        (("--platform", "other.toml"), ["--platform differs (far: capacity 50000 for 48000)"]),
+        (
+            ("--steps", 41, "--planner", "auto", "--platform", "node.txt"),
+            ["--steps is 41", "--planner is auto", "--platform differs (", "levels"],
+        ),
+    ],
+)
+def test_another_run_is_refused_with_all_differences(
+    half: Path, more: tuple[object, ...], said: list[str]
+) -> None:
+    text = (half / "node.toml").read_text()
+    (half / "other.toml").write_text(text.replace("48000", "50000"))
+    (half / "node.txt").write_text("1\n5 1 1\n")
+    line = complaint(*words("--resume", *more), at=half)
+    assert line.startswith("ckio: run holds another run: ")
+    assert all(part in line for part in said)
+
+
+def test_another_model_or_control_or_format_is_refused(
+    half: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = complaint("run", "vorticity", *words()[2:], "--resume", at=half)
+    assert "the model is vorticity, that of the run ocean:growth" in line
+    with monkeypatch.context() as here:
+        here.setenv("RATE", "0.31")
+        assert "the controls of the model are others" in complaint(*RESUME, at=half)
+    text = (half / "run" / "manifest.json").read_text()
+    (half / "run" / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
+    assert "has format 2; this ckio reads format 1" in complaint(*RESUME, at=half)
+
+
+def test_costs_that_are_measured_again_change_nothing(half: Path, digest: str) -> None:
+    text = (half / "node.toml").read_text()
+    (half / "node.toml").write_text(text.replace("advance = 1.0", "advance = 2.0"))
+    assert answer(*words("--resume"), at=half)["gradient_digest"] == digest
+    assert json.loads((half / "run" / "manifest.json").read_text())["chain"]["advance"] == 1.0
+
+
+# Levels that are not as they were left
+
+
+def test_a_byte_flipped_in_each_survivor_in_turn_costs_that_one_alone(
+    half: Path, tmp_path: Path, digest: str
+) -> None:
+    stored = stored_in(half)
+    assert len(stored) > 2
+    for number, item in enumerate(stored):
+        at = tmp_path / f"flipped-{number}"
+        shutil.copytree(half, at)
+        _flip(at / item.path.relative_to(half), item.spans[0][0] + 7)
+        done = ckio(*RESUME, "--json", at=at)
+        assert json.loads(done.stdout)["gradient_digest"] == digest
+        assert f"{item.key} in " in done.stderr
+        assert "it was discarded" in done.stderr
+
+
+def _flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+
+
+@pytest.mark.parametrize("far", ["directory", "hdf5"])
+def test_a_level_that_is_damaged_all_over_is_not_used_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
+) -> None:
+    at = place(tmp_path / "at", far)
+    killed(monkeypatch, at, "adjoint:17", *words())
+    for path in left(at):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    done = ckio(*RESUME, "--json", at=at)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert "level far" in done.stderr
+
+
+def test_a_level_that_cannot_be_opened_is_planned_without(half: Path, digest: str) -> None:
+    shutil.rmtree(half / "ck")
+    (half / "ck").write_text("a file")
+    done = ckio(*RESUME, "--json", at=half)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert "level far is not used: " in done.stderr
+    assert (half / "ck").read_text() == "a file"
+
+
+def test_a_corrupt_checkpoint_that_cannot_be_discarded_does_not_hold_a_run_up(
+    half: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = stored_in(half)[0]
+    _flip(item.path, item.spans[0][0])
+
+    def refuse(self: Directory, key: Key) -> None:
+        raise StorageError(f"{key} stays")
+
+    with monkeypatch.context() as here:
+        here.setattr(Directory, "discard", refuse)
+        done = ckio(*RESUME, "--json", at=half)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert "level far is not used: " in done.stderr
+    assert f"{item.key} stays" in done.stderr
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
+    directory = RunDirectory(half / "run", resume=True)
+    line = complaint(*RESUME, at=half, status=1)
+    assert "another process works on this run" in line
+    directory.release()
+    level = Directory(stored_in(half)[0].path.parent)
+    assert "is in use by another process" in complaint(*RESUME, at=half, status=1)
+    level.close()
+    assert answer(*RESUME, at=half)["steps"] == STEPS

@@ -1,0 +1,208 @@
+"""A run that is asked to stop stores where it stands, says how to resume, and loses nothing."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+from cli.commands import answer, ckio
+from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
+
+from ckio.cli.stopping import Stopper, began, duration
+from ckio.errors import BadInput, RunFailed
+
+TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of an uninterrupted run."""
+    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
+
+
+def stopped(at: Path, kill: str, *line: object, patch: pytest.MonkeyPatch, status: int = 75) -> str:
+    """Run until a signal stops it; returns the line that it leaves on stderr."""
+    with patch.context() as here:
+        here.setenv("KILL", kill)
+        done = ckio(*line, at=at, status=status)
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("number", [TERM, INT])
+def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, number: int
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("WORK", str(at / "work"))
+    said = stopped(at, f"step:17:{number}", *words(), patch=monkeypatch)
+    reached = work(at)
+    assert 17 <= reached < STEPS
+    assert said == (
+        f"ckio: stopped by {signal.Signals(number).name}: x_{reached} is stored on far;"
+        " go on with: ckio run --resume --into run\n"
+    )
+    ended = answer(*RESUME, at=at)
+    assert ended["gradient_digest"] == digest
+    assert work(at) == reached + ended["forward_steps"] + STEPS
+    assert left(at) == []
+
+
+def test_a_signal_on_the_way_back_stops_a_run_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("WORK", str(at / "work"))
+    assert "a_31 is stored on far" in stopped(at, f"adjoint:9:{TERM}", *words(), patch=monkeypatch)
+    assert adjoints(at) == ["a_31"]
+    before = work(at)
+    ended = answer(*RESUME, at=at)
+    assert ended["gradient_digest"] == digest
+    assert work(at) == before + ended["forward_steps"] + 31  # nothing is reversed again
+
+
+def test_a_run_that_is_stopped_again_and_again_reverses_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("KILL", f"adjoint:12:{TERM}")
+    for stops in (1, 2, 3):
+        said = json.loads(ckio(*words("--resume", "--json"), at=at, status=75).stdout)
+        assert said["adjoint"] == STEPS - 12 * stops
+    assert answer(*words("--resume"), at=at)["gradient_digest"] == digest
+
+
+def test_as_json_a_run_that_has_stopped_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("KILL", f"adjoint:9:{TERM}")
+    done = ckio(*words("--json"), at=at, status=75)
+    assert json.loads(done.stdout) == {
+        "stopped": True,
+        "why": "SIGTERM",
+        "state": None if (said := json.loads(done.stdout)["state"]) is None else said,
+        "adjoint": 31,
+        "stored": {"a_31": "far"},
+        "refused": None,
+        "resume": "ckio run --resume --into run",
+    }
+
+
+def test_a_signal_after_the_last_step_lets_a_run_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("KILL", f"adjoint:{STEPS}:{TERM}")
+    assert answer(*words(), at=at)["gradient_digest"] == digest
+
+
+def test_where_it_stands_may_not_fit_and_older_checkpoints_remain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at", capacity=2 * 4104)  # no room for an adjoint
+    line = ("run", "ocean:growth", "--steps", STEPS, "--platform", "node.toml", "--into", "run")
+    said = stopped(at, f"adjoint:9:{TERM}", *line, patch=monkeypatch)
+    assert "where it stands cannot be stored (" in said
+    assert "has no room for a_31" in said
+    assert left(at)
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    text = (at / "node.toml").read_text()
+    (at / "node.toml").write_text(
+        text.replace('backend = "directory"\noptions = {path = "ck"}', "")
+    )
+    line = words()[:-2]
+    assert "no level of this run outlives it" in stopped(
+        at, f"adjoint:9:{TERM}", *line, patch=monkeypatch
+    )
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+def test_a_kill_while_where_it_stands_is_stored_costs_no_more_than_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    for number in range(3):
+        at = place(tmp_path / f"at-{number}")
+        with monkeypatch.context() as here:
+            here.setenv("THEN", str(number * 1e-4))
+            killed(monkeypatch, at, f"adjoint:9:{TERM}", *words(), status=ANY)  # -9, or too late
+        assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+# Walltime
+
+
+def test_a_run_with_a_walltime_is_resumed_until_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    monkeypatch.setenv("PAUSE", "0.03")
+    seconds, statuses = 3, list[int]()
+    while not statuses or statuses[-1]:
+        done = ckio(*words("--resume", "--json"), "--walltime", f"{seconds}s", at=at, status=ANY)
+        statuses.append(done.returncode)
+        assert done.returncode in {0, 1, 75}
+        assert len(statuses) < 50
+        seconds += done.returncode == 1  # here, today, more is needed to begin at all
+    assert statuses[0] != 0  # the model alone sleeps longer
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+
+
+def test_a_walltime_that_is_over_before_the_first_step_is_an_error(tmp_path: Path) -> None:
+    at = place(tmp_path / "at")
+    line = ckio(*words("--walltime", "0.001s"), at=at, status=1).stderr
+    assert "--walltime is over before the first step" in line
+    assert not (at / "run").exists()
+
+
+def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stopper = Stopper(160.0)
+    with pytest.raises(RunFailed, match="to stop takes 61 s, and 60 s of it were left; give more"):
+        stopper.start(61.0)
+    stopper.start(10.0)
+    now = 149.9
+    assert not stopper()
+    now = 150.0
+    assert stopper()
+    assert stopper.why == "--walltime"
+    free = Stopper()
+    free.start(1e9)
+    assert not free()
+
+
+def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
+    before = signal.getsignal(TERM), signal.getsignal(INT)
+    stopper = Stopper()
+    with stopper:
+        for number in (TERM, TERM, TERM):
+            os.kill(os.getpid(), number)
+            assert stopper()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(INT)
+    assert stopper.why == "SIGTERM"
+    assert (signal.getsignal(TERM), signal.getsignal(INT)) == before
+
+
+def test_a_process_knows_when_it_began() -> None:
+    assert 0 < time.monotonic() - began() < 3600
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if 0 <= time.monotonic() - began() < 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "1x", "h", "3m2h", "1 2", "inf"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="is not a time"):
+        duration(text)
