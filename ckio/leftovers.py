@@ -20,10 +20,7 @@ from ckio.backends.directory.slotfiles import TRIAL, name_of
 from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, has_seal, is_run_directory
-from ckio.rundir import MANIFEST, MEASURED, PREDICTED, RESULT, SCHEDULE
-
-FILES: Final = (RESULT, MEASURED, PREDICTED, SCHEDULE, MANIFEST)
-"""What `ckio run` leaves in its directory; the manifest goes last."""
+from ckio.rundir import HALF, MANIFEST, WHOLE
 
 _DRAFT: Final = re.compile(r"\.(.+)\.h5\.(\d{1,9})\.new")
 """An archive that the process of this number is making, or was making when it was killed."""
@@ -69,8 +66,9 @@ def remove(holding: Holding, /) -> None:
 def remove_results(path: Path, /) -> None:
     """Remove the directory of a run; what else is in it stays, and then the directory too."""
     try:
-        for name in FILES:
-            (path / name).unlink(missing_ok=True)
+        ours = [entry for entry in path.iterdir() if WHOLE.fullmatch(entry.name)]
+        for entry in sorted(ours, key=lambda entry: entry.name == MANIFEST):  # that goes last
+            entry.unlink(missing_ok=True)
         with suppress(OSError):
             path.rmdir()
     except OSError as error:
@@ -81,7 +79,8 @@ def scraps(path: Path, /) -> list[Path]:
     """What killed processes had half written in a place: archives, and texts of a run."""
     try:
         if is_run_directory(path):
-            return [part for name in FILES if _is_given_up(part := path / f".{name}.part")]
+            parts = (entry for entry in path.iterdir() if HALF.fullmatch(entry.name))
+            return sorted(filter(_is_given_up, parts))
         folder = path if path.is_dir() else path.parent
         drafts = [(entry, _DRAFT.fullmatch(entry.name)) for entry in sorted(folder.iterdir())]
     except OSError as error:

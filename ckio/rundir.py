@@ -33,10 +33,10 @@ FORMAT: Final = 1
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 
-_OURS: Final = re.compile(
-    r"\.?(manifest\.json|result\.json|(schedule|predicted|measured)(-\d+)?\.txt)(\.part)?"
-)
-"""Files of a run, whole or half written."""
+_NAMES: Final = r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
+WHOLE: Final = re.compile(_NAMES)
+HALF: Final = re.compile(rf"\.({_NAMES})\.part")
+"""The names of a run's files, whole and half written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,9 +252,10 @@ class RunDirectory(NewDirectory):
         if MANIFEST in held:
             self.manifest = Manifest.loads(self.read(MANIFEST), source=f"{self.path / MANIFEST}")
             return []
-        for name in filter(_OURS.fullmatch, held):
+        ours = [name for name in held if WHOLE.fullmatch(name) or HALF.fullmatch(name)]
+        for name in ours:
             (self.path / name).unlink()
-        return [name for name in held if not _OURS.fullmatch(name)]
+        return [name for name in held if name not in ours]
 
 
 def _locked(path: Path) -> int:

@@ -1,12 +1,16 @@
 """From a schedule to its outcome: it is performed, checked, and what came of it is written."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
+import click
+
 from ckio.backends.base import Backend
+from ckio.chain import Chain
 from ckio.cli import console
-from ckio.cli.job import How, Job
+from ckio.cli.adjoints import Kept, next_plan
+from ckio.cli.job import How, Job, stores_tapes
 from ckio.cli.models import blamed, watched
 from ckio.cli.outcome import Outcome, outcome
 from ckio.cli.stopping import Halted, seconds_to_stop, store_standing
@@ -14,8 +18,10 @@ from ckio.columns import REVERSE
 from ckio.errors import BadInput, RunFailed, Stopped
 from ckio.gradient import GradientCheck, check_gradient
 from ckio.model import Differentiable
+from ckio.platforms import Platform
 from ckio.rundir import MEASURED, RESULT, RunDirectory
-from ckio.runner import run
+from ckio.runner.persevere import persevere
+from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
 from ckio.texts import dumps
 from ckio.timeline import Timeline
@@ -32,19 +38,25 @@ def conclude(
     directory: RunDirectory,
     model: Differentiable,
     schedule: Schedule,
-    backends: Sequence[Backend],
     /,
     *,
+    platform: Platform,
+    backends: Sequence[Backend],
     predicted: Timeline,
+    kept: Kept,
     how: How,
 ) -> Outcome:
     """Perform the schedule and write what came of it, while the levels are still there.
 
-    Raises Halted where the run was stopped, NotKept where its result cannot be written.
+    `platform` has the levels as they are now, of which some may be gone. Raises Halted where the
+    run was stopped, NotKept where its result cannot be written.
     """
+    measured, model = _performed(
+        job, model, schedule, platform=platform, backends=backends, kept=kept, how=how
+    )
     platform = job.plan.platform
-    measured = _performed(job, model, schedule, backends, how=how)
-    _keep(directory, MEASURED, dumps(schedule, platform, measured))
+    done = replace(schedule, actions=measured.actions)
+    _keep(directory, MEASURED, dumps(done, platform, measured))
     check = None
     if how.check:
         with blamed(f"model {job.model!r}, while its gradient is checked"):
@@ -52,7 +64,7 @@ def conclude(
     ended = outcome(
         job.plan.planner,
         model,
-        schedule,
+        done,
         platform,
         predicted=predicted,
         measured=measured,
@@ -63,24 +75,47 @@ def conclude(
 
 
 def _performed(
-    job: Job, model: Differentiable, schedule: Schedule, backends: Sequence[Backend], *, how: How
-) -> Timeline:
+    job: Job,
+    model: Differentiable,
+    schedule: Schedule,
+    *,
+    platform: Platform,
+    backends: Sequence[Backend],
+    kept: Kept,
+    how: How,
+) -> tuple[Timeline, Differentiable]:
     """Run with a bar of all steps, forward and back; the model's own callback moves it.
 
-    Raises Halted where it was stopped; where it stands is then stored.
+    Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
+    stands is then stored.
     """
-    actions, platform, stopper = schedule.actions, job.plan.platform, how.stopper
+    actions, stopper = schedule.actions, how.stopper
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
-    with (
-        console.progress("running", total, quiet=how.quiet) as tick,
-        stopper or nullcontext(),
-    ):
+    with console.progress("running", total, quiet=how.quiet) as tick:
         live = watched(lambda: model, tick)()
+
+        def fresh() -> Differentiable:
+            nonlocal live
+            live = watched(job.fresh, tick)()
+            return live
+
+        def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
+            return next_plan(chain, rest, stored, live, kept, tapes=stores_tapes(job, stored))[0]
+
         if stopper is not None:
             stopper.start(seconds_to_stop(schedule, platform))
         try:
             with blamed(f"model {job.model!r}"):
-                return run(schedule, platform, live, backends, stop=stopper)
+                return persevere(
+                    schedule,
+                    platform,
+                    live,
+                    backends,
+                    fresh=fresh,
+                    replan=replan,
+                    say=lambda text: click.echo(f"ckio: {text}", err=True),
+                    stop=stopper,
+                )
         except Stopped as stopped:
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):

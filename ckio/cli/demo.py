@@ -102,7 +102,7 @@ def _page(outcome: Outcome, grid: int, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
-        rows=[compare.HEADER, *compare.table(outcome.report)],
+        rows=[] if outcome.report is None else [compare.HEADER, *compare.table(outcome.report)],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
         predicted=outcome.predicted,

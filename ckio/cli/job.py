@@ -1,15 +1,19 @@
 """A run as it was asked for, and what one process is to do of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from ckio.actions import Key, Kind
 from ckio.cli.levels import Keep
 from ckio.cli.models import RESULTS, Settings, check_has
 from ckio.cli.outcome import digest
 from ckio.cli.plans import Plan
 from ckio.cli.stopping import Stopper
 from ckio.model import Differentiable
+
+WITH_TAPES: Final = ("mixed", "auto")
+"""The planners that store tapes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,13 @@ def model_of(job: Job, how: How) -> Differentiable:
     model = job.fresh()
     check_has(f"model {job.model!r}", model, how.needed)
     return model
+
+
+def stores_tapes(job: Job, survivors: Iterable[Iterable[Key]], /) -> bool:
+    """Whether what is planned anew stores tapes too: as the first plan did, or what survives."""
+    return job.plan.planner in WITH_TAPES or any(
+        key.kind is Kind.TAPE for keys in survivors for key in keys
+    )
 
 
 def control_of(model: Differentiable) -> str | None:

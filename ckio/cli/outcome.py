@@ -30,14 +30,14 @@ class Outcome:
     """A run that ended well: what was planned, what happened, and what came of it.
 
     All of it is of the process that ended the run; `check` is None also where an earlier one
-    checked the gradient.
+    checked the gradient. There is no report where the rest was planned anew on the way.
     """
 
     schedule: Schedule
     platform: Platform
     predicted: Timeline
     measured: Timeline
-    report: Report
+    report: Report | None
     check: GradientCheck | None
     figures: Mapping[str, Any]
 
@@ -88,7 +88,9 @@ def read_back(directory: RunDirectory, platform: Platform, /) -> Outcome:
     return Outcome(plan.schedule, platform, *times, _report(*times, platform), None, figures)
 
 
-def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report:
+def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report | None:
+    if predicted.actions != measured.actions:
+        return None
     names = [level.name for level in platform.levels]
     return compare(predicted, measured, names=names, lossy=lossy(platform))
 
@@ -162,7 +164,7 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
         )
         for level in figures["levels"]
     ]
-    if outcome.report.rounding:
+    if outcome.report is not None and outcome.report.rounding:
         found.append(("rounded", outcome.report.rounding))
     found.append(("functional", f"{figures['functional']:.12g}"))
     found.append(("gradient", f"digest {figures['gradient_digest']}"))
@@ -175,7 +177,10 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
 
 def show(outcome: Outcome, /) -> None:
     """A run as a person reads it."""
-    comparison.show(outcome.report)
+    if outcome.report is None:
+        click.echo("the rest was planned anew on the way: nothing to compare with the first plan\n")
+    else:
+        comparison.show(outcome.report)
     width = max(len(name) for name, _ in facts(outcome))
     for name, text in facts(outcome):
         click.echo(f"{name:<{width}}  {text}")

@@ -4,16 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import click
 
 from ckio import __version__
-from ckio.actions import Kind
 from ckio.cli import adjoints, console
 from ckio.cli.adjoints import Kept, Wish, first_plan, next_plan
 from ckio.cli.conclude import NotKept, conclude
-from ckio.cli.job import How, Job, control_of, model_of
+from ckio.cli.job import How, Job, control_of, model_of, stores_tapes
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
@@ -31,9 +29,6 @@ from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 from ckio.texts import dumps
 from ckio.timeline import Timeline
-
-WITH_TAPES: Final = ("mixed", "auto")
-"""The planners that store tapes: what is planned after a kill then stores them too."""
 
 
 def perform(
@@ -90,7 +85,17 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
         )
         _say(adjoints.told(schedule, platform, kept), how)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
-            return conclude(job, directory, model, schedule, backends, predicted=predicted, how=how)
+            return conclude(
+                job,
+                directory,
+                model,
+                schedule,
+                platform=platform,
+                backends=backends,
+                predicted=predicted,
+                kept=kept,
+                how=how,
+            )
 
 
 def go_on(
@@ -117,7 +122,15 @@ def go_on(
         _say(_survived(schedule, platform), how)
         _say(adjoints.told(schedule, platform, kept), how)
         return conclude(
-            job, directory, model, schedule, found.backends, predicted=predicted, how=how
+            job,
+            directory,
+            model,
+            schedule,
+            platform=found.platform,
+            backends=found.backends,
+            predicted=predicted,
+            kept=kept,
+            how=how,
         )
 
 
@@ -155,9 +168,7 @@ def _rest(
 
     Where there is none, damaged levels are not used: their files may not grow any more.
     """
-    tapes = job.plan.planner in WITH_TAPES or any(
-        key.kind is Kind.TAPE for keys in found.survivors for key in keys
-    )
+    tapes = stores_tapes(job, found.survivors)
     args = job.plan.chain, found.platform, found.survivors, model, kept
     with console.progress(f"planning the rest of {job.plan.chain.length} steps", quiet=quiet):
         schedule, now_kept = next_plan(*args, tapes=tapes)

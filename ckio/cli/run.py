@@ -76,7 +76,8 @@ def command(
     stopper = Stopper(None if walltime is None else began + walltime)
     how = How(keep=keep, check=check_gradient, quiet=as_json, stopper=stopper)
     try:
-        ended = _ended(given, into, wish, how, resume=resume)
+        with stopper:
+            ended = _ended(given, into, wish, how, resume=resume)
     except Halted as halted:
         return _show_halted(halted, into, as_json=as_json)
     if as_json:

@@ -72,8 +72,9 @@ def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 
 
 class Stopper:
-    """Says whether a run is to stop, and why; it listens to SIGTERM and SIGINT while it is entered.
+    """Says whether a run is to stop, and why; it listens to SIGTERM while it is entered.
 
+    From `start` on it listens to SIGINT as well: before, Ctrl-C interrupts what is being prepared.
     The first signal asks to stop at the next pause, also while what is stored at the end is being
     stored. A second Ctrl-C does not wait: it interrupts. Further SIGTERMs change nothing, as those
     who send them follow up with SIGKILL, and until then the time is of use.
@@ -103,6 +104,7 @@ class Stopper:
                 f"--walltime is over before the first step: to stop takes {needed:.2g} s, and"
                 f" {max(0.0, left + needed):.2g} s of it were left; give more"
             )
+        self._listen(signal.SIGINT)
 
     def __call__(self) -> bool:
         if not self.why and time.monotonic() >= self._deadline:
@@ -110,8 +112,7 @@ class Stopper:
         return bool(self.why)
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._ask)
+        self._listen(signal.SIGTERM)
         return self
 
     def __exit__(
@@ -122,6 +123,9 @@ class Stopper:
     ) -> None:
         while self._before:
             signal.signal(*self._before.popitem())
+
+    def _listen(self, number: signal.Signals) -> None:
+        self._before[number] = signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del frame

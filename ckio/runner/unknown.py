@@ -107,8 +107,8 @@ def run_to_end(
         A fresh model at x_0.
     backends
         One open storage level for each level of the platform, in its order, with nothing stored.
-        They stay open. Memory that the rule may use is reserved to the full, where it has a capacity;
-        what lies on disks grows as it fills.
+        They stay open. Memory that the rule may use is reserved to the full, where it has a
+        capacity; what lies on disks grows as it fills.
     clock
         What measures; the wall clock by default.
     watch
