@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from ckio.chain import Chain
 from ckio.columns import DISCARD, WRITE, Actions
-from ckio.platforms import Platform
+from ckio.platforms import Level, Platform
 from ckio.timeline import Timeline
+from ckio.traffic import memory_level
 
 BEFORE: Final = -1
 """The place of the Write of a checkpoint that lies there from the start."""
@@ -61,7 +62,10 @@ class Lifetimes:
         )
 
     def seconds(self, timeline: Timeline, /) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When each begins to take room (its Write starts) and ceases to (its Discard stops)."""
+        """When each begins to take room (its Write starts) and ceases to (its Discard stops).
+
+        `timeline` is of the actions that the stays are of.
+        """
         # BEFORE picks the last place, and so does "never discarded": both are appended.
         start = np.append(timeline.start, 0.0)[self.written]
         stop = np.append(timeline.stop, timeline.makespan)[self.discarded]
@@ -99,19 +103,42 @@ class Occupancy:
         return int(self.checkpoints.max())
 
 
+def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline:
+    """What was done on a level, and when: in the program, or with overlap by its channel."""
+    moved = timeline.transfers
+    far = len(moved) and number != memory_level(platform)
+    events = moved if far else timeline
+    return _part(events, (events.actions.op >= WRITE) & (events.actions.level == number))
+
+
+def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
+    """What the program itself copies, or waits for, at far levels."""
+    actions, memory = timeline.actions, memory_level(platform)
+    far = (actions.op >= WRITE) & (timeline.stop > timeline.start)
+    return _part(timeline, far if memory is None else far & (actions.level != memory))
+
+
+def _part(timeline: Timeline, chosen: NDArray[np.bool_]) -> Timeline:
+    """Some of the events, without transfers."""
+    start, stop = timeline.start[chosen], timeline.stop[chosen]
+    return Timeline(timeline.actions.take(chosen), start, stop, timeline.nbytes[chosen])
+
+
 def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tuple[Occupancy, ...]:
-    """The occupancy of every level of the platform."""
-    stays = Lifetimes.of(timeline.actions)
+    """The occupancy of every level of the platform, by what really lies there.
+
+    With overlap a checkpoint lies on a far level from the start of its transfer; one whose write
+    was cancelled never does.
+    """
     return tuple(
-        _occupancy(timeline, stays.take(stays.named.level == number), chain, platform, number)
-        for number in range(len(platform.levels))
+        _occupancy(accesses(timeline, platform, number), chain, level)
+        for number, level in enumerate(platform.levels)
     )
 
 
-def _occupancy(
-    timeline: Timeline, stays: Lifetimes, chain: Chain, platform: Platform, number: int
-) -> Occupancy:
-    room = platform.levels[number].stored_of(chain.nbytes_of(stays.named))
+def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
+    stays = Lifetimes.of(timeline.actions)
+    room = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     gone = stays.discarded < len(timeline)
     # At one time, the earlier action first: room is freed before it is taken again.

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckio.chain import Chain
 from ckio.columns import READ, WRITE
-from ckio.occupancy import occupancies
+from ckio.occupancy import accesses, occupancies
 from ckio.pictures import STYLE, Axis, resources, storage, sweeps
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Platform
@@ -19,7 +19,8 @@ _CAPTIONS: Final = (
         "Who works when",
         "One lane for computing and one for each storage level; a filled box is time in which that"
         " action was going on. Look for levels whose reads and writes leave long gaps in the"
-        " computing lane: there the computation waits for storage. Where boxes are low, many short"
+        " computing lane: there the computation waits for storage. Where transfers overlap it, the"
+        " waiting lane has what it copies or waits for itself. Where boxes are low, many short"
         " actions share one column, and the height is their share of its time.",
     ),
     (
@@ -101,19 +102,17 @@ def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[s
     """What went to and from each level."""
     heading = "level, writes, reads, written, read, busy, peak slots, peak bytes, capacity"
     rows = [heading.split(", ")]
-    actions = timeline.actions
     for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
-        level = platform.levels[place]
-        there = (actions.op >= WRITE) & (actions.level == place)
-        writes, reads = there & (actions.op == WRITE), there & (actions.op == READ)
+        level, there = platform.levels[place], accesses(timeline, platform, place)
+        writes, reads = there.actions.op == WRITE, there.actions.op == READ
         rows.append(
             [
                 level.name,
                 f"{np.count_nonzero(writes):,}",
                 f"{np.count_nonzero(reads):,}",
-                bytes_text(int(timeline.nbytes[writes].sum())),
-                bytes_text(int(timeline.nbytes[reads].sum())),
-                seconds_text(float((timeline.stop - timeline.start)[there].sum())),
+                bytes_text(int(there.nbytes[writes].sum())),
+                bytes_text(int(there.nbytes[reads].sum())),
+                seconds_text(float((there.stop - there.start).sum())),
                 f"{occupancy.peak_checkpoints:,}",
                 bytes_text(occupancy.peak_bytes),
                 "never fills" if level.capacity is None else bytes_text(level.capacity),
@@ -125,12 +124,11 @@ def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[s
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
     """The three pictures, each of every timeline, all on the axis of the longest."""
     axis = Axis(max(timeline.makespan for timeline in timelines.values()))
-    names = [level.name for level in platform.levels]
     drawn = {
         name: (
             resources(timeline, platform, axis),
             storage(timeline, chain, platform, axis),
-            sweeps(timeline, chain, axis, names),
+            sweeps(timeline, chain, platform, axis),
         )
         for name, timeline in timelines.items()
     }

@@ -1,9 +1,10 @@
 """Predicted beside measured: which class of action explains the difference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.errors import BadInput
@@ -49,12 +50,21 @@ class Report:
     """Two timelines of one schedule by class of action; the rows add up to the makespans.
 
     `lossy` are the levels from which rounded checkpoints were read, each with what rounds them.
+    `transfers` is what channels did beside the program, by level; there may be more or fewer of
+    them in one timeline than in the other, and `actions` counts those that were measured.
     """
 
     rows: tuple[Row, ...]
     predicted: float
     measured: float
     lossy: Mapping[str, str] = field(default_factory=dict)
+    transfers: tuple[Row, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[float, float]:
+        """Seconds that the program itself spends on storage, predicted and measured."""
+        here = [row for row in self.rows if row.actions and not row.steps]
+        return sum(row.predicted for row in here), sum(row.measured for row in here)
 
     @property
     def error(self) -> float:
@@ -103,39 +113,59 @@ def compare(
     """
     _check_same_actions(predicted, measured)
     actions = predicted.actions
-    ran = measured.stop - measured.start
-    planned = predicted.stop - predicted.start
-    rows = []
-
-    def add(name: str, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        if chosen.any():
-            span = (actions.end - actions.begin)[chosen & (actions.op < WRITE)]
-            rows.append(
-                Row(
-                    name,
-                    int(chosen.sum()),
-                    int(span.sum()),
-                    float(planned[chosen].sum()),
-                    float(ran[chosen].sum()),
-                    int(measured.nbytes[chosen].sum()),
-                )
-            )
-
-    for op, name in _COMPUTE.items():
-        add(name, actions.op == op)
-    for level in range(int(actions.level.max(initial=0)) + 1):
-        place = names[level] if level < len(names) else f"level {level}"
-        for op, name in _ACCESS.items():
-            add(f"{name} {place}", (actions.op == op) & (actions.level == level))
-    idle = (predicted.makespan - float(planned.sum()), measured.makespan - float(ran.sum()))
-    rows.append(Row(BETWEEN, 0, 0, *idle, 0))
+    rows = [*_computing(predicted, measured), *_accesses(predicted, measured, names)]
+    planned, ran = (float((each.stop - each.start).sum()) for each in (predicted, measured))
+    rows.append(Row(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
     read = set(actions.level[actions.op == READ].tolist())
     rounded = {
         name: by
         for number, name in enumerate(names)
         if number in read and (by := (lossy or {}).get(name))
     }
-    return Report(tuple(rows), predicted.makespan, measured.makespan, rounded)
+    behind = tuple(_accesses(predicted.transfers, measured.transfers, names))
+    return Report(tuple(rows), predicted.makespan, measured.makespan, rounded, behind)
+
+
+def _computing(predicted: Timeline, measured: Timeline) -> Iterator[Row]:
+    for op, name in _COMPUTE.items():
+        plan, real = (_Class.of(each, each.actions.op == op) for each in (predicted, measured))
+        if plan.actions:
+            yield Row(name, plan.actions, plan.steps, plan.seconds, real.seconds, 0)
+
+
+def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[Row]:
+    """A row for each access of each level that is in one of the timelines."""
+    both = (predicted, measured)
+    for level in range(max(int(each.actions.level.max(initial=0)) for each in both) + 1):
+        place = names[level] if level < len(names) else f"level {level}"
+        for op, name in _ACCESS.items():
+            plan, real = (
+                _Class.of(each, (each.actions.op == op) & (each.actions.level == level))
+                for each in both
+            )
+            if plan.actions or real.actions:
+                seconds = plan.seconds, real.seconds
+                yield Row(f"{name} {place}", real.actions, 0, *seconds, real.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """One class of action in one timeline."""
+
+    actions: int
+    steps: int
+    seconds: float
+    nbytes: int
+
+    @staticmethod
+    def of(timeline: Timeline, chosen: NDArray[np.bool_]) -> "_Class":
+        actions = timeline.actions
+        return _Class(
+            int(chosen.sum()),
+            int((actions.end - actions.begin)[chosen & (actions.op < WRITE)].sum()),
+            float((timeline.stop - timeline.start)[chosen].sum()),
+            int(timeline.nbytes[chosen].sum()),
+        )
 
 
 def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckio.chain import Chain
 from ckio.columns import WRITE, Actions
@@ -14,7 +15,10 @@ from ckio.platforms import Platform
 from ckio.timeline import Timeline
 
 COMPUTING: Final = 0
-"""The thread of the computing unit; level k is thread k + 1."""
+"""The thread of the computing unit; level k is thread k + 1.
+
+With overlap that is what the program does for a level, or waits for; channels are the next threads.
+"""
 
 
 def trace(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
@@ -22,7 +26,14 @@ def trace(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
 
     Times are in microseconds, to the nanosecond. Of the counters, one value for each time.
     """
-    events: list[str] = [*_threads(platform), *_slices(timeline)]
+    actions, moved = timeline.actions, timeline.transfers
+    own = np.where(actions.op >= WRITE, actions.level + 1, COMPUTING)
+    channels = list(dict.fromkeys(level.channel for level in platform.levels))
+    first = 1 + len(platform.levels)
+    served = np.array([channels.index(level.channel) + first for level in platform.levels])
+    behind = served[moved.actions.level] if len(moved) else np.empty(0, np.int64)
+    used = {place: channels[place - first] for place in sorted(set(behind.tolist()))}
+    events = [*_threads(platform, used), *_slices(timeline, own), *_slices(moved, behind)]
     for level, occupancy in zip(
         platform.levels, occupancies(timeline, chain, platform), strict=True
     ):
@@ -31,20 +42,21 @@ def trace(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{body}\n]}}\n'
 
 
-def _threads(platform: Platform) -> Iterator[str]:
+def _threads(platform: Platform, channels: dict[int, str]) -> Iterator[str]:
     yield json.dumps({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "ckio"}})
-    for thread, name in enumerate(["computing", *(level.name for level in platform.levels)]):
+    names = dict(enumerate(["computing", *(level.name for level in platform.levels)]))
+    names |= {thread: f"channel {name}" for thread, name in channels.items()}
+    for thread, name in names.items():
         about = {"ph": "M", "pid": 0, "tid": thread}
         yield json.dumps(about | {"name": "thread_name", "args": {"name": name}})
         yield json.dumps(about | {"name": "thread_sort_index", "args": {"sort_index": thread}})
 
 
-def _slices(timeline: Timeline) -> Iterator[str]:
+def _slices(timeline: Timeline, thread: NDArray[np.int64]) -> Iterator[str]:
     actions = timeline.actions
     # Whole nanoseconds: what touches in seconds must not overlap after rounding.
     start = np.rint(timeline.start * 1e9).astype(np.int64)
     stop = np.rint(timeline.stop * 1e9).astype(np.int64)
-    thread = np.where(actions.op >= WRITE, actions.level + 1, COMPUTING)
     columns = (actions.op, thread, start / 1000, (stop - start) / 1000)
     rows = zip(*(column.tolist() for column in columns), _details(actions, timeline), strict=True)
     for op, tid, ts, dur, details in rows:

@@ -2,14 +2,17 @@
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.machine import Machine
-from ckio.occupancy import BEFORE, Lifetimes, occupancies
-from ckio.platforms import Level, Platform
+from ckio.occupancy import BEFORE, Lifetimes, accesses, occupancies, waits
+from ckio.overlap import Overlap
+from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 
@@ -80,3 +83,53 @@ def test_a_level_is_as_full_as_the_machine_says(case: Case) -> None:
             now = np.searchsorted(occupancy.times, place + 0.75) - 1
             assert occupancy.nbytes[now] == machine.used[level]
             assert occupancy.checkpoints[now] == len(machine.stored[level])
+
+
+DISK = Level(name="disk", backend="directory", write=Affine(4.0), discard=Affine(0.5))
+MOVED = simulate(
+    Schedule(
+        CHAIN,
+        [
+            *(Write(X0, 1), Write(X0, 0), Advance(0, 2), Write(X2, 1), Discard(X2, 1)),
+            *(Advance(2, 3), Discard(X0, 0), Discard(X0, 1)),
+        ],
+    ),
+    Platform((Level(name="ram"), DISK)),
+    overlap=Overlap(2),
+)
+
+
+def test_with_overlap_a_checkpoint_lies_where_its_transfer_has_brought_it() -> None:
+    ram, disk = occupancies(MOVED, CHAIN, Platform((Level(name="ram"), DISK)))
+    assert (ram.times.tolist(), ram.nbytes.tolist()) == ([0, 0, 3], [0, 10, 0])
+    assert (disk.times.tolist(), disk.nbytes.tolist()) == ([0, 0, 4.5], [0, 10, 0])
+    assert disk.peak_checkpoints == 1  # x_2 was cancelled
+
+
+def test_what_is_done_for_a_level_is_found_in_the_program_or_in_its_transfers() -> None:
+    platform = Platform((Level(name="ram"), DISK))
+    assert list(accesses(MOVED, platform, 0)) == [MOVED[1], MOVED[6]]
+    assert accesses(MOVED, platform, 1) == MOVED.transfers
+    plain = simulate(Schedule(CHAIN, MOVED.actions), platform)
+    assert [event.start for event in accesses(plain, platform, 1)] == [0, 6, 10, 11.5]
+
+
+def test_what_the_program_waits_for_takes_it_some_time() -> None:
+    platform = Platform((Level(name="ram"), DISK))
+    assert len(waits(MOVED, platform)) == 0
+    actions = [Write(X0, 1), Advance(0, 2), Write(X2, 1)]
+    timeline = simulate(Schedule(CHAIN, actions), platform, overlap=Overlap(1))
+    assert [(e.start, e.stop) for e in waits(timeline, platform)] == [(2, 4)]
+
+
+@given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
+def test_with_overlap_no_level_is_fuller_than_its_capacity(
+    case: Case, behind: int, ahead: int
+) -> None:
+    schedule, platform = case
+    timeline = simulate(schedule, platform, overlap=Overlap(behind, ahead))
+    for level, full in zip(
+        platform.levels, occupancies(timeline, schedule.chain, platform), strict=True
+    ):
+        assert level.capacity is None or full.peak_bytes <= level.capacity
+        assert full.nbytes.min() >= 0

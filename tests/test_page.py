@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +16,14 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
+from ckio.occupancy import accesses, waits
+from ckio.overlap import Overlap
 from ckio.page import page
 from ckio.pictures import Axis, draw, resources, storage, sweeps
 from ckio.pictures.svg import COLUMNS, DISTINCT
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 
@@ -265,7 +269,7 @@ def test_a_million_events_make_a_small_page_quickly() -> None:
     for picture in (
         resources(timeline, PLATFORM, axis),
         storage(timeline, chain, PLATFORM, axis),
-        sweeps(timeline, chain, axis, ["ram", "archive"]),
+        sweeps(timeline, chain, PLATFORM, axis),
     ):
         assert len(list(ElementTree.fromstring(picture.element()).iter())) < 2000
 
@@ -294,7 +298,7 @@ def test_lines_merge_into_the_columns_that_they_cross() -> None:
     steps = 4 * DISTINCT
     schedule = Schedule(CHAIN.with_steps(steps), [Advance(k, k + 1) for k in range(steps)])
     timeline = in_sequence(schedule, PLATFORM)
-    picture = sweeps(timeline, schedule.chain, Axis(timeline.makespan), []).element()
+    picture = sweeps(timeline, schedule.chain, PLATFORM, Axis(timeline.makespan)).element()
     (line,) = (p for g in groups(picture, "line move advance") for p in g.findall("{*}path"))
     strokes = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", line.get("d", ""))
     # One unbroken climb: a stroke in every column, each beginning where the one before it ended.
@@ -334,3 +338,21 @@ def test_a_browser_opens_the_page_without_complaint(
 ) -> None:
     assert opened.stdout.count("<svg") == 6
     assert "CONSOLE" not in opened.stderr
+
+
+def test_with_overlap_levels_show_their_transfers_and_the_program_what_it_waits_for() -> None:
+    near, far = replace(PLATFORM.levels[0], capacity=9000), PLATFORM.levels[1]
+    platform = replace(PLATFORM, levels=(near, replace(far, backend="directory")))
+    timeline = simulate(SCHEDULE, platform, overlap=Overlap(1, 1))
+    axis = Axis(timeline.makespan)
+    picture = resources(timeline, platform, axis).element()
+    bars = [r for g in groups(picture, "bar") for r in g.findall("{*}rect")]
+    waited = waits(timeline, platform)
+    near_or_computing = len(timeline) - len(accesses(PREDICTED, platform, 1))
+    assert len(bars) == near_or_computing + len(timeline.transfers) + len(waited)
+    assert len(waited) > 0
+    assert ">waiting</text>" in picture
+    assert ">waiting</text>" not in resources(PREDICTED, platform, axis).element()
+    table = Tags(report(predicted=timeline, measured=None, platform=platform))
+    assert table.open == []
+    assert ElementTree.fromstring(draw(timeline, CHAIN, platform)) is not None

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.errors import BadInput
+from ckio.overlap import Overlap
+from ckio.platforms import Affine, Level, Platform
 from ckio.report import BETWEEN, compare
+from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
 from ckio.timeline import Timeline
 
 X0 = Key(Kind.RESTART, 0)
@@ -84,3 +89,19 @@ def test_lossy_levels_that_were_read_are_named() -> None:
     ran = Timeline(only_written, np.zeros(2), np.ones(2), np.zeros(2, np.int64))
     assert compare(ran, ran, names=["ram"], lossy=rounds).rounding == ""
     assert compare(PREDICTED, MEASURED, names=["ram", "nvme"]).rounding == ""
+
+
+def test_transfers_are_compared_by_level_and_waiting_in_all() -> None:
+    slow = Level(name="nvme", backend="directory", write=Affine(4.0, 0.5), read=Affine(3.0))
+    platform = Platform((Level(name="ram"), slow))
+    chain = Chain(steps=4, advance=1.0, record=1.0, reverse=2.0, restart=2, tape=1, adjoint=1)
+    schedule = Schedule(chain, ACTIONS)
+    plain = simulate(schedule, platform)
+    behind = simulate(schedule, platform, overlap=Overlap(1))
+    report = compare(plain, behind, names=["ram", "nvme"])
+    rows = {row.name: (row.actions, row.predicted, row.measured) for row in report.transfers}
+    assert rows == {"write nvme": (1, 0.0, 5.0), "read nvme": (1, 0.0, 3.0)}
+    assert report.waiting == (8.0, 3.0)
+    assert (report.predicted, report.measured) == (15.0, 10.0)
+    assert sum(row.measured for row in report.rows) == 10.0
+    assert compare(plain, plain).transfers == ()

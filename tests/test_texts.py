@@ -13,8 +13,10 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
+from ckio.overlap import Overlap
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, any_schedules, legal_schedules
 from ckio.timeline import Timeline
 
@@ -176,6 +178,55 @@ def test_names_of_any_characters_come_back(one: str, other: str) -> None:
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
 
 
+OVERLAPPED = simulate(
+    Schedule(CHAIN, [Write(X0, 0), Advance(0, 3), Discard(X0, 0)]),
+    Platform((Level(name="disk", backend="directory", write=Affine(0.1)),)),
+    overlap=Overlap(1),
+)
+
+
+def test_transfers_follow_the_events_of_a_timeline_under_a_newer_version() -> None:
+    schedule = Schedule(CHAIN, OVERLAPPED.actions)
+    lines = texts.dumps(schedule, None, OVERLAPPED).splitlines()
+    assert lines[:3] == ["# ckio timeline 3", "# actions 3", "# transfers 2"]
+    assert lines[-3:] == [
+        "0.30000000000000004 0.30000000000000004 0 discard x 0 0",
+        "transfer 0.0 0.1 7 write x 0 0",
+        "transfer 0.30000000000000004 0.30000000000000004 0 discard x 0 0",
+    ]
+    assert texts.loads("\n".join(lines)) == texts.Document(schedule, None, OVERLAPPED)
+    policy = texts.dumps(schedule, None, OVERLAPPED, overlap=Overlap(1)).splitlines()
+    assert set(policy) - set(lines) == {"# overlap write_behind=1,read_ahead=0"}
+    assert texts.loads("\n".join(policy)).overlap == Overlap(1)
+    with pytest.raises(BadInput, match=r"2 transfers announced, 1 follow; .* `# transfers` line"):
+        texts.loads("\n".join(lines[:-1]))
+
+
+@given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
+def test_any_timeline_with_transfers_comes_back_equal(case: Case, behind: int, ahead: int) -> None:
+    timeline = simulate(*case, overlap=Overlap(behind, ahead))
+    text = texts.dumps(*case, timeline, overlap=Overlap(behind, ahead))
+    assert texts.loads(text) == texts.Document(*case, timeline, Overlap(behind, ahead))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("# overlap 1", "`# overlap write_behind=N,read_ahead=N"),
+        ("transfer 0.0 1.0 7 advance 0 2", "`transfer`, `START STOP NBYTES` with 0"),
+        ("transfer write x 0 0", "`transfer`, `START STOP NBYTES` with 0"),
+        ("transfer 1.0 0.5 7 write x 0 0", "`transfer`, `START STOP NBYTES` with 0"),
+        ("transfer", "`transfer`, `START STOP NBYTES` with 0"),
+    ],
+)
+def test_a_malformed_transfer_is_refused_with_its_line(line: str, expected: str) -> None:
+    text = SHORT.replace("schedule", "timeline") + line
+    with pytest.raises(BadInput, match=rf"^a\.txt, line 9: .* expected {expected}"):
+        texts.loads(text, source="a.txt")
+    with pytest.raises(BadInput, match=r"expected (no transfer in a schedule|one of the headers)"):
+        texts.loads(SHORT + line)
+
+
 def test_the_timeline_of_a_run_that_stopped_comes_back_with_the_actions_it_timed() -> None:
     document = texts.loads(texts.dumps(SCHEDULE, PLATFORM, TIMELINE[:2]))
     assert document.timeline == TIMELINE[:2]
@@ -249,7 +300,7 @@ def test_a_text_that_was_cut_off_is_refused() -> None:
 
 SPAN = "expected `advance BEGIN END`, whole numbers, 0 <= BEGIN < END"
 ACCESS = r"expected `write KIND STEP LEVEL \[NAME\]`, KIND one of x, t, a"
-HEADER = "expected one of the headers actions, steps, advance, .*, or a comment after `##`"
+HEADER = "expected one of the headers actions, transfers, steps, .*, or a comment after `##`"
 STORED = r"expected `# stored LEVEL KIND STEP \[NAME\]`, KIND one of x, t, a"
 MALFORMED = {
     "forward 0 2": "expected one of advance, record, reverse, write, read, discard",
@@ -324,15 +375,15 @@ def test_a_header_that_is_missing_is_named(header: str) -> None:
 
 @pytest.mark.parametrize("first", ["", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"])
 def test_a_text_of_another_kind_is_refused_at_its_first_line(first: str) -> None:
-    expected = "expected `# ckio schedule 2` or `# ckio timeline 2`"
+    expected = "expected `# ckio schedule 3` or `# ckio timeline 3`"
     with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
         texts.loads(first, source="a.txt")
 
 
 @pytest.mark.parametrize("kind", ["schedule", "timeline"])
 def test_a_newer_version_is_refused(kind: str) -> None:
-    text = SHORT.replace("schedule 1", f"{kind} 3")
-    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 3'; expected version 2 at"):
+    text = SHORT.replace("schedule 1", f"{kind} 4")
+    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 4'; expected version 3 at"):
         texts.loads(text)
 
 

@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
-from ckio.platforms import Level, Platform
-from ckio.schedule import seconds_of
+from ckio.overlap import Overlap
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import Schedule, seconds_of
+from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
 from ckio.trace import trace
@@ -81,4 +84,35 @@ def test_slices_of_one_thread_never_overlap(case: Case) -> None:
     for event in slices:
         begin = round(event["ts"] * 1000)
         assert begin >= ends[event["tid"]]
+        ends[event["tid"]] = begin + round(event["dur"] * 1000)
+
+
+def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
+    bus = Level(name="bus", backend="directory", channel="disk", write=Affine(4.0))
+    disk = Level(name="disk", backend="directory", write=Affine(1.0))
+    platform = Platform((Level(name="ram"), disk, bus))
+    actions = [Write(X0, 1), Write(X0, 2), Advance(0, 2)]
+    timeline = simulate(Schedule(CHAIN, actions), platform, overlap=Overlap(2))
+    about = events(timeline, CHAIN, platform, "M")
+    names = {e["tid"]: e["args"]["name"] for e in about if e["name"] == "thread_name"}
+    assert names == {0: "computing", 1: "ram", 2: "disk", 3: "bus", 5: "channel disk"}
+    moved = [e for e in events(timeline, CHAIN, platform, "X") if e["tid"] == 5]
+    assert [(e["ts"], e["dur"], e["args"]["bytes"]) for e in moved] == [
+        (0.0, 1e6, 10),
+        (1e6, 4e6, 10),
+    ]
+
+
+@given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
+def test_slices_of_one_thread_never_overlap_where_transfers_do(
+    case: Case, behind: int, ahead: int
+) -> None:
+    schedule, platform = case
+    timeline = simulate(schedule, platform, overlap=Overlap(behind, ahead))
+    slices = events(timeline, schedule.chain, platform, "X")
+    assert len(slices) == len(schedule) + len(timeline.transfers)
+    ends: dict[int, int] = {}
+    for event in slices:
+        begin = round(event["ts"] * 1000)
+        assert begin >= ends.get(event["tid"], 0)
         ends[event["tid"]] = begin + round(event["dur"] * 1000)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text
 from ckio.platforms import Platform
 from ckio.registry import lossy
-from ckio.report import Report, compare
+from ckio.report import Report, Row, compare
 from ckio.texts import Document
 from ckio.timeline import Timeline
 
@@ -59,17 +60,23 @@ def figures(report: Report, /) -> dict[str, Any]:
         "culprit": report.culprit.name,
         "culprit_share": report.share,
         "lossy": dict(report.lossy),
-        "rows": [
-            {
-                "name": row.name,
-                "actions": row.actions,
-                "predicted": row.predicted,
-                "measured": row.measured,
-                "nbytes": row.nbytes,
-            }
-            for row in report.rows
-        ],
+        "rows": _rows(report.rows),
+        "waiting": dict(zip(("predicted", "measured"), report.waiting, strict=True)),
+        "transfers": _rows(report.transfers),
     }
+
+
+def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": row.name,
+            "actions": row.actions,
+            "predicted": row.predicted,
+            "measured": row.measured,
+            "nbytes": row.nbytes,
+        }
+        for row in rows
+    ]
 
 
 HEADER = [
@@ -85,27 +92,38 @@ HEADER = [
 
 def table(report: Report, /) -> list[list[str]]:
     """The rows of a comparison as text, the total last; seconds with four digits of the total."""
-    longest = max(report.predicted, report.measured)
-    places = min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1
+    cells = _Cells.of(report)
+    actions = sum(row.actions for row in report.rows)
+    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
+    return [*map(cells.row, report.rows), total]
 
-    def cells(name: str, counted: Sequence[int], predicted: float, measured: float) -> list[str]:
-        seconds = f"{predicted:.{places}f}", f"{measured:.{places}f}"
+
+def behind(report: Report, /) -> list[list[str]]:
+    """What channels did beside the program, as text in the same columns; often nothing."""
+    return list(map(_Cells.of(report).row, report.transfers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows as text, their seconds with so many decimal places."""
+
+    places: int
+
+    @staticmethod
+    def of(report: Report) -> "_Cells":
+        longest = max(report.predicted, report.measured)
+        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
+
+    def row(self, row: Row) -> list[str]:
         return [
-            name,
-            *(f"{n or ''}" for n in counted),
-            *seconds,
-            f"{measured - predicted:+.{places}f}",
-        ]
-
-    rows = [
-        [
-            *cells(row.name, (row.actions, row.steps), row.predicted, row.measured),
+            row.name,
+            f"{row.actions or ''}",
+            f"{row.steps or ''}",
+            f"{row.predicted:.{self.places}f}",
+            f"{row.measured:.{self.places}f}",
+            f"{row.difference:+.{self.places}f}",
             bytes_text(row.nbytes) if row.nbytes else "",
         ]
-        for row in report.rows
-    ]
-    actions = sum(row.actions for row in report.rows)
-    return [*rows, [*cells("total", (actions, 0), report.predicted, report.measured), ""]]
 
 
 def verdict(report: Report, /) -> str:
@@ -123,4 +141,8 @@ def show(report: Report, /) -> None:
     """The comparison as a person reads it."""
     rows = table(report)
     console.print_table("predicted and measured", HEADER, rows, bold=[len(rows) - 1])
+    if report.transfers:
+        console.print_table("transfers behind it", ["transfer", *HEADER[1:]], behind(report))
+        plan, real = report.waiting
+        click.echo(f"the program is at storage for {plan:.4g} s predicted, {real:.4g} s measured")
     click.echo(verdict(report))

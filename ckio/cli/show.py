@@ -46,7 +46,8 @@ def command(
     from ckio.sim.engine import simulate
 
     with blamed_on(file):
-        predicted, chain = simulate(found.schedule, machine), found.schedule.chain
+        predicted = simulate(found.schedule, machine, overlap=found.overlap)
+    chain = found.schedule.chain
     timeline = found.timeline or predicted
     if svg is not None:
         from ckio.pictures import draw
@@ -73,6 +74,8 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     facts = [("steps", f"{steps}"), ("actions", f"{actions}")]
     if report.rounding:
         facts.append(("rounded", report.rounding))
+    if found.overlap:
+        facts.append(("overlap", str(found.overlap)))
     return page(
         title=file.name,
         facts=facts,

@@ -12,32 +12,50 @@ from ckio.cli.options import cost_options, json_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.columns import WRITE
 from ckio.errors import BadInput
+from ckio.occupancy import accesses, waits
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.registry import lossy
-from ckio.schedule import Schedule
+from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.sim.engine import simulate
 from ckio.texts import dumps
 from ckio.timeline import Timeline
+from ckio.traffic import memory_level
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @planner_options
 @cost_options
+@click.option("--overlap", metavar="POLICY", help="write_behind=N,read_ahead=N[,horizon=SECONDS]")
 @out("-o", "--output", help="write the timeline to this file")
 @json_option
-def command(*, file: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    *,
+    file: Path | None,
+    overlap: str | None,
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Simulate the schedule in FILE, or the one that the planning options ask for.
 
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
+
+    With --overlap, transfers go on behind the computation: so many checkpoints may wait to be
+    written, and so many be read before they are needed (`all`: as many as memory has room for),
+    none earlier than so many seconds of computing before its use.
     """
+    policy = Overlap.parse(overlap or "")
     schedule, platform = _schedule(file, options, quiet=as_json)
     bar = console.progress("simulating", len(schedule), unit="actions", quiet=as_json)
     with bar as tick, blamed_on(file):
-        timeline = simulate(schedule, platform, watch=tick)
+        timeline = simulate(schedule, platform, overlap=policy, watch=tick)
     if output is not None:
-        write_text(output, dumps(schedule, platform, timeline))
-    found = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
+        write_text(output, dumps(schedule, platform, timeline, overlap=policy))
+    found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
+    if policy:
+        found |= hidden(schedule, platform, timeline)
     found["lossy"] = lossy(platform)
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
@@ -48,9 +66,11 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
     )
     share = [
         [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
-        for name, seconds in busy(timeline, platform).items()
+        for name, seconds in found["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
+    if policy:
+        click.echo(_said(policy, found))
     say_lossy(platform)
     if output is not None:
         click.echo(f"written to {output}")
@@ -58,12 +78,46 @@ def command(*, file: Path | None, output: Path | None, as_json: bool, **options:
 
 def busy(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
     """Seconds for which each resource works: computing, and every channel."""
-    actions, seconds = timeline.actions, timeline.stop - timeline.start
-    found = {"compute": float(seconds[actions.op < WRITE].sum())}
+    seconds = timeline.stop - timeline.start
+    found = {"compute": float(seconds[timeline.actions.op < WRITE].sum())}
     for number, level in enumerate(platform.levels):
-        here = float(seconds[(actions.op >= WRITE) & (actions.level == number)].sum())
-        found[level.channel] = found.get(level.channel, 0.0) + here
+        here = accesses(timeline, platform, number)
+        found[level.channel] = found.get(level.channel, 0.0) + float((here.stop - here.start).sum())
     return found
+
+
+def hidden(schedule: Schedule, platform: Platform, timeline: Timeline, /) -> dict[str, float]:
+    """What overlap does for a schedule, in seconds.
+
+    The synchronous makespan; how long the program copies to and waits for far levels; how long
+    transfers go on after its end; and which part of the time that far levels take without overlap
+    is hidden, 1 being all of it. The part is negative where copies cost more than they save.
+    """
+    synchronous = makespan(schedule, platform)
+    waited = waits(timeline, platform)
+    waiting = float((waited.stop - waited.start).sum())
+    after = timeline.makespan - float(timeline.stop.max(initial=0.0))
+    actions, memory = schedule.actions, memory_level(platform)
+    far = (actions.op >= WRITE) & (actions.level != (-1 if memory is None else memory))
+    storing = float(seconds_of(schedule, platform)[far].sum())
+    return {
+        "synchronous": synchronous,
+        "waiting": waiting,
+        "after": after,
+        "hidden": (synchronous - timeline.makespan) / storing if storing else 0.0,
+    }
+
+
+def _said(policy: Overlap, found: dict[str, Any]) -> str:
+    """What overlap does, in words."""
+    saved = found["synchronous"] - found["makespan"]
+    ends = f"; transfers go on for {found['after']:.6g} s after it" if found["after"] else ""
+    return (
+        f"With {policy}: {abs(saved):.6g} s {'less' if saved >= 0 else 'more'} than the"
+        f" {found['synchronous']:.6g} s without overlap; {found['hidden']:.1%} of the time for far"
+        " levels is hidden.\n"
+        f"The program itself copies and waits for {found['waiting']:.6g} s{ends}.\n"
+    )
 
 
 def _schedule(

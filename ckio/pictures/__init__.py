@@ -25,7 +25,7 @@ def draw(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
     for picture in (
         resources(timeline, platform, axis),
         storage(timeline, chain, platform, axis),
-        sweeps(timeline, chain, axis, [level.name for level in platform.levels]),
+        sweeps(timeline, chain, platform, axis),
     ):
         parts.append(picture.nested(y))
         y += picture.height + _GAP

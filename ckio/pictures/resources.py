@@ -1,10 +1,15 @@
-"""The picture of who works when: a lane for computing and one for each level."""
+"""The picture of who works when: a lane for computing and one for each level.
+
+With overlap the far levels' lanes show their transfers, and another shows what the program itself
+copies or waits for.
+"""
 
 from typing import Final
 
 import numpy as np
 
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.occupancy import accesses, waits
 from ckio.pictures.svg import (
     COLUMNS,
     DISTINCT,
@@ -35,20 +40,24 @@ BLOCKS: Final = 48
 
 def resources(timeline: Timeline, platform: Platform, axis: Axis, /) -> Picture:
     """Time across; in each lane one track for each action, busy where it is filled."""
-    actions, y = timeline.actions, 4.0
-    lanes = [("computing", (ADVANCE, RECORD, REVERSE), actions.op < WRITE)] + [
-        (level.name, (WRITE, READ, DISCARD), (actions.op >= WRITE) & (actions.level == place))
+    y = 4.0
+    lanes: list[tuple[str, tuple[int, ...], Timeline]]
+    lanes = [("computing", (ADVANCE, RECORD, REVERSE), timeline)]
+    if len(timeline.transfers):
+        lanes.append(("waiting", (WRITE, READ), waits(timeline, platform)))
+    lanes += [
+        (level.name, (WRITE, READ, DISCARD), accesses(timeline, platform, place))
         for place, level in enumerate(platform.levels)
     ]
     below: list[str] = []
     above: list[str] = []
-    for lane, ops, here in lanes:
+    for lane, ops, events in lanes:
         below.append(rect(LEFT, y, COLUMNS, TRACK * len(ops), css="lane"))
         above.append(name(y + 11, lane))
         for op in ops:
-            places = np.flatnonzero(here & (actions.op == op))
+            places = np.flatnonzero(events.actions.op == op)
             above.append(text(LEFT - 8, y + 11, WORDS[op], "faint right"))
-            above.append(group(f"bar {WORDS[op]}", _bars(timeline, places, axis, y + 1, WORDS[op])))
+            above.append(group(f"bar {WORDS[op]}", _bars(events, places, axis, y + 1, WORDS[op])))
             y += TRACK
         y += 8
     bottom = y - 4

@@ -3,7 +3,6 @@
 The forward climbs, the adjoint comes down; a level line is a checkpoint, as long as it is stored.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, KIND_CODE, RECORD, REVERSE
-from ckio.occupancy import Lifetimes
+from ckio.occupancy import Lifetimes, accesses
 from ckio.pictures.svg import (
     COLUMNS,
     DISTINCT,
@@ -30,6 +29,7 @@ from ckio.pictures.svg import (
     text,
 )
 from ckio.pictures.words import WORDS, round_numbers, seconds_text, tooltip
+from ckio.platforms import Platform
 from ckio.raster import covered, runs
 from ckio.timeline import Timeline
 
@@ -40,10 +40,11 @@ RUNS: Final = 6000
 """The most strokes of a merged class; beyond, they are merged more coarsely."""
 
 
-def sweeps(timeline: Timeline, chain: Chain, axis: Axis, names: Sequence[str], /) -> Picture:
-    """Time across, steps up; `names` are those of the levels."""
-    stays, scale = Lifetimes.of(timeline.actions), DEEP / chain.length
-    used = [place for place in range(len(names)) if (stays.named.level == place).any()]
+def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) -> Picture:
+    """Time across, steps up."""
+    names, scale = [level.name for level in platform.levels], DEEP / chain.length
+    there = [accesses(timeline, platform, place) for place in range(len(names))]
+    used = [place for place, events in enumerate(there) if len(events)]
     entries = [(WORDS[op], WORDS[op]) for op in (ADVANCE, RECORD, REVERSE)]
     entries += [(f"level{place % 4}", f"on {names[place]}") for place in used]
     parts = [
@@ -53,8 +54,7 @@ def sweeps(timeline: Timeline, chain: Chain, axis: Axis, names: Sequence[str], /
         _steps(chain.length, scale),
     ]
     for place in used:
-        here = stays.take(stays.named.level == place)
-        lines = _stays(timeline, here, axis, scale, names[place])
+        lines = _stays(there[place], axis, scale, names[place], until=timeline.makespan)
         parts.append(group(f"line level{place % 4}", lines))
     parts += [
         group(f"line move {WORDS[op]}", _moves(timeline, op, axis, scale))
@@ -132,9 +132,11 @@ def _strokes(column: Ints, low: Floats, high: Floats, unit: int) -> tuple[Ints, 
     return runs(covered(column, begin, end, lines=COLUMNS, length=DEEP // unit + 2))
 
 
-def _stays(timeline: Timeline, stays: Lifetimes, axis: Axis, scale: float, level: str) -> list[str]:
+def _stays(timeline: Timeline, axis: Axis, scale: float, level: str, *, until: float) -> list[str]:
     """A level line for each checkpoint, with a tick where it is written."""
+    stays = Lifetimes.of(timeline.actions)
     start, stop = stays.seconds(timeline)
+    stop[stays.discarded == len(timeline)] = until
     inside = 0.5 * (stays.named.kind == KIND_CODE[Kind.TAPE])
     height = (stays.named.begin + inside) * scale
     if len(start) > DISTINCT:

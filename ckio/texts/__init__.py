@@ -1,0 +1,154 @@
+"""Schedules and timelines as text: one action a line, under headers that say what it belongs to.
+
+    # ckio schedule 1               what this is, and the version of the form
+    # actions 3                     how many lines of actions there are; may be left out
+    # steps 1                       the chain: its steps, then seconds and bytes of each
+    # advance 2.0
+    # record per step               or, after this, a value for each step, in lines of any length;
+    #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
+    # ...
+    # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
+    # overlap write_behind=1,read_ahead=0     of a timeline: the policy, where there is one
+    # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
+    #| format = 1
+    #| ...
+    ## a comment
+    record 0 1                      advance, record, reverse: BEGIN END
+    write t 0 1                     write, read, discard: KIND STEP LEVEL [NAME]
+    reverse 0 1
+
+A timeline is the same with `START STOP NBYTES` before each action. Its transfers follow, as many
+as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
+bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
+each step, version 3 has overlap; what does without them is still written as version 1.
+"""
+
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from typing import Final, TextIO
+from urllib.parse import quote
+
+from ckio.chain import COSTS
+from ckio.columns import WRITE, Actions
+from ckio.errors import BadInput
+from ckio.overlap import Overlap
+from ckio.perstep import PerStep
+from ckio.platforms import Platform
+from ckio.schedule import Schedule
+from ckio.texts.reader import Document, Reader
+from ckio.texts.words import LETTERS, NO_OVERLAP, TRANSFER, VERBS, VERSION
+from ckio.timeline import Timeline
+
+__all__ = ["VERSION", "Document", "dump", "dumps", "load", "loads"]
+
+_PER_LINE: Final = 10
+"""Values of single steps that are written on one line."""
+
+
+def dumps(
+    schedule: Schedule,
+    platform: Platform | None = None,
+    timeline: Timeline | None = None,
+    /,
+    *,
+    overlap: Overlap = NO_OVERLAP,
+) -> str:
+    """The text of a schedule or, if one is given, of its timeline; `loads` reads it back, equal."""
+    file = StringIO()
+    dump(file, schedule, platform, timeline, overlap=overlap)
+    return file.getvalue()
+
+
+def dump(
+    file: TextIO,
+    schedule: Schedule,
+    platform: Platform | None = None,
+    timeline: Timeline | None = None,
+    /,
+    *,
+    overlap: Overlap = NO_OVERLAP,
+) -> None:
+    """Write the text of a schedule, or of its timeline, line by line.
+
+    `overlap` is the policy of the timeline. Raises BadInput if the timeline does not begin as the
+    schedule does.
+    """
+    if timeline is None:
+        file.writelines(_headers("schedule", schedule, platform))
+        file.writelines(_lines(schedule.actions))
+        return
+    if timeline.actions != schedule.actions[: len(timeline)]:
+        raise BadInput("the timeline is of other actions than those of the schedule")
+    file.writelines(_headers("timeline", schedule, platform, timeline, overlap))
+    file.writelines(_timed(timeline))
+    file.writelines(f"{TRANSFER} {line}" for line in _timed(timeline.transfers))
+
+
+def loads(text: str, /, *, source: str = "schedule") -> Document:
+    """Read the text of a schedule or of a timeline.
+
+    `source` is named in errors, usually the file. Raises BadInput with the line, what was found
+    there and what is expected.
+    """
+    return load(StringIO(text), source=source)
+
+
+def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
+    """Read a schedule or a timeline from its lines, an open file say; see `loads`."""
+    return Reader(iter(lines), source).document()
+
+
+def _headers(
+    what: str,
+    schedule: Schedule,
+    platform: Platform | None,
+    timeline: Timeline | None = None,
+    overlap: Overlap = NO_OVERLAP,
+) -> Iterator[str]:
+    chain, transfers = schedule.chain, 0 if timeline is None else len(timeline.transfers)
+    version = VERSION if overlap or transfers else 2 if chain.varies else 1
+    yield f"# ckio {what} {version}\n"
+    yield f"# actions {len(schedule if timeline is None else timeline)}\n"
+    if transfers:
+        yield f"# transfers {transfers}\n"
+    yield f"# steps {chain.length}\n"
+    for cost in COSTS:
+        yield from _cost(cost, getattr(chain, cost))
+    for level, keys in enumerate(schedule.stored):
+        for key in sorted(keys, key=lambda key: (key.kind.value, key.step, key.name)):
+            yield f"# stored {level} {key.kind.value} {key.step}{_suffix(key.name)}\n"
+    if overlap:
+        yield f"# overlap {overlap}\n"
+    if platform is not None:
+        yield f"# platform {platform.digest()}\n"
+        for line in platform.dumps().rstrip("\n").split("\n"):
+            yield f"#| {line}".rstrip() + "\n"
+
+
+def _cost(name: str, cost: float | PerStep) -> Iterator[str]:
+    if not isinstance(cost, PerStep):
+        yield f"# {name} {cost!r}\n"
+        return
+    yield f"# {name} per step\n"
+    values = list(map(repr, cost))
+    for start in range(0, len(values), _PER_LINE):
+        yield f"#: {' '.join(values[start : start + _PER_LINE])}\n"
+
+
+def _timed(timeline: Timeline) -> Iterator[str]:
+    times = zip(timeline.start, timeline.stop, timeline.nbytes, strict=True)
+    for (start, stop, nbytes), line in zip(times, _lines(timeline.actions), strict=True):
+        yield f"{float(start)!r} {float(stop)!r} {nbytes} {line}"
+
+
+def _lines(actions: Actions) -> Iterator[str]:
+    suffixes = [_suffix(name) for name in actions.names]
+    for op, kind, level, begin, end, name in actions.rows():
+        if op < WRITE:
+            yield f"{VERBS[op]} {begin} {end}\n"
+        else:
+            yield f"{VERBS[op]} {LETTERS[kind]} {begin} {level}{suffixes[name]}\n"
+
+
+def _suffix(name: str) -> str:
+    return f" {quote(name, safe='')}" if name else ""

@@ -1,0 +1,21 @@
+"""The words of the text form, which its writer and its reader share."""
+
+from typing import Final
+
+from ckio.columns import ACCESSES, KIND_CODE, KINDS, SPANS
+from ckio.overlap import Overlap
+
+VERSION: Final = 3
+"""The version of the form; a newer one is refused."""
+
+VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))
+OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
+LETTERS: Final = tuple(kind.value for kind in KINDS)
+CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
+TRANSFER: Final = "transfer"
+
+STEPS: Final = 2**63
+LEVELS: Final = 2**15
+"""Steps and levels are below these."""
+
+NO_OVERLAP: Final = Overlap()
