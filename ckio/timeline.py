@@ -133,3 +133,21 @@ class Recorder:
             np.array(self._nbytes, np.int64),
             transfers,
         )
+
+
+class Transfers:
+    """Collects transfers as they end, and makes the timeline of them."""
+
+    def __init__(self) -> None:
+        self._rows, self._recorder = array("q"), Recorder()
+
+    def add(self, row: int, start: float, stop: float, nbytes: int, /) -> None:
+        """Note a transfer: the number of its action, its seconds and bytes."""
+        self._rows.append(row)
+        self._recorder.add(start, stop, nbytes)
+
+    def timeline(self, actions: Actions, /) -> Timeline | None:
+        """The timeline of the transfers noted so far, which belong to these actions, if any."""
+        if not self._rows:
+            return None
+        return self._recorder.timeline(actions.take(np.array(self._rows, np.intp)))

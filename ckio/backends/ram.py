@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Mapping
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,9 @@ _UNIT = 64
 """Slots begin at multiples of this: a cache line."""
 
 _SLAB = 1 << 16
-"""Bytes mapped at once where slots are small."""
+"""Bytes mapped at once where slots are small, and from which one begins where a page begins."""
+
+_PAGE = 4096
 
 
 class _Slot(NamedTuple):
@@ -25,8 +28,19 @@ class _Slot(NamedTuple):
     memory: memoryview
 
 
+class Loan(NamedTuple):
+    """Memory that a level has lent."""
+
+    memory: memoryview
+    slot: _Slot
+
+
 class Ram:
     """Checkpoints in memory; they do not outlive the process.
+
+    Some of its memory may be lent: for what is on its way between a model and other levels, say.
+    It is then not there for checkpoints. `lend` and `give_back` may be called by any thread, also
+    while another one uses the level.
 
     Parameters
     ----------
@@ -42,6 +56,12 @@ class Ram:
         self._checksum = checksum
         self._ledger: Ledger[_Slot] = Ledger("memory", capacity)
         self._shelves: Shelves[_Slot] = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._turn = Lock()  # of who takes a slot, or gives it back
+
+    @property
+    def capacity(self) -> int | None:
+        """Payload bytes that it may hold, without what it has lent; None never fills."""
+        return self._ledger.capacity
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -50,8 +70,9 @@ class Ram:
         self._shelves.reserve(sizes)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        form = self._ledger.admit(key, layout, data)
-        slot = self._shelves.take(form.nbytes)
+        with self._turn:
+            form = self._ledger.admit(key, layout, data)
+            slot = self._shelves.take(form.nbytes)
         gather(slot.memory, data)
         self._ledger.enter(key, Entry(form, slot, digest(data) if self._checksum else b""))
         return form.nbytes
@@ -68,11 +89,41 @@ class Ram:
 
     def discard(self, key: Key, /) -> None:
         slot = self._ledger.find(key).place
-        self._ledger.strike(key)
-        self._shelves.give(slot)
+        with self._turn:
+            self._ledger.strike(key)
+            self._shelves.give(slot)
+
+    def lend(self, nbytes: int, /) -> Loan:
+        """Lend so many bytes of memory, in one piece; they count like a checkpoint.
+
+        A piece of 64 KiB or more begins where a page begins. Raises LevelFull.
+        """
+        ledger = self._ledger
+        ledger.check_open()
+        with self._turn:
+            if ledger.capacity is not None:
+                if nbytes > (free := ledger.capacity - ledger.used):
+                    raise LevelFull(f"memory cannot lend {nbytes} bytes; {free} are free")
+                ledger.capacity -= nbytes
+            try:
+                slot = self._shelves.take(nbytes)
+            except BaseException:
+                self._take_back(nbytes)
+                raise
+        return Loan(slot.memory[:nbytes], slot)
+
+    def give_back(self, loan: Loan, /) -> None:
+        """Take back, once, what was lent."""
+        with self._turn:
+            self._take_back(loan.memory.nbytes)
+            self._shelves.give(loan.slot)
 
     def keys(self) -> list[Key]:
         return self._ledger.keys()
+
+    def _take_back(self, nbytes: int) -> None:
+        if self._ledger.capacity is not None:
+            self._ledger.capacity += nbytes
 
     def close(self) -> None:
         self._ledger.close()
@@ -86,7 +137,8 @@ class Ram:
 def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
     """New slots, at least `count`; ahead of a run, in memory that is really there."""
     count = max(count, _SLAB // size)
-    nbytes = size * count
+    stride = -(-size // _PAGE) * _PAGE if size >= _SLAB else size
+    nbytes = stride * count
     _check_memory(nbytes)
     try:
         # Private: a fork gets a copy, as of any memory, and not a window into ours.
@@ -99,7 +151,7 @@ def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
         # The first touch of a page costs four times the copy: it must not happen during the run.
         np.frombuffer(memory, np.uint8).fill(0)
     view = memoryview(memory)
-    return [_Slot(size, view[begin : begin + size]) for begin in range(0, nbytes, size)]
+    return [_Slot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
 
 
 def _check_memory(nbytes: int) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from ckio.backends.base import Backend
 from ckio.clock import Clock
 from ckio.model import Model
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
-from ckio.runner.perform import Stop, perform, performed
+from ckio.runner.perform import ALONE, Stop, perform, performed
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder, Timeline
+from ckio.timeline import Event, Recorder, Timeline, Transfers
 
 __all__ = ["Stop", "Watcher", "perform", "run"]
 
@@ -22,6 +23,7 @@ def run(
     backends: Sequence[Backend],
     /,
     *,
+    overlap: Overlap = ALONE,
     clock: Clock | None = None,
     watch: Watcher | None = None,
     stop: Stop | None = None,
@@ -38,6 +40,9 @@ def run(
         A fresh model at x_0, or whatever `schedule.stored` was saved from.
     backends
         One open storage level for each level of the platform, in its order. They stay open.
+    overlap
+        How much storage may go on behind the computation, by the rules of `ckio.traffic`; a thread
+        for each channel does it. What is written behind counts as stored when this returns.
     clock
         What measures; the wall clock by default.
     watch
@@ -61,12 +66,22 @@ def run(
         The model finished before the schedule's last step; or it, or a backend, raised something
         that is not ckio's own: then that is the `__cause__`, and the message names the action.
     """
-    recorder = Recorder()
+    recorder, behind = Recorder(), Transfers()
+    times = performed(
+        schedule,
+        platform,
+        model,
+        backends,
+        overlap=overlap,
+        moved=behind.add,
+        clock=clock,
+        stop=stop,
+    )
     if watch is None:
-        for times in performed(schedule, platform, model, backends, clock=clock, stop=stop):
-            recorder.add(*times)
+        for each in times:
+            recorder.add(*each)
     else:
-        for event in perform(schedule, platform, model, backends, clock=clock, stop=stop):
-            recorder.add(event.start, event.stop, event.nbytes)
-            watch(event)
-    return recorder.timeline(schedule.actions)
+        for action, each in zip(schedule.actions, times, strict=True):
+            recorder.add(*each)
+            watch(Event(action, *each))
+    return recorder.timeline(schedule.actions, behind.timeline(schedule.actions))

@@ -18,6 +18,7 @@ from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
 from ckio.model import Model
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.runner.before import make_ready
@@ -26,6 +27,12 @@ from ckio.timeline import Event
 
 Stop = Callable[[], bool]
 """Whether the run is to stop now."""
+
+Moved = Callable[[int, float, float, int], object]
+"""Told of a transfer: the number of its action, start and stop in seconds, and bytes."""
+
+ALONE: Final = Overlap()
+"""Nothing goes on behind the program."""
 
 Times = tuple[float, float, int]
 """Of one action: start and stop in seconds from the start of the run, and bytes moved."""
@@ -50,6 +57,8 @@ def perform(
     backends: Sequence[Backend],
     /,
     *,
+    overlap: Overlap = ALONE,
+    moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> Iterator[Event]:
@@ -61,8 +70,11 @@ def perform(
 
     Parameters
     ----------
-    schedule, platform, model, backends, clock
+    schedule, platform, model, backends, overlap, clock
         As `run` takes them.
+    moved
+        With overlap, told of each transfer that has ended: the number of its action, start, stop,
+        and bytes. By one thread at a time, which holds up all others; what it raises ends the run.
     stop
         Asked before every action, and about every half second within a long Advance or Reverse:
         these are then given to the model in pieces, still one event each. Pieces are as long as
@@ -80,7 +92,16 @@ def perform(
         As `run` does. `action` is the number of the one that failed, from 0, and for a
         StorageError of an access `level` is the number of the level.
     """
-    times = performed(schedule, platform, model, backends, clock=clock, stop=stop)
+    times = performed(
+        schedule,
+        platform,
+        model,
+        backends,
+        overlap=overlap,
+        moved=moved,
+        clock=clock,
+        stop=stop,
+    )
     return (Event(action, *it) for action, it in zip(schedule.actions, times, strict=True))
 
 
@@ -91,12 +112,20 @@ def performed(
     backends: Sequence[Backend],
     /,
     *,
+    overlap: Overlap = ALONE,
+    moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> Iterator[Times]:
     """`perform` for those who do not look at the actions: their times alone."""
+    if overlap:
+        from ckio.runner.overlapped import overlapped
+
+        return overlapped(
+            schedule, platform, model, backends, overlap, clock=clock, stop=stop, moved=moved
+        )
     make_ready(schedule, platform, model, backends)
-    return _performed(schedule, platform, Hands(model, backends), clock or WallClock(), stop)
+    return by_hands(schedule, platform, Hands(model, backends), clock or WallClock(), stop)
 
 
 def perform_one(action: Action, model: Model, backends: Sequence[Backend], /) -> int:
@@ -173,10 +202,11 @@ def _refuse(reached: int, begin: int, end: int) -> int:
     )
 
 
-def _performed(
-    schedule: Schedule, platform: Platform, hands: Hands, clock: Clock, stop: Stop | None
+def by_hands(
+    schedule: Schedule, platform: Platform, hands: Hands, clock: Clock, stop: Stop | None, /
 ) -> Iterator[Times]:
-    cut, stop = (_whole, _never) if stop is None else (_Pace(clock).pieces, stop)
+    """The times of all actions of a schedule that is ready, as these hands do them."""
+    cut, stop = (_whole, _never) if stop is None else (Pace(clock).pieces, stop)
     spans = hands.advance, hands.record, hands.reverse
     accesses = hands.write, hands.read, hands.discard
     actions, now = schedule.actions, clock.now
@@ -242,7 +272,7 @@ def _never() -> bool:
     return False
 
 
-class _Pace:
+class Pace:
     """Cuts long moves into pieces of about `PIECE` seconds, by what the pieces before took.
 
     What was planned is not asked: the costs may be in other units, or wrong.

@@ -5,23 +5,23 @@ action at a time: each is applied to a Machine first, and performed if it is leg
 what comes out, and is legal for a chain of as many steps as there turned out to be.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from traceback import format_exception_only
 from typing import Final, NoReturn, Protocol
 
-from ckio.actions import Action, Advance, Discard, Key, Kind
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read
 from ckio.backends.base import Backend
 from ckio.chain import Chain, is_whole
 from ckio.clock import Clock, WallClock
-from ckio.columns import ACCESSES, Actions
-from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, StorageError
+from ckio.columns import ACCESSES, ADVANCE, Actions
+from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
 from ckio.layout import nbytes_of
 from ckio.machine import Machine
 from ckio.memory import available
 from ckio.model import Model
 from ckio.platforms import Platform
-from ckio.runner.perform import perform_one, where
+from ckio.runner.perform import Pace, Stop, perform_one, where
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Recorder, Timeline
 
@@ -130,12 +130,10 @@ def run_to_end(
         empty again, and the model knows its functional. Or it finished early on the way back; or
         it, or a backend, raised something that is not ckio's own, which is then the `__cause__`.
     """
-    _check_fit(rule, model, backends)
+    _check_fit(rule, model, backends, [])
     _reserve(rule, model, backends)
-    performance = _Performance(rule, model, backends, clock or WallClock(), watch)
-    steps = _forward(rule, performance)
-    if steps == 0:
-        performance.give_up()
+    performance = _Performance(rule, model, backends, clock=clock, watch=watch)
+    steps = _forward(rule, performance, 0, _never)
     performance.turn(steps)
     back = rule.finish(steps, performance.machine.stored)
     for action in back.actions:
@@ -145,9 +143,68 @@ def run_to_end(
     return Schedule(back.chain, actions, note=note), performance.recorder.timeline(actions)
 
 
-def _forward(rule: Rule, performance: "_Performance") -> int:
-    """To where the model is finished; returns the steps that it took."""
-    step = 0
+def run_forward(
+    rule: Rule,
+    model: Model,
+    backends: Sequence[Backend],
+    /,
+    *,
+    stored: Sequence[Collection[Key]] = (),
+    clock: Clock | None = None,
+    watch: Callable[[Event], None] | None = None,
+    stop: Stop | None = None,
+) -> tuple[int, Timeline]:
+    """The first half of `run_to_end`: returns the number of steps, and what was done so far.
+
+    The rest can then be planned from what is stored, for a fresh model of a chain of so many steps,
+    as the rest of a run that was killed is.
+
+    Parameters
+    ----------
+    rule, model, backends, clock, watch
+        As `run_to_end` takes them, but for what is stored.
+    stored
+        What lies on each level of a run that goes on. The restart data that has come furthest is
+        read first.
+    stop
+        Asked at every action, and about every half second; `Stopped` is raised once it says yes.
+
+    Raises
+    ------
+    Stopped
+        `stop` said yes; the model stands at x_state, and `adjoint` is beyond the end.
+    IllegalAction, BadInput, StorageError, RunFailed
+        As `run_to_end` does.
+    """
+    _check_fit(rule, model, backends, stored)
+    _reserve(rule, model, backends)
+    performance = _Performance(rule, model, backends, clock=clock, watch=watch, stored=stored)
+    begin = 0
+    if furthest := _furthest(stored):
+        performance.do(furthest)
+        begin = furthest.key.step
+    steps = _forward(rule, performance, begin, _never if stop is None else stop)
+    return steps, performance.recorder.timeline(Actions.of(performance.actions))
+
+
+def _furthest(stored: Sequence[Collection[Key]]) -> Read | None:
+    """The Read of the restart data that has come furthest, from the nearest level."""
+    found = [
+        (-key.step, number, Read(key, number))
+        for number, keys in enumerate(stored)
+        for key in keys
+        if key.kind is Kind.RESTART
+    ]
+    return min(found, key=lambda row: row[:2], default=(0, 0, None))[2]
+
+
+def _never() -> bool:
+    return False
+
+
+def _forward(rule: Rule, performance: "_Performance", step: int, stop: Stop) -> int:
+    """From x_step to where the model is finished, which is after step 0; returns where that is."""
+    cut = performance.whole if stop is _never else performance.pieces
     while True:
         stored = performance.machine.stored
         for action in rule.at(step, stored):
@@ -155,9 +212,12 @@ def _forward(rule: Rule, performance: "_Performance") -> int:
         until = max(step + 1, rule.until(step, stored))
         while step < until:
             asked = min(until, step + AT_ONCE)
-            step = performance.advance(step, asked)
-            if step < asked:
-                return step
+            for begin, end in cut(step, asked):
+                if stop():
+                    raise performance.stopped()
+                step = performance.advance(begin, end)
+                if step < end:
+                    return step if step else performance.give_up()
 
 
 class _Performance:
@@ -168,16 +228,20 @@ class _Performance:
         rule: Rule,
         model: Model,
         backends: Sequence[Backend],
-        clock: Clock,
+        *,
+        clock: Clock | None,
         watch: Callable[[Event], None] | None,
+        stored: Sequence[Collection[Key]] = (),
     ) -> None:
         chain = rule.chain
         bytes_of_a_step = 1 + chain.restart + chain.tape + chain.adjoint
-        self.machine = Machine(chain.with_steps(_ENDLESS // bytes_of_a_step), rule.platform)
+        endless = chain.with_steps(_ENDLESS // bytes_of_a_step)
+        self.machine = Machine(endless, rule.platform, stored)
         self.actions: list[Action] = []
         self.recorder = Recorder()
         self._model, self._backends, self._watch = model, backends, watch
-        self._clock, self._origin = clock, clock.now()
+        self._clock = clock or WallClock()
+        self._origin, self._pace = self._clock.now(), Pace(self._clock)
 
     def do(self, action: Action) -> None:
         """Any action, if it is legal now."""
@@ -202,6 +266,25 @@ class _Performance:
         if reached > begin:
             self._done(Advance(begin, reached), start, 0)
         return int(reached)
+
+    def whole(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """An Advance as it is."""
+        yield begin, end
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """It in pieces of about half a second."""
+        for _, _, _, low, high, _ in self._pace.pieces((ADVANCE, 0, 0, begin, end, 0)):
+            yield low, high
+
+    def stopped(self) -> Stopped:
+        """Where the model stands."""
+        machine = self.machine
+        return Stopped(
+            f"stopped on the way forward: the state is x_{machine.state}",
+            action=len(self.actions),
+            state=machine.state,
+            adjoint=machine.adjoint,
+        )
 
     def turn(self, steps: int) -> None:
         """From here on the chain has so many steps; the last of them has just been done."""
@@ -247,7 +330,9 @@ class _Performance:
             raise failed from error
 
 
-def _check_fit(rule: Rule, model: Model, backends: Sequence[Backend]) -> None:
+def _check_fit(
+    rule: Rule, model: Model, backends: Sequence[Backend], stored: Sequence[Collection[Key]]
+) -> None:
     """The rule, the model and the open levels must speak of the same things."""
     chain, levels = rule.chain, rule.platform.levels
     if len(backends) != len(levels):
@@ -257,13 +342,17 @@ def _check_fit(rule: Rule, model: Model, backends: Sequence[Backend]) -> None:
             f"the rule plans {chain.restart} bytes for a restart checkpoint;"
             f" the model's has {real}: plan with the model's sizes"
         )
-    for level, backend in zip(levels, backends, strict=True):
-        if there := set(map(str, backend.keys())):
+    for number, (level, backend) in enumerate(zip(levels, backends, strict=True)):
+        keys = stored[number] if number < len(stored) else ()
+        there = set(backend.keys())
+        if other := set(map(str, there.difference(keys))):
             raise BadInput(
-                f"level {level.name!r} already holds {min(there)}, and what a run of unknown"
+                f"level {level.name!r} already holds {min(other)}, and what a run of unknown"
                 " length writes there is not known; give it an empty level, or discard what was"
                 " left"
             )
+        if missing := set(map(str, set(keys) - there)):
+            raise BadInput(f"the run goes on from {min(missing)}, which level {level.name!r} lacks")
     if (room := available()) is not None and chain.tape > room:
         raise BadInput(
             f"the way back holds the tape of a step in memory, {chain.tape} bytes; {room} are"

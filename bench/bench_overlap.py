@@ -1,0 +1,22 @@
+"""The bench of overlap runs; `python bench/overlap.py` takes its tables."""
+
+import errno
+import tempfile
+from pathlib import Path
+
+import overlap
+import pytest
+
+from ckio.backends.files import Files
+
+
+def test_the_tables_of_overlap_are_taken() -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            Files().close(Files().open_direct(Path(file.name)))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            pytest.skip("the file system of temporary files has no direct I/O")
+    table = overlap.tables(nbytes=1 << 20, steps=2, rounds=1, grid=16, length=6, runs=1)
+    assert all(disk in table for disk in overlap.DISKS)

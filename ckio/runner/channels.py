@@ -1,0 +1,298 @@
+"""The channels: threads that move checkpoints between the far levels and memory.
+
+Who asks `Traffic`, or tells it something, holds the one lock, `turn`; what takes long is done
+without it. An idle channel is told what to do by whoever has changed something.
+
+Where a transfer fails its channel begins nothing more; a read ahead is the exception, and fails
+when the program comes to it. The error is raised where the program comes to that channel or cannot
+go on without it, or else in the end. All other channels write what is staged before.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Self, assert_never
+
+from ckio.actions import Buffers, Discard, Key, Read, Write
+from ckio.backends.base import Backend
+from ckio.backends.forms import Form
+from ckio.backends.ram import Ram
+from ckio.clock import Clock
+from ckio.errors import RunFailed
+from ckio.platforms import Platform
+from ckio.runner.failure import Failure
+from ckio.runner.perform import Moved, where
+from ckio.runner.staging import Staged
+from ckio.traffic import Step, Traffic, Transfer
+
+Place = tuple[int, Key]
+"""A level and what lies there."""
+
+_INTERRUPTS = KeyboardInterrupt, SystemExit
+"""What does not wait until all is written."""
+
+
+class Channels:
+    """The channels of a run, and the staging memory that they use.
+
+    A context: their threads live as long as it is entered. Its end waits until what is staged is
+    written, unless it comes by an interrupt: then until what is being moved has arrived.
+
+    Attributes
+    ----------
+    traffic : Traffic
+    turn : Condition
+        All methods are called by who has acquired it.
+    forms : dict
+        What lies, or is going to lie, on each far level: {(level, key): its form}.
+    """
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        platform: Platform,
+        backends: Sequence[Backend],
+        lender: Ram,
+        /,
+        *,
+        clock: Clock,
+        moved: Moved | None,
+    ) -> None:
+        self.traffic, self.turn = traffic, Condition()
+        self.forms: dict[Place, Form] = {}
+        self._platform, self._backends, self._lender = platform, backends, lender
+        self._clock, self._moved = clock.now, moved
+        names = traffic.channels
+        self._now: list[Transfer | None] = [None] * len(names)
+        self._halted = False  # nothing begins any more
+        self._direct: Buffers = ()  # the model's own, of the direct transfer
+        self._staged: dict[int, Staged] = {}  # by row
+        self._copied: Staged | None = None  # what the program copies from just now
+        self._failures: dict[str, Failure] = {}  # by channel
+        self._unread: dict[int, Failure] = {}  # by row, of reads ahead
+        self._unwritten: list[Transfer] = []
+        self._tasks: list[SimpleQueue[Transfer | None]] = [SimpleQueue() for _ in names]
+        self._threads = [
+            Thread(target=self._serve, args=(number,), name=f"ckio-{name}", daemon=True)
+            for number, name in enumerate(names)
+        ]
+
+    def __enter__(self) -> Self:
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            self._stop()
+            raise RunFailed(f"{len(self._threads)} threads cannot be had: {error}") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            if not isinstance(error, _INTERRUPTS):
+                self._drain()
+        finally:
+            self._stop()
+        self._report(error)
+
+    # For the program
+
+    def enter(self, level: int | None = None, direct: Buffers = (), /) -> Step:
+        """How to do the next action, as soon as it can be begun.
+
+        `level` is the far level that it uses; `direct`, the model's own memory, should it be moved
+        directly. Raises what the channel of this level, or all that it waits for, has failed with.
+        """
+        self._direct = direct
+        self._check(level)
+        while (step := self.traffic.enter()) is None:
+            self._wait(level)
+        return step
+
+    def leave(self) -> None:
+        """The current action has been done."""
+        copied, self._copied = self._copied, None
+        if copied is not None and copied.ended:
+            self.give_back(copied.transfer)
+        self.traffic.leave()
+
+    def begin(self) -> None:
+        """Let all channels that are idle begin what they can."""
+        for number, now in enumerate(self._now):
+            if now is None and not self._halted:
+                transfer = self._now[number] = self.traffic.begin(number)
+                if transfer is not None:
+                    self._tasks[number].put(transfer)
+
+    def land(self, level: int, /) -> None:
+        """Wait until the direct transfer has ended.
+
+        Whatever is raised, no thread is at the model's memory any more.
+        """
+        try:
+            while not self.traffic.ended():
+                self._wait(level)
+        except _INTERRUPTS:
+            self._halted = True
+            while any(transfer.direct for transfer in self._busy()):
+                with suppress(*_INTERRUPTS):
+                    self.turn.wait()
+            raise
+
+    def wait_until_written(self, level: int, key: Key, /) -> None:
+        """Wait until a checkpoint is not staged any more."""
+        while any(
+            each.transfer.action == Write(key, level) and not each.ended
+            for each in self._staged.values()
+        ):
+            self._wait(level)
+
+    def stage(self, transfer: Transfer, form: Form, /) -> Staged:
+        """Memory for a transfer."""
+        staged = Staged(transfer, form, self._lender.lend(form.nbytes))
+        self._staged[transfer.row] = staged
+        return staged
+
+    def staged(self, transfer: Transfer, /) -> Staged:
+        """What the program is going to copy from; raises what reading it has failed with."""
+        if (failure := self._unread.get(transfer.row)) is not None:
+            raise failure.error
+        self._copied = self._staged[transfer.row]
+        return self._copied
+
+    def give_back(self, transfer: Transfer, /) -> None:
+        """The memory of a transfer is not needed any more."""
+        self._lender.give_back(self._staged.pop(transfer.row).loan)
+
+    def _check(self, level: int | None) -> None:
+        if level is not None and self._failures:
+            failure = self._failures.get(self._platform.levels[level].channel)
+            if failure is not None:
+                raise failure.error
+
+    def _wait(self, level: int | None) -> None:
+        """Wait until a transfer has ended; raises what failed, if nothing else would end."""
+        self.begin()
+        if not any(self._busy()):
+            for failure in self._failures.values():
+                raise failure.error
+            raise AssertionError(f"action #{self.traffic.row} waits for ever")
+        self.turn.wait()
+        self._check(level)
+
+    def _busy(self) -> Iterator[Transfer]:
+        """What is being moved."""
+        for name, now in zip(self.traffic.channels, self._now, strict=True):
+            if now is not None and name not in self._failures:
+                yield now
+
+    # The threads
+
+    def _serve(self, number: int) -> None:
+        """A channel: one transfer after the other."""
+        while (transfer := self._tasks[number].get()) is not None:
+            start = self._clock()
+            try:
+                nbytes = self._move(transfer)
+                stop = self._clock()
+                with self.turn:
+                    if self._moved is not None:
+                        self._moved(transfer.row, start, stop, nbytes)
+                    self._ended(number, transfer)
+            except BaseException as error:  # all of them: nobody would wait for an end any more
+                with self.turn:
+                    self._failed(number, Failure.of(transfer, error))
+
+    def _move(self, transfer: Transfer) -> int:
+        """Between a level and memory; returns the bytes that reached or left the level."""
+        match transfer.action:
+            case Discard(key, level):
+                self._backends[level].discard(key)
+                return 0
+            case Write(key, level) if transfer.direct:
+                return self._backends[level].write(key, self.forms[level, key].layout, self._direct)
+            case Write(key, level):
+                staged = self._staged[transfer.row]
+                return self._backends[level].write(key, staged.form.layout, staged.buffers)
+            case Read(key, level) if transfer.direct:
+                return self._backends[level].read(key, self._direct)
+            case Read(key, level):
+                with self.turn:
+                    staged = self.stage(transfer, self.forms[level, key])
+                return self._backends[level].read(key, staged.buffers)
+            case _:
+                assert_never(transfer.action)
+
+    def _ended(self, number: int, transfer: Transfer) -> None:
+        self._now[number] = None
+        staged = self._staged.get(transfer.row)
+        if staged is not None:
+            staged.ended = True
+            if isinstance(transfer.action, Write) and staged is not self._copied:
+                self.give_back(transfer)
+        if not self._halted:
+            self.traffic.end(number)
+            self.begin()
+        self.turn.notify_all()
+
+    def _failed(self, number: int, failure: Failure) -> None:
+        transfer = failure.transfer
+        if isinstance(transfer.action, Read) and not transfer.direct:
+            self._unread[transfer.row] = failure
+            self._ended(number, transfer)
+        else:
+            self._failures[self.traffic.channels[number]] = failure
+            self.turn.notify_all()
+
+    # The end
+
+    def _drain(self) -> None:
+        """Write what is staged."""
+        with self.turn:
+            self.traffic.stop()
+            self.begin()
+            while any(self._busy()):
+                self.turn.wait()
+
+    def _stop(self) -> None:
+        """Let the threads end what they are at, whatever happens, and take back the memory."""
+        self._halted = True
+        for tasks in self._tasks:
+            tasks.put(None)
+        interrupt: BaseException | None = None
+        for thread in self._threads:
+            while thread.is_alive():
+                try:
+                    thread.join()
+                except _INTERRUPTS as error:
+                    interrupt = error
+        self._direct = ()
+        failed = [failure.transfer for failure in self._failures.values()]
+        for staged in list(self._staged.values()):
+            transfer, ended = staged.transfer, staged.ended
+            if isinstance(transfer.action, Write) and not ended and transfer not in failed:
+                self._unwritten.append(transfer)
+            self.give_back(transfer)
+        if interrupt is not None:
+            raise interrupt
+
+    def _report(self, error: BaseException | None) -> None:
+        """Say what failed: by `error`, if that is it, or by an error of its own, or in a note."""
+        failures = list(self._failures.values())
+        first = next((it for it in (*failures, *self._unread.values()) if it.error is error), None)
+        if first is None and failures and (error is None or isinstance(error, GeneratorExit)):
+            first = failures[0]
+        told = error if first is None else first.named(self._platform)
+        if told is None:
+            return
+        for failure in failures:
+            if failure is not first:
+                told.add_note(f"(and {failure.named(self._platform)})")
+        if self._unwritten:
+            what = ", ".join(where(it.action, self._platform) for it in self._unwritten)
+            told.add_note(f"(what was not written any more: {what})")
+        if told is not error:
+            raise told

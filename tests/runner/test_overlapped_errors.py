@@ -1,0 +1,529 @@
+"""What fails behind the program is told, costs nothing else, and leaves nothing running."""
+
+import faulthandler
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Write
+from ckio.backends import buffers
+from ckio.backends.base import Backend
+from ckio.backends.directory import Directory
+from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.errors import (
+    BadInput,
+    CkioError,
+    CorruptCheckpoint,
+    LevelFull,
+    RunFailed,
+    Stopped,
+    StorageError,
+)
+from ckio.overlap import Overlap
+from ckio.platforms import Level, Platform
+from ckio.runner import overlapped as runner
+from ckio.runner import staging
+from ckio.runner.channels import Channels
+from ckio.runner.overlapped import overlapped
+from ckio.schedule import Schedule
+from ckio.testing import CountingModel
+
+from .overlapping import Access, Memory, Watched, opened, perform, random_case, threads
+
+CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
+RAM, FAR = Level(name="ram"), Level(name="disk", backend="directory")
+OTHER = Level(name="tape", backend="directory")
+PLATFORM = Platform((RAM, FAR, OTHER))
+ALL = Overlap(None, None)
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _watchdog() -> Iterator[None]:
+    """Whoever waits for ever is shown, and ended; nothing is left running."""
+    faulthandler.dump_traceback_later(200, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    assert threads() == []
+
+
+def x(step: int) -> Key:
+    return Key(Kind.RESTART, step)
+
+
+def interrupt() -> None:
+    """Ctrl-C, for the program, which may be waiting."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+class Fails:
+    """Raises at the k-th access of a sort, to any of the levels that share this."""
+
+    def __init__(self, access: Access, k: int, error: Exception) -> None:
+        self.access, self.left, self.error = access, k, error
+        self.key: Key | None = None
+        self._turn = threading.Lock()
+
+    def __call__(self, access: Access, key: Key) -> None:
+        with self._turn:
+            if access is self.access:
+                self.left -= 1
+                if self.left == 0:
+                    self.key = key
+                    raise self.error
+
+
+def inject(seed: int, access: Access, k: int, error: Exception) -> CkioError | None:
+    """A random case with a fault; returns what it raised, or None where it was not reached."""
+    schedule, platform, overlap = random_case(seed)
+    backends, fails = opened(schedule, platform), Fails(access, k, error)
+    for backend in backends:
+        if isinstance(backend, Watched):
+            backend.before = fails
+    raised = None
+    try:
+        perform(schedule, platform, backends, overlap)
+    except CkioError as caught:
+        raised = caught
+    assert threads() == []
+    for level, backend in zip(platform.levels, backends, strict=True):
+        if isinstance(backend, Memory):
+            assert (backend.capacity, backend.lent) == (level.capacity, 0)
+    assert (raised is None) or (fails.key is not None)
+    if raised is None:  # only a read ahead that the program did not come to may fail unseen
+        assert fails.key is None
+        return None
+    assert raised.action is not None
+    failed = schedule.actions[raised.action]
+    assert isinstance(failed, access)
+    assert failed.key == fails.key
+    assert f"#{raised.action} {failed} on {platform.levels[failed.level].name!r}: " in str(raised)
+    _check_what_is_left(schedule, platform, backends, failed)
+    return raised
+
+
+def _check_what_is_left(
+    schedule: Schedule, platform: Platform, backends: list[Memory | Watched], failed: object
+) -> None:
+    """All of the other channels that the program did is done; all that is listed can be read."""
+    model = CountingModel(schedule.chain)
+    assert isinstance(failed, Write | Read | Discard)
+    for backend in backends:
+        plain = backend.backend if isinstance(backend, Watched) else backend
+        for key in plain.keys():  # noqa: SIM118
+            into = bytearray(schedule.chain.nbytes(key))
+            plain.read(key, [memoryview(into)])
+            assert into == model._bytes(key).tobytes()
+
+
+@given(st.integers(0, 1 << 30), st.sampled_from([Write, Read, Discard]), st.integers(1, 8))
+@settings(max_examples=25)
+def test_a_storage_error_names_the_transfer(seed: int, access: Access, k: int) -> None:
+    error = LevelFull("no room")
+    raised = inject(seed, access, k, error)
+    assert raised is None or raised is error
+    assert raised is None or error.level is not None
+
+
+@given(st.integers(0, 1 << 30), st.sampled_from([Write, Read, Discard]), st.integers(1, 8))
+@settings(max_examples=25)
+def test_an_error_of_another_sort_is_the_cause(seed: int, access: Access, k: int) -> None:
+    error = ZeroDivisionError("by depth")
+    raised = inject(seed, access, k, error)
+    assert raised is None or (isinstance(raised, RunFailed) and raised.__cause__ is error)
+    assert raised is None or "ZeroDivisionError: by depth" in str(raised)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 1 << 40), st.sampled_from([Write, Read, Discard]), st.integers(1, 20))
+@settings(max_examples=2000)
+def test_a_storage_error_names_the_transfer_very_often(seed: int, access: Access, k: int) -> None:
+    test_a_storage_error_names_the_transfer.hypothesis.inner_test(seed, access, k)  # type: ignore[attr-defined]
+
+
+class Moves(CountingModel):
+    """A model that notes how far it has come, and may do something when it is there."""
+
+    def __init__(self, chain: Chain = CHAIN, at: int = -1, do: object = None) -> None:
+        super().__init__(chain)
+        self.at, self.do, self.done = at, do, 0
+
+    def advance(self, begin: int, end: int, /) -> int:
+        if begin == self.at:
+            self.do()  # type: ignore[operator]
+        self.done = super().advance(begin, end)
+        return self.done
+
+
+def go(actions: list[object], levels: list[Backend], model: CountingModel, overlap=ALL) -> None:  # type: ignore[no-untyped-def]
+    platform = Platform(PLATFORM.levels[: len(levels)])
+    list(overlapped(Schedule(CHAIN, actions), platform, model, levels, overlap))  # type: ignore[arg-type]
+
+
+def fails(error: BaseException, *, on: Key, access: Access = Write) -> Watched:
+    def before(sort: Access, key: Key) -> None:
+        if (sort, key) == (access, on):
+            raise error
+
+    return Watched(Ram(), before)
+
+
+def test_a_write_that_fails_is_told_at_the_next_action_on_that_level() -> None:
+    """The others go on, and what is staged there is written before it is told."""
+    failing, other = fails(LevelFull("full"), on=x(0)), Watched(Ram())
+    model = Moves(at=2, do=lambda: _until(lambda: failing.log))
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 2), Advance(2, 4), Write(x(4), 2)]
+    actions += [Advance(4, 6), Write(x(6), 1), Advance(6, 7)]
+    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$") as e:
+        go(actions, [Ram(), failing, other], model)
+    assert (e.value.action, e.value.level) == (0, 1)
+    assert model.done == 6
+    assert set(other.keys()) == {x(2), x(4)}
+    assert list(failing.keys()) == []
+
+
+def _until(condition: object) -> None:
+    pause = threading.Event()
+    for _ in range(6000):
+        if condition():  # type: ignore[operator]
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def _interrupted() -> bool:
+    """Whether the program knows of the interrupt: its channels begin nothing more."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        own = frame.f_locals.get("self")
+        if isinstance(own, Channels) and own._halted:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def test_a_write_that_fails_is_told_in_the_end() -> None:
+    failing = fails(LevelFull("full"), on=x(0))
+    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
+        go([Write(x(0), 1), Advance(0, 9)], [Ram(), failing], model := Moves())
+    assert model.done == 9
+
+
+def test_a_failed_channel_begins_nothing_more_and_says_what_is_not_written() -> None:
+    gate = threading.Event()
+
+    def before(*_: object) -> None:
+        assert gate.wait(PATIENCE)
+        raise LevelFull("full")
+
+    failing = Watched(Ram(), before)
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Advance(2, 4), Write(x(4), 1)]
+    with pytest.raises(LevelFull) as e:
+        go([*actions, Advance(4, 5)], [Ram(), failing], Moves(at=4, do=gate.set))
+    assert failing.log == [(Write, x(0))]
+    assert e.value.__notes__ == [
+        "(what was not written any more: Write(x_2, level 1) on 'disk',"
+        " Write(x_4, level 1) on 'disk')"
+    ]
+
+
+def test_two_levels_may_fail() -> None:
+    levels = [fails(LevelFull("full"), on=x(0)), fails(OSError("gone"), on=x(2))]
+    with pytest.raises(CkioError) as e:
+        go(
+            [Write(x(0), 1), Advance(0, 2), Write(x(2), 2), Advance(2, 9)],
+            [Ram(), *levels],
+            Moves(),
+        )
+    told = [str(e.value), *e.value.__notes__]
+    assert sum("#0 Write(x_0, level 1) on 'disk': full" in each for each in told) == 1
+    assert sum("#2 Write(x_2, level 2) on 'tape': OSError: gone" in each for each in told) == 1
+
+
+def test_who_waits_for_room_that_will_not_come_is_told() -> None:
+    """The failed write is one of two that may be staged, and keeps its place."""
+    failing, other = fails(LevelFull("full"), on=x(0)), Watched(Ram())
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 2), Advance(2, 4)]
+    with pytest.raises(LevelFull, match=r"#0 Write\(x_0, level 1\)"):
+        go(actions, [Ram(), failing, other], Moves(), Overlap(1))
+
+
+def test_a_corrupt_checkpoint_that_is_read_ahead_is_told_when_it_is_needed(tmp_path: Path) -> None:
+    far = Directory(tmp_path / "far")
+    watched = Watched(far)
+
+    def damage() -> None:
+        _until(lambda: (Read, x(0)) in watched.log)
+
+    def before(access: Access, _: Key) -> None:
+        if access is Read:
+            for path in (tmp_path / "far").iterdir():
+                data = bytearray(path.read_bytes())
+                place = data.find(CountingModel(CHAIN)._bytes(x(0)).tobytes())
+                if place >= 0:
+                    with path.open("r+b") as file:
+                        file.seek(place + 3)
+                        file.write(bytes([data[place + 3] ^ 1]))
+
+    watched.before = before
+    actions = [Write(x(0), 1), Advance(0, 2), Advance(2, 5), Advance(5, 7), Write(x(7), 1)]
+    model = Moves(at=5, do=damage)
+    with pytest.raises(CorruptCheckpoint, match=r"^#5 Read\(x_0, level 1\) on 'disk': ") as e:
+        go([*actions, Read(x(0), 1)], [Ram(), watched], model, Overlap(0, 1))
+    assert (e.value.action, e.value.level, model.done, model.state) == (5, 1, 7, 7)
+    assert list(far.keys()) == [x(0), x(7)]
+    far.close()
+
+
+def test_what_the_model_raises_is_told_once_all_is_written() -> None:
+    gate = threading.Event()
+
+    def before(*_: object) -> None:
+        assert gate.wait(PATIENCE)
+
+    def broken() -> None:
+        gate.set()
+        raise ZeroDivisionError("by depth")
+
+    far = Watched(Ram(), before)
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Advance(2, 4)]
+    with pytest.raises(RunFailed, match=r"^#3 Advance\[2, 4\): ZeroDivisionError: by depth$"):
+        go(actions, [Ram(), far], Moves(at=2, do=broken))
+    assert set(far.keys()) == {x(0), x(2)}
+
+
+def test_nothing_more_is_read_ahead_once_the_program_has_failed() -> None:
+    far = Watched(Ram())
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    actions = [Write(x(0), 1), Advance(0, 2), Advance(2, 4), Read(x(0), 1)]
+    schedule, model = Schedule(CHAIN, actions), Moves(at=2, do=broken)
+    times = overlapped(schedule, Platform((RAM, FAR)), model, [Ram(), far], ALL)
+    channels = times.gi_frame.f_locals["channels"]  # type: ignore[attr-defined]
+    far.before = lambda *_: _until(lambda: channels.traffic._most_ahead == 0)
+    with pytest.raises(RunFailed, match="ZeroDivisionError") as e:
+        list(times)
+    assert not hasattr(e.value, "__notes__")
+    assert far.log == [(Write, x(0))]
+    assert list(far.keys()) == [x(0)]
+
+
+def test_what_the_program_copies_from_is_kept_until_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though it is written meanwhile: the next transfer has begun."""
+    gate, memory = threading.Event(), Memory(capacity=1000)
+
+    def before(_: Access, key: Key) -> None:
+        if key == x(0):
+            assert gate.wait(PATIENCE)
+
+    far, lent = Watched(Ram(), before), list[int]()
+
+    def scatter(data: memoryview, into: Buffers) -> None:
+        gate.set()
+        _until(lambda: (Write, x(2)) in far.log)
+        lent.append(memory.lent)
+        buffers.scatter(data, into)
+
+    monkeypatch.setattr(runner, "scatter", scatter)
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Read(x(0), 1)]
+    schedule, platform = Schedule(CHAIN, actions), Platform((replace(RAM, capacity=1000), FAR))
+    list(overlapped(schedule, platform, CountingModel(CHAIN), [memory, far], Overlap(2)))
+    assert lent in ([100], [200])
+    assert memory.lent == 0
+
+
+def test_who_leaves_the_loop_finds_all_written() -> None:
+    far, memory = Watched(Ram()), Memory(capacity=1000)
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Advance(2, 4), Write(x(4), 1)]
+    platform = Platform((replace(RAM, capacity=1000), FAR))
+    schedule = Schedule(CHAIN, actions)
+    times = overlapped(schedule, platform, CountingModel(CHAIN), [memory, far], ALL)
+    for _ in range(3):
+        next(times)
+    times.close()  # type: ignore[attr-defined]
+    assert set(far.keys()) == {x(0), x(2)}
+    assert (memory.lent, memory.capacity) == (0, 1000)
+
+
+def test_who_leaves_the_loop_is_told_what_failed() -> None:
+    failing = fails(LevelFull("full"), on=x(0))
+    schedule = Schedule(CHAIN, [Write(x(0), 1), Advance(0, 2)])
+    times = overlapped(schedule, Platform((RAM, FAR)), CountingModel(CHAIN), [Ram(), failing], ALL)
+    next(times)
+    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
+        times.close()  # type: ignore[attr-defined]
+
+
+def test_a_run_that_is_stopped_has_written_what_was_staged() -> None:
+    far, asked = Watched(Ram()), iter([False, False, False, True])
+    actions = [Write(x(0), 1), Advance(0, 1), Write(x(1), 1), Advance(1, 2)]
+    schedule, platform = Schedule(CHAIN, actions), Platform((RAM, FAR))
+    model = CountingModel(CHAIN)
+    with pytest.raises(Stopped):
+        list(overlapped(schedule, platform, model, [Ram(), far], ALL, stop=lambda: next(asked)))
+    assert set(far.keys()) == {x(0), x(1)}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_an_interrupt_while_the_program_waits_lets_the_transfer_end(count: int) -> None:
+    """The one that is being moved is written, whole; what is only staged is not, and is named."""
+
+    def before(*_: object) -> None:
+        _until(lambda: memory.lent == 100 * count)  # as many are staged as may be
+        interrupt()
+        _until(_interrupted)
+
+    far, memory = Watched(Ram(), before), Memory(capacity=1000)
+    platform = Platform((replace(RAM, capacity=1000), FAR))
+    actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Advance(2, 4), Write(x(4), 1)]
+    schedule = Schedule(CHAIN, actions)
+    with pytest.raises(KeyboardInterrupt) as e:
+        list(overlapped(schedule, platform, Moves(), [memory, far], Overlap(count)))
+    assert far.log == [(Write, x(0))]
+    assert list(far.keys()) == [x(0)]
+    assert (memory.lent, memory.capacity) == (0, 1000)
+    expected = ["(what was not written any more: Write(x_2, level 1) on 'disk')"]
+    assert getattr(e.value, "__notes__", []) == (expected if count == 2 else [])
+
+
+def test_an_interrupt_does_not_leave_a_thread_at_the_models_memory() -> None:
+    """A direct read is under way: `load` must not end before it has."""
+    order: list[str] = []
+
+    def before(access: Access, _: Key) -> None:
+        if access is Read:
+            interrupt()
+            _until(_interrupted)
+            order.append("read")
+
+    class Loads(CountingModel):
+        def load(self, key, layout, /):  # type: ignore[no-untyped-def]
+            loading = super().load(key, layout)
+
+            class Told:
+                def __enter__(self) -> Buffers:
+                    return loading.__enter__()
+
+                def __exit__(self, *error: object) -> bool | None:
+                    order.append("left")
+                    return loading.__exit__(*error)  # type: ignore[arg-type]
+
+            return Told()
+
+    far = Watched(Ram(), before)
+    with pytest.raises(KeyboardInterrupt):
+        go([Write(x(0), 1), Advance(0, 2), Read(x(0), 1)], [Ram(), far], Loads(CHAIN), Overlap(0))
+    assert order == ["read", "left"]
+
+
+def test_what_is_not_of_its_layout_is_refused_before_it_is_staged() -> None:
+    class Wrong(CountingModel):
+        def dump(self, key: Key, /) -> Buffers:
+            return [memoryview(np.zeros(101, "u1"))]
+
+    with pytest.raises(StorageError, match="x_0 cannot be stored: its layout has 1 fields of 100"):
+        go([Write(x(0), 1)], [Ram(), far := Watched(Ram())], Wrong(CHAIN))
+    assert far.log == []
+
+
+# Staging memory
+
+
+def test_memory_that_is_lent_is_not_there_for_checkpoints() -> None:
+    level, model = Ram(capacity=250), CountingModel(CHAIN)
+    loan = level.lend(100)
+    level.write(x(0), model.layout(x(0)), model.dump(x(0)))
+    assert (loan.memory.nbytes, level.capacity) == (100, 150)
+    with pytest.raises(LevelFull, match="cannot lend 51 bytes; 50 are free"):
+        level.lend(51)
+    model.advance(0, 1)
+    with pytest.raises(LevelFull, match="has no room for x_1"):
+        level.write(x(1), model.layout(x(1)), model.dump(x(1)))
+    level.give_back(loan)
+    level.write(x(1), model.layout(x(1)), model.dump(x(1)))
+    level.close()
+
+
+def test_a_large_piece_begins_where_a_page_begins() -> None:
+    level = Ram()
+    level.reserve({70_000: 3})
+    loans = [level.lend(70_000) for _ in range(3)]
+    begins = [np.frombuffer(loan.memory, "u1").ctypes.data for loan in loans]
+    assert [begin % 4096 for begin in begins] == [0, 0, 0]
+    for number, loan in enumerate(loans):
+        loan.memory[:] = bytes([number]) * 70_000
+    assert [{*loan.memory} for loan in loans] == [{0}, {1}, {2}]
+
+
+def test_nothing_is_allocated_while_the_run_goes_on() -> None:
+    """As many slots as the level holds are there before, and no more."""
+    memory, far = Memory(capacity=500 << 10), Watched(Ram())
+    chain = replace(CHAIN, restart=100 << 10, tape=100 << 10, adjoint=100 << 10)
+    platform = Platform((replace(RAM, capacity=500 << 10), FAR))
+    actions = [Write(x(0), 0), Write(x(0), 1)]
+    for step in range(1, 9):
+        actions += [Advance(step - 1, step), Write(x(step), 1)]
+    schedule, model = Schedule(chain, actions), CountingModel(chain)
+    times = overlapped(schedule, platform, model, [memory, far], ALL)
+    there = memory.mapped
+    assert there == 5 * (100 << 10)
+    list(times)
+    assert memory.mapped == there
+    assert memory.most <= 500 << 10
+    assert len(list(far.keys())) == 9
+
+
+@pytest.mark.parametrize(("room", "staged"), [(1000, 5), (399, 1), (100, 0), (None, 8)])
+def test_staging_takes_half_of_the_memory_that_is_available(
+    room: int | None, staged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = [Write(x(0), 0)]
+    for step in range(1, 8):
+        actions += [Advance(step - 1, step), Write(x(step), 0)]
+    schedule, platform = Schedule(CHAIN, actions), Platform((FAR,))
+    monkeypatch.setattr(staging, "available", lambda: room)
+    made = staging.make_staging(schedule, platform, [Ram()], ALL)
+    assert (made.overlap.write_behind, made.overlap.read_ahead) == (staged, 0)
+
+
+def test_memory_that_cannot_be_had_is_bad_input_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    huge = replace(CHAIN, restart=1 << 50)
+    schedule = Schedule(huge, [Write(x(0), 1)])
+
+    class Huge(CountingModel):
+        def dump(self, key: Key, /) -> Buffers:
+            raise AssertionError
+
+    monkeypatch.setattr(staging, "available", lambda: None)
+
+    class Endless(Ram):
+        def reserve(self, sizes: object, /) -> None:
+            pass
+
+    with pytest.raises(BadInput, match=r"no memory for checkpoints on their way: .*; overlap less"):
+        overlapped(schedule, Platform((RAM, FAR)), Huge(huge), [Ram(), Endless()], Overlap(1))
+
+
+def test_an_open_level_smaller_than_planned_is_what_counts() -> None:
+    memory, far = Memory(capacity=250), Watched(Ram())
+    actions = [Write(x(0), 0), Write(x(0), 1), Advance(0, 1), Write(x(1), 1), Advance(1, 2)]
+    actions += [Write(x(2), 1), Record(2, 3)]
+    platform = Platform((replace(RAM, capacity=1000), FAR))
+    list(overlapped(Schedule(CHAIN, actions), platform, CountingModel(CHAIN), [memory, far], ALL))
+    assert memory.most <= 250
+    assert len(list(far.keys())) == 3
