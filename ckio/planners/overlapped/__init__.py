@@ -1,0 +1,200 @@
+"""Overlapped: a schedule for storage that goes on behind the computation, and the policy for it.
+
+What a schedule takes with overlap is what `ckio.traffic` makes of it: there is no recurrence for
+that, so plans are made by one that knows of overlap only what its rules say (`tables`), and each is
+simulated (`engine`, on `programs` and `channels`).
+
+    segments    what segments of the chain take, for each length and number of far slots
+    woven       what they take when the next one is begun while one is taken back
+    chains      which of them make the best chain
+    search      on which grid, and by which rules
+    bound       what no plan is expected to come below
+
+H-Revolve's schedule is always among those that are compared, with and without overlap, so none is
+ever above the least makespan without it.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ckio.actions import Key, Kind
+from ckio.chain import Chain
+from ckio.columns import Actions
+from ckio.overlap import Overlap
+from ckio.planners import compiled, hrevolve
+from ckio.planners.base import Room, log, rooms, without_notes
+from ckio.planners.overlapped.engine import simulated
+from ckio.planners.varying.bound import sorted_bound
+from ckio.platforms import FREE, Platform
+from ckio.schedule import Schedule, makespan
+from ckio.traffic import memory_level
+
+if TYPE_CHECKING:
+    from ckio.planners.overlapped.segments import Machine
+
+_HORIZONS = (2.0, 5.0, 10.0, 20.0)
+"""How far ahead to read, in slowest transfers."""
+
+_Way = tuple[float, Schedule, Overlap]
+"""What a schedule takes, itself, and with which policy."""
+
+_BOUNDED = 5 * 10**7
+"""Steps times far slots for which the bound counts what the channel does: some seconds."""
+
+_SLOW = 20_000
+"""Actions that are simulated without numba at the most."""
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A schedule, and how to run it.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    overlap : Overlap
+        The policy that it was made for.
+    makespan : float
+        Seconds with it, equal to what `ckio.sim` finds.
+    bound : float
+        Seconds below which no schedule of restart checkpoints is expected to come with any policy;
+        `ckio.planners.overlapped.bound` says what this rests on.
+    synchronous : float
+        Seconds of H-Revolve's schedule without overlap.
+    """
+
+    schedule: Schedule
+    overlap: Overlap
+    makespan: float
+    bound: float
+    synchronous: float
+
+    @property
+    def gap(self) -> float:
+        """How far the makespan is above the bound, as a part of the bound."""
+        return self.makespan / self.bound - 1 if self.bound else 0.0
+
+
+def overlapped(chain: Chain, platform: Platform, /) -> Schedule:
+    """The schedule of `plan`, whose note says with which policy to run it. Raises as `hrevolve`."""
+    return plan(chain, platform).schedule
+
+
+def plan(chain: Chain, platform: Platform, /) -> Overlapped:
+    """The best schedule and policy found for a chain on a platform whose first level is memory.
+
+    With several far levels it is made for the best one of them, or is H-Revolve's for all; so it
+    is for chains whose steps differ or which are too long, and without numba. Where the first
+    level is not plain memory, there is no room for what is on its way, and nothing overlaps.
+    Raises as `hrevolve` does.
+    """
+    least = hrevolve.hrevolve(chain, platform)
+    near, far = _sides(chain, platform)
+    found: list[_Way] = [(makespan(least, platform), least, Overlap())]
+    why = ""
+    if memory_level(platform) is None:
+        why = "the first level is not memory, so there is no room for what is on its way"
+    else:
+        found += _compared(least, platform, [_policy(horizon) for horizon in _horizons(far)])
+        if not compiled.available():
+            why = "H-Revolve's schedule, as numba is missing (pip install ckio[fast])"
+        elif near is not None:
+            for room in far:
+                found += _planned(chain, platform, near, room)
+    seconds, schedule, overlap = min(found, key=lambda one: one[0])
+    made = Overlapped(schedule, overlap, seconds, _bound(chain, platform, near, far), found[0][0])
+    return replace(made, schedule=_noted(made, why))
+
+
+def _sides(chain: Chain, platform: Platform) -> tuple[Room | None, list[Room]]:
+    """What the memory level offers, and the far ones; nothing where steps differ."""
+    if chain.varies or chain.length == 1:
+        return None, []
+    with without_notes():
+        offers = rooms(chain, platform, planner="overlapped")
+    near = next((room for room in offers if room.number == memory_level(platform)), None)
+    return near, [room for room in offers if room is not near]
+
+
+def _horizons(far: list[Room]) -> list[float]:
+    """How far ahead to read, in seconds of computing."""
+    slowest = max((max(room.write, room.read) for room in far), default=0.0)
+    return [times * slowest for times in _HORIZONS if slowest] + [inf]
+
+
+def _policy(horizon: float) -> Overlap:
+    """As much overlap as there is room for."""
+    return Overlap(write_behind=None, read_ahead=None, horizon=horizon)
+
+
+def _compared(schedule: Schedule, platform: Platform, policies: list[Overlap]) -> list[_Way]:
+    """A schedule with each of some policies, and what it takes so."""
+    if len(schedule) > _SLOW and not compiled.available():
+        return []
+    seconds = simulated(schedule, platform, policies)
+    return [(taken, schedule, policy) for taken, policy in zip(seconds, policies, strict=True)]
+
+
+def _planned(chain: Chain, platform: Platform, near: Room, far: Room) -> list[_Way]:
+    """The best plan that is found for memory and one far level."""
+    from ckio.planners.overlapped.search import search
+
+    found = (
+        search(_machine(chain, platform, near, far), _horizons([far])) if chain.advance else None
+    )
+    if found is None:
+        return []
+    op, level, begin, end = (column[: found.count] for column in found.rows[:4])
+    actions = Actions(
+        op=op.astype(np.uint8),
+        level=np.where(level, far.number, near.number).astype(np.int16),
+        begin=begin,
+        end=end,
+    )
+    return _compared(Schedule(chain, actions), platform, [_policy(found.horizon)])
+
+
+def _machine(chain: Chain, platform: Platform, near: Room, far: Room) -> "Machine":
+    from ckio.planners.overlapped.segments import Costs, Machine
+
+    def seconds(room: Room) -> tuple[float, float, float]:
+        level, nbytes = platform.levels[room.number], chain.nbytes(Key(Kind.RESTART, 0))
+        return level.write(nbytes), level.read(nbytes), level.discard(nbytes)
+
+    costs = Costs(chain.advance, chain.record, chain.reverse, *seconds(near), *seconds(far))
+    return Machine(chain.length - 1, near.slots, far.slots, costs)
+
+
+def _bound(chain: Chain, platform: Platform, near: Room | None, far: list[Room]) -> float:
+    """What takes at least as long as any schedule; of all levels together, if access cost nothing.
+
+    For memory and one far level, and with numba, it counts what the channel has to do, too.
+    """
+    if chain.varies:
+        smallest = int(chain.each("restart").min())
+        slots = sum(level.slots(smallest, chain.length) for level in platform.levels)
+        return sorted_bound(chain, platform, slots=slots, tapes=False)
+    if near is not None and len(far) == 1 and chain.advance and compiled.available():
+        from ckio.planners.overlapped.bound import bound
+
+        if chain.length * far[0].slots <= _BOUNDED:
+            return bound(_machine(chain, platform, near, far[0]))
+    free = [replace(level, write=FREE, read=FREE, discard=FREE) for level in platform.levels]
+    with without_notes():
+        least = replace(platform, levels=tuple(free))
+        return hrevolve.solve(chain, least, planner="overlapped", repaired=True).seconds
+
+
+def _noted(made: Overlapped, why: str) -> Schedule:
+    """Its schedule, with a sentence that says how to run it and how good it is."""
+    how = f"with overlap {made.overlap}" if made.overlap else "without overlap"
+    note = f"{how}: {made.makespan:.6g} s, {made.gap:.1%} above a bound"
+    if made.overlap:
+        note += f", and {1 - made.makespan / made.synchronous:.1%} less than without overlap"
+    if why:
+        note += f"; {why}"
+    log.info("overlapped: %s", note)
+    return Schedule(made.schedule.chain, made.schedule.actions, note=note)
