@@ -1,13 +1,14 @@
 """Adjoint checkpoints of a run: on which level, how often, and what a kill costs at most."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
 import numpy as np
 
-from ckio.actions import Key, Kind
+from ckio.actions import Key, Kind, Record, Reverse
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.errors import BadInput, NoSchedule, UnsupportedKind
@@ -120,8 +121,8 @@ def next_plan(
 ) -> tuple[Schedule, Kept]:
     """The schedule of a process that goes on from what an earlier one left on durable levels.
 
-    If the level of the adjoint checkpoints has gone they go to another one, or to none. Tapes are
-    stored, too, where `tapes` says so.
+    If the level of the adjoint checkpoints has gone they go to another one, or to none: what an
+    earlier process left then stays, if there is room. Tapes are stored, too, where `tapes` says so.
     """
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
@@ -131,7 +132,30 @@ def next_plan(
         except NoSchedule:
             continue
         return _last_one_stays(found), replace(kept, level=name)
-    return finish(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
+    return _with_no_more(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
+
+
+def _with_no_more(
+    chain: Chain, platform: Platform, survivors: Sequence[Iterable[Key]], /, *, tapes: bool
+) -> Schedule:
+    """The rest without new adjoint checkpoints; the furthest one that there is stays to the end.
+
+    Unless the lack of its room costs more seconds than it took to come so far.
+    """
+    try:
+        staying = recover(chain, platform, survivors, level=None, every=inf, tapes=tapes)
+    except NoSchedule:
+        return finish(chain, platform, survivors, tapes=tapes)
+    end = chain.length
+    steps = [key.step for keys in survivors for key in keys if key.kind is Kind.ADJOINT]
+    came = min(steps, default=end)
+    if came < end:
+        worth = chain.seconds(Record(came, end)) + chain.seconds(Reverse(came, end))
+        with suppress(BadInput):
+            going = finish(chain, platform, survivors, tapes=tapes)
+            if makespan(staying, platform) > makespan(going, platform) + worth:
+                return going
+    return _last_one_stays(staying)
 
 
 def told(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:

@@ -14,7 +14,7 @@ from ckio.cli.job import How, Job, stores_tapes
 from ckio.cli.models import blamed, watched
 from ckio.cli.outcome import Outcome, outcome
 from ckio.cli.stopping import Halted, seconds_to_stop, store_standing
-from ckio.columns import REVERSE
+from ckio.cli.watching import watching
 from ckio.errors import BadInput, RunFailed, Stopped
 from ckio.gradient import GradientCheck, check_gradient
 from ckio.model import Differentiable
@@ -52,11 +52,18 @@ def conclude(
     run was stopped, NotKept where its result cannot be written.
     """
     measured, model = _performed(
-        job, model, schedule, platform=platform, backends=backends, kept=kept, how=how
+        job,
+        model,
+        schedule,
+        platform=platform,
+        backends=backends,
+        predicted=predicted,
+        kept=kept,
+        how=how,
     )
     platform = job.plan.platform
     done = replace(schedule, actions=measured.actions)
-    _keep(directory, MEASURED, dumps(done, platform, measured))
+    _keep(directory, MEASURED, dumps(done, platform, measured, overlap=how.overlap))
     check = None
     if how.check:
         with blamed(f"model {job.model!r}, while its gradient is checked"):
@@ -81,17 +88,17 @@ def _performed(
     *,
     platform: Platform,
     backends: Sequence[Backend],
+    predicted: Timeline,
     kept: Kept,
     how: How,
 ) -> tuple[Timeline, Differentiable]:
-    """Run with a bar of all steps, forward and back; the model's own callback moves it.
+    """Run, and show it; the model's own callback moves the bar.
 
     Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
     stands is then stored.
     """
-    actions, stopper = schedule.actions, how.stopper
-    total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
-    with console.progress("running", total, quiet=how.quiet) as tick:
+    stopper = how.stopper
+    with watching(job, schedule, predicted, how) as (tick, watch):
         live = watched(lambda: model, tick)()
 
         def fresh() -> Differentiable:
@@ -114,6 +121,8 @@ def _performed(
                     fresh=fresh,
                     replan=replan,
                     say=lambda text: click.echo(f"ckio: {text}", err=True),
+                    overlap=how.overlap,
+                    watch=watch,
                     stop=stopper,
                 )
         except Stopped as stopped:

@@ -5,8 +5,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from io import TextIOWrapper
 from typing import Any, Final, Protocol
 
@@ -71,15 +72,27 @@ def print_table(
     click.echo()
 
 
+def is_shown(*, quiet: bool) -> bool:
+    """Whether a bar would be shown."""
+    return not quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
 @contextmanager
 def progress(
-    what: str, /, total: int | None = None, *, unit: str = "steps", quiet: bool = False
+    what: str,
+    /,
+    total: int | None = None,
+    *,
+    unit: str = "steps",
+    quiet: bool = False,
+    left: Callable[[], float] | None = None,
 ) -> Iterator[Ticker]:
     """A bar with rate and remaining time, on a terminal; elsewhere nothing.
 
-    Without a total, one that says that the work goes on.
+    Without a total, one that says that the work goes on. `left` says how many seconds remain; where
+    it is not given, they are taken from the rate.
     """
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if not is_shown(quiet=quiet):
         yield lambda *_, **__: None
         return
     from rich.console import Console
@@ -103,9 +116,18 @@ def progress(
             known = task.total is not None
             return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if known else "")
 
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if left is None else str(timedelta(seconds=round(left()))))
+
     columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
-    times = (TimeRemainingColumn(),) if total is not None else (TimeElapsedColumn(),)
-    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
+    rest = Left() if left is not None else TimeRemainingColumn()
+    with Progress(
+        *columns,
+        TimeElapsedColumn() if total is None else rest,
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task(what, total=total)
 
         done, shown = 0, time.monotonic()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from ckio.actions import Key, Kind
@@ -11,6 +12,8 @@ from ckio.cli.outcome import digest
 from ckio.cli.plans import Plan
 from ckio.cli.stopping import Stopper
 from ckio.model import Differentiable
+from ckio.overlap import Overlap
+from ckio.runner.perform import ALONE
 
 WITH_TAPES: Final = ("mixed", "auto")
 """The planners that store tapes."""
@@ -26,12 +29,18 @@ class How:
         Whether checkpoints stay at the end, the gradient is verified, and nothing is printed.
     stopper : Stopper or None
         What stops the run to be resumed; None where signals interrupt it.
+    overlap : Overlap
+        How much storage goes on behind the computation.
+    log : Path or None
+        The file of the journal, if one is kept.
     """
 
     keep: bool = False
     check: bool = False
     quiet: bool = False
     stopper: Stopper | None = None
+    overlap: Overlap = ALONE
+    log: Path | None = None
 
     @property
     def keeps(self) -> Keep:

@@ -8,6 +8,7 @@ import click
 
 from ckio.cli.files import FILE
 from ckio.errors import BadInput
+from ckio.overlap import Overlap
 from ckio.platforms import Option, size
 
 MOST_BYTES: Final = 2**63 - 1
@@ -58,6 +59,20 @@ def size_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 settings_option = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
     help="option of the model; may be repeated",
+)  # fmt: skip
+
+
+def _overlap(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+    """A policy; none overlaps nothing."""
+    try:
+        return Overlap.parse(value or "")
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from None
+
+
+overlap_option = click.option(
+    "--overlap", metavar="POLICY", callback=_overlap,
+    help="write_behind=N,read_ahead=N[,horizon=SECONDS]; N may be all",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
 

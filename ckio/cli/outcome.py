@@ -128,23 +128,38 @@ def _summary(array: Any) -> dict[str, float]:
 
 
 def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
-    actions, seconds = timeline.actions, timeline.stop - timeline.start
-    rounds = lossy(platform)
-    found = []
+    rounds, found = lossy(platform), []
     for number, level in enumerate(platform.levels):
-        here = (actions.op >= WRITE) & (actions.level == number)
-        written = here & (actions.op == WRITE)
+        written, read, seconds = _moved(timeline, number)
         found.append(
             {
                 "name": level.name,
-                "written": int(timeline.nbytes[written].sum()),
-                "read": int(timeline.nbytes[here & ~written].sum()),
-                "seconds": float(seconds[here].sum()),
+                "written": written,
+                "read": read,
+                "seconds": seconds,
                 "codec": level.options.get("codec"),
                 "lossless": level.name not in rounds,
             }
         )
     return found
+
+
+def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
+    """Bytes written to a level and read from it, and the seconds that this took.
+
+    Where transfers moved them behind the program, those count, and not what it copied or waited.
+    """
+    behind = timeline.transfers
+    if len(behind) and (behind.actions.level == level).any():
+        timeline = behind
+    actions = timeline.actions
+    here = (actions.op >= WRITE) & (actions.level == level)
+    written = here & (actions.op == WRITE)
+    return (
+        int(timeline.nbytes[written].sum()),
+        int(timeline.nbytes[here & ~written].sum()),
+        float((timeline.stop - timeline.start)[here].sum()),
+    )
 
 
 def facts(outcome: Outcome, /) -> list[tuple[str, str]]:

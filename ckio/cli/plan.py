@@ -1,17 +1,23 @@
 """`ckio plan`: a planner's schedule, its cost and its counts."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ckio.chain import Chain
 from ckio.cli import console
 from ckio.cli.files import FILE, out, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
 from ckio.cli.plans import plan_of
+from ckio.errors import BadInput
 from ckio.pictures.words import seconds_text
 from ckio.planners import compact
+from ckio.planners.overlapped import Overlapped
+from ckio.planners.overlapped import plan as plan_overlapped
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
@@ -33,9 +39,18 @@ from ckio.schedule import Schedule, counts, makespan
     "--sequence", type=FILE, metavar="FILE",
     help="a schedule in paper 004's notation, short or not, instead of a planner's",
 )  # fmt: skip
+@click.option(
+    "--overlap", is_flag=True, help="plan for storage that goes on behind the computation"
+)
 @json_option
 def command(
-    *, output: Path | None, form: str, concat: int | None, as_json: bool, **options: Any
+    *,
+    output: Path | None,
+    form: str,
+    concat: int | None,
+    overlap: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
@@ -44,12 +59,20 @@ def command(
 
     \b
     Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
-    multistage, two-level, disk-revolve, 1d-revolve, periodic-disk-revolve,
-    per-rev-revolve, store-all, periodic, recompute-all, online, wang-moin.
+    overlapped (also by --overlap), multistage, two-level, disk-revolve,
+    1d-revolve, periodic-disk-revolve, per-rev-revolve, store-all, periodic,
+    recompute-all, online, wang-moin.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
+    if overlap:
+        options["planner"] = _for_overlap(options["planner"])
     plan = plan_of(**options, quiet=as_json)
+    found: list[Overlapped] = []
+    if overlap:
+        plan = replace(plan, call=_noting(found))
     schedule, seconds = plan.schedule(quiet=as_json)
     figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
+    for made in found:
+        figures |= _with_overlap(made)
     figures["lossy"] = lossy(plan.platform)
     short = None if concat is None else compact.dumps(schedule, plan.platform, concat=concat)
     if short is not None:
@@ -65,6 +88,35 @@ def command(
         click.echo(f"written to {output}")
     elif short is not None:
         click.echo(short, nl=False)
+
+
+def _for_overlap(planner: str | None) -> str:
+    if planner not in (None, "overlapped"):
+        raise BadInput(
+            f"--overlap plans with `overlapped`; leave out --planner {planner}, or see what overlap"
+            " does for its plan by `ckio simulate --overlap POLICY`"
+        )
+    return "overlapped"
+
+
+def _noting(found: list[Overlapped]) -> Callable[[Chain, Platform], Schedule]:
+    """The planner, which also keeps what it has to say beside the schedule."""
+
+    def planned(chain: Chain, platform: Platform) -> Schedule:
+        found[:] = [plan_overlapped(chain, platform)]
+        return found[0].schedule
+
+    return planned
+
+
+def _with_overlap(made: Overlapped) -> dict[str, Any]:
+    return {
+        "makespan": made.makespan,
+        "overlap": str(made.overlap),
+        "synchronous": made.synchronous,
+        "bound": made.bound,
+        "gap": made.gap,
+    }
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
             lambda smaller: replace(job.plan, platform=smaller).schedule(quiet=how.quiet)[0],
             wish,
         )
-        predicted = _write_plan(directory, schedule, platform)
+        predicted = _write_plan(directory, schedule, platform, how)
         directory.begin(
             Manifest(
                 run=directory.id,
@@ -118,7 +118,7 @@ def go_on(
         schedule, found, kept = _rest(job, model, opened_again, kept, quiet=how.quiet)
         for line in found.lost:
             click.echo(f"ckio: {line}", err=True)
-        predicted = _write_plan(directory, schedule, platform)
+        predicted = _write_plan(directory, schedule, platform, how)
         _say(_survived(schedule, platform), how)
         _say(adjoints.told(schedule, platform, kept), how)
         return conclude(
@@ -149,10 +149,13 @@ def _cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _write_plan(directory: RunDirectory, schedule: Schedule, platform: Platform) -> Timeline:
+def _write_plan(
+    directory: RunDirectory, schedule: Schedule, platform: Platform, how: How
+) -> Timeline:
     """Keep the plan of this process; returns the timeline that is predicted for it."""
-    predicted = simulate(schedule, platform)
-    directory.write_plan(dumps(schedule, platform), dumps(schedule, platform, predicted))
+    predicted = simulate(schedule, platform, overlap=how.overlap)
+    times = dumps(schedule, platform, predicted, overlap=how.overlap)
+    directory.write_plan(dumps(schedule, platform), times)
     return predicted
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from ckio import leftovers, registry
@@ -45,7 +46,7 @@ def check_same(
 
     `platform` is that of the run, and `control` the digest of the model's controls as they are now.
     """
-    found = [*_differences(given, manifest, platform)]
+    found = [*_differences(given, manifest, platform), *_elsewhere(manifest, platform)]
     if control != manifest.control:
         found.append("the controls of the model are others")
     if found:
@@ -74,6 +75,16 @@ def _differences(given: Given, manifest: Manifest, platform: Platform) -> Iterat
             yield f"--{name} is {value}, in the run it {was}"
     if given.platform is not None and given.platform.digest() != manifest.platform:
         yield f"--platform differs ({', '.join(_other_parts(given.platform, platform))})"
+
+
+def _elsewhere(manifest: Manifest, platform: Platform) -> Iterator[str]:
+    """The levels that are found only from the directory in which the run was begun."""
+    if not manifest.here:
+        return
+    for level in platform.levels:
+        where = registry.place(level, manifest.run)
+        if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
+            yield f"level {level.name} lies in {where} from {manifest.here}: go there first"
 
 
 def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
@@ -159,8 +170,11 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
     )
     with ExitStack() as stack:
         for number, level in enumerate(platform.levels):
+            where = registry.place(level, run)
             try:
-                damage = _damage(level, run)
+                damage = _damage(level, where)
+                if where is not None and not where.exists():
+                    found.lost.append(f"level {level.name}: {where} is not there, nor what it held")
                 (backend,) = stack.enter_context(opened([level], run, keep=keep))
                 if not backend.durable:
                     found.backends[number] = backend
@@ -180,15 +194,18 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
         yield found
 
 
-def _damage(level: Level, run: str) -> list[str]:
+def _damage(level: Level, where: Path | None) -> list[str]:
     """What was stored on a level and can no longer be told, in words."""
-    where = registry.place(level, run)
     look = getattr(registry.find("backends", level.backend), "contents", None)
     if where is None or look is None or not where.exists():
         return []
+    try:
+        held = look(where)
+    except BadInput:  # a process was killed before it stored anything, or opening it says more
+        return []
     return [
         f"{item.path.name}, byte {item.offset}: {item.what}"
-        for item in look(where)
+        for item in held
         if isinstance(item, Damaged)
     ]
 

@@ -11,13 +11,14 @@ from ckio.cli.adjoints import DAY, Wish
 from ckio.cli.files import FILE, read_platform
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
-from ckio.cli.options import json_option, planner_options, settings_option
+from ckio.cli.options import json_option, overlap_option, planner_options, settings_option
 from ckio.cli.outcome import Outcome, digest, facts, show
 from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
 from ckio.errors import BadInput, RunFailed
+from ckio.overlap import Overlap
 from ckio.rundir import MANIFEST, RunDirectory
 
 __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
@@ -32,6 +33,8 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @duration_option("--every", help="work between two adjoint checkpoints  [default: by --mtbf]")
 @duration_option("--mtbf", help="mean time between failures of the machine  [default: 1d]")
 @duration_option("--walltime", help="stop in time, to be resumed, before so long has passed")
+@overlap_option
+@click.option("--log", type=FILE, metavar="FILE", help="append a line of JSON for each action")
 @click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
 @json_option
@@ -47,6 +50,8 @@ def command(
     every: float | None,
     mtbf: float | None,
     walltime: float | None,
+    overlap: Overlap,
+    log: Path | None,
     keep: bool,
     check_gradient: bool,
     as_json: bool,
@@ -74,7 +79,14 @@ def command(
     )
     wish = Wish(every, mtbf or DAY, always=walltime is not None)
     stopper = Stopper(None if walltime is None else began + walltime)
-    how = How(keep=keep, check=check_gradient, quiet=as_json, stopper=stopper)
+    how = How(
+        keep=keep,
+        check=check_gradient,
+        quiet=as_json,
+        stopper=stopper,
+        overlap=overlap,
+        log=log,
+    )
     try:
         with stopper:
             ended = _ended(given, into, wish, how, resume=resume)

@@ -8,7 +8,7 @@ import click
 from ckio.cli import console
 from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, json_option, planner_options
+from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.columns import WRITE
 from ckio.errors import BadInput
@@ -27,13 +27,13 @@ from ckio.traffic import memory_level
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @planner_options
 @cost_options
-@click.option("--overlap", metavar="POLICY", help="write_behind=N,read_ahead=N[,horizon=SECONDS]")
+@overlap_option
 @out("-o", "--output", help="write the timeline to this file")
 @json_option
 def command(
     *,
     file: Path | None,
-    overlap: str | None,
+    overlap: Overlap,
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -46,15 +46,14 @@ def command(
     written, and so many be read before they are needed (`all`: as many as memory has room for),
     none earlier than so many seconds of computing before its use.
     """
-    policy = Overlap.parse(overlap or "")
     schedule, platform = _schedule(file, options, quiet=as_json)
     bar = console.progress("simulating", len(schedule), unit="actions", quiet=as_json)
     with bar as tick, blamed_on(file):
-        timeline = simulate(schedule, platform, overlap=policy, watch=tick)
+        timeline = simulate(schedule, platform, overlap=overlap, watch=tick)
     if output is not None:
-        write_text(output, dumps(schedule, platform, timeline, overlap=policy))
+        write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
-    if policy:
+    if overlap:
         found |= hidden(schedule, platform, timeline)
     found["lossy"] = lossy(platform)
     if as_json:
@@ -69,8 +68,8 @@ def command(
         for name, seconds in found["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
-    if policy:
-        click.echo(_said(policy, found))
+    if overlap:
+        click.echo(_said(overlap, found))
     say_lossy(platform)
     if output is not None:
         click.echo(f"written to {output}")

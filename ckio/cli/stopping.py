@@ -8,9 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,16 +17,28 @@ from typing import Any, Final, Self
 import click
 import numpy as np
 
-from ckio.actions import Key, Kind
-from ckio.backends.base import Backend
+from ckio.cli.standing import Standing, store_standing
 from ckio.columns import ADVANCE, REVERSE
-from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
-from ckio.model import Model
+from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, seconds_of
 
+__all__ = [
+    "STOPPED",
+    "Halted",
+    "Stopper",
+    "began",
+    "duration",
+    "duration_option",
+    "halted",
+    "seconds_to_stop",
+    "store_standing",
+]
+
 STOPPED: Final = 75
 """The exit status of a run that can be resumed: EX_TEMPFAIL, try again."""
+
+WALLTIME: Final = "--walltime"
 
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
@@ -108,7 +118,7 @@ class Stopper:
 
     def __call__(self) -> bool:
         if not self.why and time.monotonic() >= self._deadline:
-            self.why = "--walltime"
+            self.why = WALLTIME
         return bool(self.why)
 
     def __enter__(self) -> Self:
@@ -160,32 +170,6 @@ def seconds_to_stop(schedule: Schedule, platform: Platform, /) -> float:
     return pause + 2 * store + _LEAVING
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a stopped run stands, and what of it is stored.
-
-    Attributes
-    ----------
-    state, adjoint
-        As `Stopped` has them.
-    stored : sequence of (Key, str)
-        What lies on a durable level of where it stands, and the name of the level.
-    refused : str
-        Why something is not; "" if everything is.
-    """
-
-    state: int | None
-    adjoint: int
-    stored: Sequence[tuple[Key, str]]
-    refused: str
-
-    def told(self) -> str:
-        """It in words."""
-        kept = [f"{key} is stored on {level}" for key, level in self.stored]
-        lost = [f"where it stands cannot be stored ({self.refused})"] if self.refused else []
-        return "; ".join([*kept, *lost]) or "older checkpoints remain"
-
-
 class Halted(CkioError):
     """A run has stopped as it was asked to, and can be resumed.
 
@@ -214,58 +198,14 @@ class Halted(CkioError):
         }
 
 
-def store_standing(
-    stopped: Stopped, model: Model, backends: Sequence[Backend], platform: Platform, steps: int, /
-) -> Standing:
-    """Store the adjoint and the state of a stopped run on the nearest durable level that can.
+def halted(why: str, standing: Standing, /) -> Halted | RunFailed:
+    """The error that ends a stopped run: RunFailed where resuming it would come no further.
 
-    The adjoint is stored if anything was reversed, and takes the place of older ones, which need
-    not be kept beside it; the state if the way there need not be gone again for it. Nothing is
-    raised where a level refuses: older checkpoints remain, and there is less to go on from.
+    Of a signal that is not known: the next one may come later.
     """
-    levels = [
-        (backend, level.name)
-        for backend, level in zip(backends, platform.levels, strict=True)
-        if backend.durable
-    ]
-    stored, refused = [], ""
-    for key in _wanted(stopped, steps):
-        try:
-            stored.append((key, _stored(key, model, levels)))
-        except StorageError as error:
-            refused = str(error)
-            continue
-        if key.kind is Kind.ADJOINT:
-            _discard_older(key, levels)
-    return Standing(stopped.state, stopped.adjoint, stored, refused)
-
-
-def _wanted(stopped: Stopped, steps: int) -> Iterator[Key]:
-    if stopped.adjoint < steps:
-        yield Key(Kind.ADJOINT, stopped.adjoint)
-    if stopped.state is not None and 0 < stopped.state < stopped.adjoint:
-        yield Key(Kind.RESTART, stopped.state)
-
-
-def _stored(key: Key, model: Model, levels: Sequence[tuple[Backend, str]]) -> str:
-    """Store it, unless it is, on the first level that takes it; returns the name of the level."""
-    refused: StorageError = LevelFull("no level of this run outlives it")
-    for backend, name in levels:
-        if key in set(backend.keys()):
-            return name
-    for backend, name in levels:
-        try:
-            backend.write(key, model.layout(key), model.dump(key))
-        except StorageError as error:
-            refused = error
-            continue
-        return name
-    raise refused
-
-
-def _discard_older(adjoint: Key, levels: Sequence[tuple[Backend, str]]) -> None:
-    for backend, _ in levels:
-        for key in list(backend.keys()):
-            if key.kind is Kind.ADJOINT and key.step > adjoint.step:
-                with suppress(StorageError):
-                    backend.discard(key)
+    if why == WALLTIME and not standing.further:
+        return RunFailed(
+            "--walltime is too short: the next process would stand where this one began"
+            f" ({standing.told()}); give more"
+        )
+    return Halted(why, standing)

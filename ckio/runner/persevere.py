@@ -25,12 +25,13 @@ from ckio.errors import BadInput, NoSchedule, StorageError, UnsupportedKind
 from ckio.layout import nbytes_of
 from ckio.machine import Machine
 from ckio.model import Model
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
-from ckio.runner.perform import Stop, Times, performed
+from ckio.runner.perform import ALONE, Stop, Times, performed
 from ckio.runner.remains import Failure, NotReady, Remains, Stored
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder, Timeline
+from ckio.timeline import Event, Recorder, Timeline, Transfers
 
 M = TypeVar("M", bound=Model)
 Watcher: TypeAlias = Callable[[Event], None]
@@ -47,6 +48,7 @@ def persevere(
     fresh: Callable[[], M],
     replan: Replan,
     say: Callable[[str], None],
+    overlap: Overlap = ALONE,
     clock: Clock | None = None,
     watch: Watcher | None = None,
     stop: Stop | None = None,
@@ -64,7 +66,7 @@ def persevere(
 
     Parameters
     ----------
-    schedule, platform, model, backends, clock
+    schedule, platform, model, backends, overlap, clock
         As `run` takes them; the chain has to have the size of the model's adjoint checkpoints.
     fresh
         Makes a model of the same computation that stands at x_0. After a failure the model that it
@@ -96,7 +98,7 @@ def persevere(
     """
     _check_adjoint(schedule.chain, model)
     remains = Remains(schedule.chain, platform, backends)
-    parts = _Parts(clock or WallClock(), watch, stop, len(platform.levels))
+    parts = _Parts(overlap, clock or WallClock(), watch, stop, carried=len(platform.levels))
     first: StorageError | None = None
     try:
         failure = parts.perform(schedule, platform, model, backends)
@@ -151,12 +153,21 @@ class _Parts:
     """The parts of a run, and their common timeline."""
 
     def __init__(
-        self, clock: Clock, watch: Watcher | None, stop: Stop | None, carried: int
+        self,
+        overlap: Overlap,
+        clock: Clock,
+        watch: Watcher | None,
+        stop: Stop | None,
+        /,
+        *,
+        carried: int,
     ) -> None:
-        self._clock, self._watch, self._stop, self._carried = clock, watch, stop, carried
+        self._overlap, self._clock, self._watch, self._stop = overlap, clock, watch, stop
+        self._carried = carried
         self._recorder, self._actions = Recorder(), Actions.of(())
+        self._transfers, self._behind = Transfers(), list[Timeline]()
         self._origin: float | None = None
-        self._done = 0
+        self._done, self._begun = 0, 0.0
 
     def perform(
         self, schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]
@@ -166,20 +177,33 @@ class _Parts:
         Raises what `run` raises.
         """
         self._done, clock, actions = 0, self._clock, schedule.actions
+        self._transfers = Transfers()
         stop = self._patient(actions)
         try:
-            times = performed(schedule, platform, model, backends, clock=clock, stop=stop)
+            times = performed(
+                schedule,
+                platform,
+                model,
+                backends,
+                overlap=self._overlap,
+                moved=self._moved,
+                clock=clock,
+                stop=stop,
+            )
         except NotReady as failed:
             return Failure(failed.error, failed.level, None, _machine(schedule, platform, 0))
         del model  # an error that is kept keeps this frame
         now = clock.now()
         self._origin = now if self._origin is None else self._origin
-        error = self._collect(times, actions, now - self._origin)
+        self._begun = now - self._origin
+        error = self._collect(times, actions, self._begun)
         self._actions += actions[: self._done]
+        self._behind.extend(filter(None, [self._transfers.timeline(actions)]))
         if error is None or error.level is None:
             return None
         machine = _machine(schedule, platform, self._done)
-        return Failure(error, error.level, actions[self._done], machine)
+        number = self._done if error.action is None else error.action
+        return Failure(error, error.level, actions[number], machine)
 
     def _collect(
         self, times: Iterator[Times], actions: Actions, begun: float
@@ -201,6 +225,10 @@ class _Parts:
             if self._watch is not None and self._is_told(action := next(each)):
                 self._watch(Event(action, *event))
 
+    def _moved(self, row: int, start: float, stop: float, nbytes: int) -> None:
+        """Note a transfer of the part that is being performed."""
+        self._transfers.add(row, self._begun + start, self._begun + stop, nbytes)
+
     def _is_told(self, action: Action) -> bool:
         return not isinstance(action, ACCESSES) or action.level != self._carried
 
@@ -215,10 +243,29 @@ class _Parts:
 
     def timeline(self) -> Timeline:
         """All that was done, without what was only carried."""
-        everything, actions = self._recorder.timeline(self._actions), self._actions
+        behind = self._told(_joined(self._behind)) if self._behind else None
+        return self._told(self._recorder.timeline(self._actions), behind)
+
+    def _told(self, timeline: Timeline, behind: Timeline | None = None) -> Timeline:
+        actions = timeline.actions
         told = (actions.op < WRITE) | (actions.level != self._carried)
-        columns = everything.start, everything.stop, everything.nbytes
-        return Timeline(actions.take(told), *(column[told] for column in columns))
+        start, stop, nbytes = (
+            column[told] for column in (timeline.start, timeline.stop, timeline.nbytes)
+        )
+        return Timeline(actions.take(told), start, stop, nbytes, behind)
+
+
+def _joined(timelines: Sequence[Timeline]) -> Timeline:
+    """Timelines of one origin, one after the other."""
+    actions = Actions.of([])
+    for timeline in timelines:
+        actions += timeline.actions
+    return Timeline(
+        actions,
+        np.concatenate([timeline.start for timeline in timelines]),
+        np.concatenate([timeline.stop for timeline in timelines]),
+        np.concatenate([timeline.nbytes for timeline in timelines]),
+    )
 
 
 def _machine(schedule: Schedule, platform: Platform, done: int) -> Machine:

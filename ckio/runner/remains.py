@@ -110,10 +110,18 @@ class Remains:
             self._dump(model, Key(Kind.RESTART, machine.state))
 
     def stored(self, machine: Machine, /) -> Stored:
-        """What is really there of what should be, on each level."""
+        """What is really there of what should be, on each level; what should not be there goes.
+
+        With overlap a discard that the program has done may not have reached its level.
+        """
         levels = range(len(self._levels))
-        there = [self._listed(number).intersection(machine.stored[number]) for number in levels]
-        return *there, frozenset(self._carried.keys())
+        there = [self._listed(number) for number in levels]
+        for number in levels:
+            for key in there[number].difference(machine.stored[number]):
+                with suppress(StorageError):
+                    self._backends[number].discard(key)
+        kept = [there[number].intersection(machine.stored[number]) for number in levels]
+        return *kept, frozenset(self._carried.keys())
 
     def tell(self, say: Callable[[str], None], /) -> None:
         """Say what is not said yet."""

@@ -11,8 +11,10 @@ from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.errors import StorageError
 from ckio.model import ArrayModel, sizes_of
+from ckio.overlap import Overlap
 from ckio.planners.stored import finish
 from ckio.platforms import Affine, Level, Platform
+from ckio.runner.perform import ALONE
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
@@ -102,6 +104,7 @@ class Told:
         backends: Sequence[Backend],
         *,
         watch: Callable[[Event], None] | None = None,
+        overlap: Overlap = ALONE,
     ) -> tuple[Timeline, Logistic]:
         return persevere(
             schedule,
@@ -111,6 +114,7 @@ class Told:
             fresh=self.fresh,
             replan=self.replan,
             say=self.said.append,
+            overlap=overlap,
             watch=watch,
         )
 

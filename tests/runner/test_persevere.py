@@ -32,6 +32,7 @@ from ckio.errors import (
     StorageError,
     UnsupportedKind,
 )
+from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.stored import finish
 from ckio.platforms import Platform
@@ -120,6 +121,18 @@ def test_any_call_may_fail_once_or_from_then_on(error: type[StorageError], ever:
         name = PLATFORM.levels[faults.raised[0][0]].name
         assert f"level {name!r}" in told.said[0]
         assert "this" in told.said[0]
+
+
+@pytest.mark.parametrize("error", ERRORS[:4])
+@pytest.mark.parametrize("ever", [False, True])
+def test_any_call_may_fail_behind_the_program(error: type[StorageError], ever: bool) -> None:
+    for number in range(CALLS):
+        faults, told = Faults({number: error}, ever=ever), Told()
+        levels = [Ram(), *memory(faults)[1:]]
+        timeline, model = told.run(PLAN, PLATFORM, levels, overlap=Overlap(2, 2))
+        assert result(model) == TRUTH
+        assert bool(told.said) == bool(faults.raised)
+        assert len(timeline.transfers)
 
 
 @pytest.mark.parametrize("error", [StorageError, CorruptCheckpoint, LevelFull])

@@ -1,0 +1,82 @@
+"""What is seen of a run while it goes on: a bar with the time that remains, and a journal."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import click
+
+from ckio.cli import console
+from ckio.cli.job import How, Job
+from ckio.columns import REVERSE
+from ckio.journal import Journal
+from ckio.remaining import Remaining
+from ckio.schedule import Schedule
+from ckio.timeline import Event, Timeline
+
+
+class Watched(NamedTuple):
+    """What moves the bar, and what is to be called with each event, if anything is."""
+
+    tick: console.Ticker
+    watch: Callable[[Event], None] | None
+
+
+@contextmanager
+def watching(job: Job, schedule: Schedule, predicted: Timeline, how: How, /) -> Iterator[Watched]:
+    """A bar of all steps, forward and back, on a terminal; and the journal that was asked for.
+
+    The time that remains is the predicted one, corrected by what was measured so far. Raises
+    BadInput where the journal cannot be written.
+    """
+    actions = schedule.actions
+    total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
+    remaining = _Remaining(predicted)
+    with ExitStack() as stack:
+        watchers: list[Callable[[Event], None]] = []
+        if console.is_shown(quiet=how.quiet):
+            watchers.append(remaining)
+        if how.log is not None:
+            about = {"model": job.model, "planner": job.plan.planner, "steps": schedule.chain.steps}
+            names = [level.name for level in job.plan.platform.levels]
+            journal = Journal(
+                how.log,
+                about,
+                levels=names,
+                warn=lambda text: click.echo(f"ckio: {text}", err=True),
+            )
+            watchers.append(stack.enter_context(journal))
+        tick = stack.enter_context(
+            console.progress("running", total, quiet=how.quiet, left=remaining.seconds)
+        )
+        yield Watched(tick, _all(watchers))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"ckio: {text}", err=True)
+
+
+def _all(watchers: list[Callable[[Event], None]]) -> Callable[[Event], None] | None:
+    if len(watchers) < 2:
+        return watchers[0] if watchers else None
+
+    def watch(event: Event) -> None:
+        for each in watchers:
+            each(event)
+
+    return watch
+
+
+class _Remaining:
+    """The seconds that remain, by the clock on the wall."""
+
+    def __init__(self, predicted: Timeline) -> None:
+        self._remaining, self._origin = Remaining(predicted), time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        self._origin = time.monotonic() - event.stop
+        self._remaining(event)
+
+    def seconds(self) -> float:
+        return self._remaining.seconds(time.monotonic() - self._origin)
