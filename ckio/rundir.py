@@ -11,6 +11,7 @@ The first plan is written before the manifest, and the manifest before any check
 no manifest, nothing came. Checkpoints are not in it: each level keeps its own, under the run's id.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -19,7 +20,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +57,8 @@ class Manifest:
     planner, options
         The planner and its own options.
     chain : Chain
-        Steps, and all costs as they were first known: a resumed run does not measure again.
+        Steps, and all costs as they were first known: a resumed run does not measure again. There
+        are no steps as long as a run of unknown length goes forward.
     platform : str
         The digest of the platform, which itself is in schedule.txt.
     adjoints : str or None
@@ -65,6 +67,9 @@ class Manifest:
         Seconds of predicted work between two of them.
     keep : bool
         Whether checkpoints stay when the run has ended.
+    here : str
+        The directory in which it was begun, from which relative paths of levels count; "" where
+        that is not known.
     """
 
     run: str
@@ -79,12 +84,13 @@ class Manifest:
     adjoints: str | None
     every: float
     keep: bool
+    here: str = ""
 
     def dumps(self) -> str:
         """As JSON; `loads` reads it back, equal."""
         costs = {name: getattr(self.chain, name) for name in COSTS}
         chain = {
-            "steps": self.chain.length,
+            "steps": self.chain.steps,
             **{name: list(c) if isinstance(c, PerStep) else c for name, c in costs.items()},
         }
         said = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -197,9 +203,10 @@ class RunDirectory(NewDirectory):
         return (self.path / RESULT).exists()
 
     def begin(self, manifest: Manifest, /) -> None:
-        """Say what the run is; the directory counts as taken from then on."""
-        self.write(MANIFEST, manifest.dumps())
-        self.manifest = manifest
+        """Say what the run is, and where it is begun; the directory is taken from then on."""
+        begun = replace(manifest, here=str(Path.cwd()))
+        self.write(MANIFEST, begun.dumps())
+        self.manifest = begun
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         """Keep the texts of this process's plan, and the earlier schedule under a number."""
@@ -286,7 +293,20 @@ def write_whole(path: Path, text: str, /) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(path: Path) -> None:
+    """Have the names in a directory on the disk, where its file system can; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(fd)

@@ -109,6 +109,28 @@ def first_plan(
     return planned(platform), nearest
 
 
+def without_end(
+    chain: Chain, platform: Platform, model: Model, wish: Wish, /
+) -> tuple[Kept, Platform]:
+    """Where the adjoint checkpoints of a run of unknown length go, and the platform without them.
+
+    Their room is set aside on the nearest durable level that has it.
+    """
+    for number in _able(chain, platform, model):
+        return _kept(chain, platform, number, wish), aside(platform, chain, number)
+    return Kept(None, wish.every or inf), platform
+
+
+def aside_for(kept: Kept, chain: Chain, platform: Platform, /) -> Platform:
+    """The platform without the room for these adjoint checkpoints, as far as it is there."""
+    if kept.level is None:
+        return platform
+    try:
+        return aside(platform, chain, platform.number(kept.level))
+    except NoSchedule:
+        return platform
+
+
 def next_plan(
     chain: Chain,
     platform: Platform,

@@ -24,7 +24,7 @@ from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
 from ckio.texts import dumps
-from ckio.timeline import Timeline
+from ckio.timeline import EMPTY, Timeline
 
 HALVINGS: Final = 5
 
@@ -45,11 +45,13 @@ def conclude(
     predicted: Timeline,
     kept: Kept,
     how: How,
+    before: Timeline = EMPTY,
 ) -> Outcome:
     """Perform the schedule and write what came of it, while the levels are still there.
 
-    `platform` has the levels as they are now, of which some may be gone. Raises Halted where the
-    run was stopped, NotKept where its result cannot be written.
+    `platform` has the levels as they are now, of which some may be gone; `before` is what the
+    process has done already. Raises Halted where the run was stopped, NotKept where its result
+    cannot be written.
     """
     measured, model = _performed(
         job,
@@ -76,6 +78,7 @@ def conclude(
         predicted=predicted,
         measured=measured,
         check=check,
+        before=before,
     )
     _keep(directory, RESULT, console.json_line(ended.figures))
     return ended

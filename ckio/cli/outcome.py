@@ -20,9 +20,9 @@ from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.report import Report, compare
 from ckio.rundir import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
-from ckio.schedule import Schedule, counts
+from ckio.schedule import Schedule, counts, makespan
 from ckio.texts import loads
-from ckio.timeline import Timeline
+from ckio.timeline import EMPTY, Timeline
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,19 @@ def outcome(
     predicted: Timeline,
     measured: Timeline,
     check: GradientCheck | None,
+    before: Timeline = EMPTY,
 ) -> Outcome:
-    """Everything that is to be said of a run that has just ended."""
+    """Everything that is to be said of a run that has just ended.
+
+    `before` is what the process did before there was a schedule.
+    """
+    first = Schedule(schedule.chain, before.actions)
     figures = {
         "planner": planner,
         "steps": schedule.chain.length,
-        "predicted": predicted.makespan,
-        "measured": measured.makespan,
-        "forward_steps": counts(schedule).forward,
+        "predicted": makespan(first, platform) + predicted.makespan,
+        "measured": before.makespan + measured.makespan,
+        "forward_steps": counts(first).forward + counts(schedule).forward,
         "forward_steps_minimum": forward_minimum(schedule, platform),
         "functional": float(model.functional),
         "gradient": {key: _summary(array) for key, array in model.gradient.items()},

@@ -57,7 +57,7 @@ def perform(
 def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome:
     """Begin a run and carry it to its end; raises Halted where it is stopped before."""
     chain, platform = job.plan.chain, job.plan.platform
-    with _cleared_if_nothing_is_left(directory):
+    with cleared_if_nothing_is_left(directory):
         model = model_of(job, how)
         schedule, kept = first_plan(
             chain,
@@ -66,24 +66,9 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
             lambda smaller: replace(job.plan, platform=smaller).schedule(quiet=how.quiet)[0],
             wish,
         )
-        predicted = _write_plan(directory, schedule, platform, how)
-        directory.begin(
-            Manifest(
-                run=directory.id,
-                ckio=__version__,
-                model=job.model,
-                settings=job.settings,
-                control=control_of(model),
-                planner=job.plan.planner,
-                options=job.options,
-                chain=chain,
-                platform=platform.digest(),
-                adjoints=kept.level,
-                every=kept.every,
-                keep=how.keep,
-            )
-        )
-        _say(adjoints.told(schedule, platform, kept), how)
+        predicted = write_plan(directory, schedule, platform, how)
+        directory.begin(manifest_of(job, directory, model, kept, how))
+        say(adjoints.told(schedule, platform, kept), how)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
             return conclude(
                 job,
@@ -98,10 +83,13 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
             )
 
 
-def go_on(
-    given: Given, directory: RunDirectory, manifest: Manifest, wish: Wish, how: How
-) -> Outcome:
-    """What is left of a run that an earlier process began."""
+def same_job(
+    given: Given, directory: RunDirectory, manifest: Manifest, how: How, /
+) -> tuple[Job, Differentiable, How]:
+    """The run that an earlier process began, and a fresh model of it.
+
+    Raises BadInput where it is not the one that is `given`.
+    """
     platform = directory.platform()
     if platform.digest() != manifest.platform:
         raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
@@ -109,8 +97,17 @@ def go_on(
     call = planner_call(manifest.planner, **manifest.options)
     plan = Plan(manifest.planner, manifest.chain, platform, call)
     job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
-    model, how = model_of(job, how), replace(how, keep=how.keep or manifest.keep)
+    model = model_of(job, how)
     check_same(given, manifest, platform, control_of(model), directory.path)
+    return job, model, replace(how, keep=how.keep or manifest.keep)
+
+
+def go_on(
+    given: Given, directory: RunDirectory, manifest: Manifest, wish: Wish, how: How
+) -> Outcome:
+    """What is left of a run that an earlier process began."""
+    job, model, how = same_job(given, directory, manifest, how)
+    platform = job.plan.platform
     if directory.has_ended:
         return _read_back(directory, platform, how)
     kept = Kept(manifest.adjoints, wish.every or manifest.every)
@@ -118,9 +115,9 @@ def go_on(
         schedule, found, kept = _rest(job, model, opened_again, kept, quiet=how.quiet)
         for line in found.lost:
             click.echo(f"ckio: {line}", err=True)
-        predicted = _write_plan(directory, schedule, platform, how)
-        _say(_survived(schedule, platform), how)
-        _say(adjoints.told(schedule, platform, kept), how)
+        predicted = write_plan(directory, schedule, platform, how)
+        say(survived(schedule, platform), how)
+        say(adjoints.told(schedule, platform, kept), how)
         return conclude(
             job,
             directory,
@@ -134,8 +131,28 @@ def go_on(
         )
 
 
+def manifest_of(
+    job: Job, directory: RunDirectory, model: Differentiable, kept: Kept, how: How, /
+) -> Manifest:
+    """What identifies a run that begins with this fresh model."""
+    return Manifest(
+        run=directory.id,
+        ckio=__version__,
+        model=job.model,
+        settings=job.settings,
+        control=control_of(model),
+        planner=job.plan.planner,
+        options=job.options,
+        chain=job.plan.chain,
+        platform=job.plan.platform.digest(),
+        adjoints=kept.level,
+        every=kept.every,
+        keep=how.keep,
+    )
+
+
 @contextmanager
-def _cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
+def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     """Leave no directory of a new run that failed before a durable level held a checkpoint."""
     try:
         yield
@@ -149,7 +166,7 @@ def _cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _write_plan(
+def write_plan(
     directory: RunDirectory, schedule: Schedule, platform: Platform, how: How
 ) -> Timeline:
     """Keep the plan of this process; returns the timeline that is predicted for it."""
@@ -159,7 +176,8 @@ def _write_plan(
     return predicted
 
 
-def _say(text: str, how: How) -> None:
+def say(text: str, how: How, /) -> None:
+    """Tell the user, if there is one."""
     if text and not how.quiet:
         click.echo(text)
 
@@ -184,7 +202,7 @@ def _rest(
     return schedule, found, now_kept
 
 
-def _survived(schedule: Schedule, platform: Platform) -> str:
+def survived(schedule: Schedule, platform: Platform) -> str:
     """What there is to go on from, and what is left."""
     held = [
         f"{counted(len(keys), 'checkpoint')} on {level.name}"

@@ -65,8 +65,9 @@ def _differences(given: Given, manifest: Manifest, platform: Platform) -> Iterat
         if identity("", {name: value}) != identity("", {} if there is None else {name: there}):
             was = "was not given" if there is None else f"is {there}"
             yield f"--set {name} is {value}, in the run it {was}"
-    if given.steps not in (None, chain.length):
-        yield f"--steps is {given.steps}, the run has {chain.length}"
+    if given.steps not in (None, chain.steps):
+        has = "was begun without" if chain.steps is None else f"has {chain.steps}"
+        yield f"--steps is {given.steps}, the run {has}"
     if given.planner not in (None, manifest.planner):
         yield f"--planner is {given.planner}, that of the run {manifest.planner}"
     for name, value in given.options.items():

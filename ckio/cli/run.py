@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ckio.cli import console, stopping
+from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish
 from ckio.cli.files import FILE, read_platform
 from ckio.cli.job import How, Job
@@ -59,8 +59,9 @@ def command(
 ) -> int:
     """Run the adjoint of MODEL over --steps steps on the levels of --platform.
 
-    MODEL is a registered name or MODULE:ATTRIBUTE. DIR gets the manifest, the result and both
-    timelines. Checkpoints lie where the platform's levels say; they go when the run ends well.
+    MODEL is a registered name or MODULE:ATTRIBUTE. Without --steps it says itself when it is
+    finished. DIR gets the manifest, the result and both timelines. Checkpoints lie where the
+    platform's levels say; they go when the run ends well.
 
     With --resume a run that was killed or stopped goes on from the checkpoints that are left; what
     is not given again is as it was begun. Where there is no run in DIR one begins, and of one that
@@ -118,10 +119,13 @@ def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -
     directory = RunDirectory(into, resume=resume)
     try:
         if directory.manifest is not None:
-            return go_on(given, directory, directory.manifest, wish, how)
+            endless = directory.manifest.chain.steps is None
+            go = unknown.go_on if endless else go_on
+            return go(given, directory, directory.manifest, wish, how)
         if job is None:
             raise BadInput(f"{into}: its run was removed just now")
-        return begin(job, directory, wish, how)
+        start = unknown.begin if job.plan.chain.steps is None else begin
+        return start(job, directory, wish, how)
     finally:
         directory.release()
 
@@ -131,13 +135,18 @@ def _new_job(given: Given, into: Path, /, *, resume: bool, quiet: bool) -> Job:
     hint = f"; {into} holds no run that says it" if resume else ""
     if given.model is None:
         raise BadInput(f"MODEL is missing: what to run{hint}")
-    if given.steps is None:
-        raise BadInput(f"--steps is missing: the number of steps to run{hint}")
     if given.platform is None:
         raise BadInput(f"--platform is missing: a file from `ckio calibrate`{hint}")
-    planner = given.planner or "hrevolve"
+    if given.steps is None and given.planner not in (None, unknown.PLANNER):
+        raise BadInput(
+            f"--steps is missing: planner {given.planner!r} has to know the number of steps;"
+            f" {unknown.PLANNER!r} has not{hint}"
+        )
+    planner = given.planner or ("hrevolve" if given.steps else unknown.PLANNER)
     fresh = maker(given.model, given.settings)
     call = planner_call(planner, **given.options)
-    chain = costs(given.model, given.settings, given.platform, quiet=quiet).with_steps(given.steps)
+    chain = costs(given.model, given.settings, given.platform, quiet=quiet)
+    if given.steps is not None:
+        chain = chain.with_steps(given.steps)
     plan = Plan(planner, chain, given.platform, call)
     return Job(given.model, given.settings, fresh, plan, given.options)

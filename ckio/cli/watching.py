@@ -37,20 +37,21 @@ def watching(job: Job, schedule: Schedule, predicted: Timeline, how: How, /) -> 
         watchers: list[Callable[[Event], None]] = []
         if console.is_shown(quiet=how.quiet):
             watchers.append(remaining)
-        if how.log is not None:
-            about = {"model": job.model, "planner": job.plan.planner, "steps": schedule.chain.steps}
-            names = [level.name for level in job.plan.platform.levels]
-            journal = Journal(
-                how.log,
-                about,
-                levels=names,
-                warn=lambda text: click.echo(f"ckio: {text}", err=True),
-            )
+        if (journal := journal_of(job, how)) is not None:
             watchers.append(stack.enter_context(journal))
         tick = stack.enter_context(
             console.progress("running", total, quiet=how.quiet, left=remaining.seconds)
         )
         yield Watched(tick, _all(watchers))
+
+
+def journal_of(job: Job, how: How, /) -> Journal | None:
+    """The journal that was asked for; raises BadInput where it cannot be written."""
+    if how.log is None:
+        return None
+    about = {"model": job.model, "planner": job.plan.planner, "steps": job.plan.chain.steps}
+    names = [level.name for level in job.plan.platform.levels]
+    return Journal(how.log, about, levels=names, warn=_warn)
 
 
 def _warn(text: str) -> None:

@@ -1,0 +1,203 @@
+"""Where a stopped run stands, and how that is stored, if need be at the cost of what is there."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import TypeAlias
+
+from ckio.actions import Key, Kind
+from ckio.backends.base import Backend
+from ckio.errors import LevelFull, Stopped, StorageError
+from ckio.layout import nbytes_of
+from ckio.model import Model
+from ckio.platforms import Level, Platform
+
+_Levels: TypeAlias = Sequence[tuple[Backend, Level]]
+"""The durable levels, nearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a stopped run stands, and what of it is stored.
+
+    Attributes
+    ----------
+    state, adjoint
+        As `Stopped` has them.
+    stored : sequence of (Key, str)
+        What lies on a durable level of where it stands, and the name of the level.
+    refused : str
+        Why something is not; "" if everything is.
+    further : bool
+        Whether the next process will stand further than this one began, as far as is known.
+    """
+
+    state: int | None
+    adjoint: int
+    stored: Sequence[tuple[Key, str]]
+    refused: str
+    further: bool = True
+
+    def told(self) -> str:
+        """It in words."""
+        kept = [f"{key} is stored on {level}" for key, level in self.stored]
+        lost = [f"where it stands cannot be stored ({self.refused})"] if self.refused else []
+        return "; ".join([*kept, *lost]) or "older checkpoints remain"
+
+
+def store_standing(
+    stopped: Stopped,
+    model: Model,
+    backends: Sequence[Backend],
+    platform: Platform,
+    steps: int,
+    /,
+    *,
+    before: Sequence[Collection[Key]] | None = None,
+) -> Standing:
+    """Store the adjoint and the state of a stopped run on the nearest durable level that can.
+
+    The adjoint is stored if anything was reversed, and takes the place of older ones, which need
+    not be kept beside it; the state if the way there need not be gone again for it. Where there is
+    no room, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
+    process would stand no further than this one, which began with what was there `before`. Nothing
+    is raised where a level refuses: older checkpoints remain, and there is less
+    to go on from.
+    """
+    levels = [
+        (backend, level)
+        for backend, level in zip(backends, platform.levels, strict=True)
+        if backend.durable
+    ]
+    began = _reach({key for keys in before for key in keys}) if before is not None else (inf, inf)
+    storing = _Storing(model, levels, stopped.adjoint)
+    stored, refused = [], ""
+    for key in _wanted(stopped, steps):
+        come = _come(key, levels, steps) if _is_further(levels, began) else inf
+        try:
+            stored.append((key, storing.store(key, come)))
+        except StorageError as error:
+            refused = str(error)
+            continue
+        if key.kind is Kind.ADJOINT:
+            _discard_older(key, levels)
+    further = _is_further(levels, began)
+    return Standing(stopped.state, stopped.adjoint, stored, refused, further)
+
+
+def _wanted(stopped: Stopped, steps: int) -> Iterator[Key]:
+    if stopped.adjoint < steps:
+        yield Key(Kind.ADJOINT, stopped.adjoint)
+    if stopped.state is not None and 0 < stopped.state < stopped.adjoint:
+        yield Key(Kind.RESTART, stopped.state)
+
+
+def _reach(keys: Collection[Key]) -> tuple[float, float]:
+    """How far these keys reach, less being further: the adjoint's step, then the way down to it."""
+    adjoint = min((key.step for key in keys if key.kind is Kind.ADJOINT), default=inf)
+    below = (key.step for key in keys if key.kind is Kind.RESTART and key.step < adjoint)
+    return adjoint, -max(below, default=0)
+
+
+def _is_further(levels: _Levels, began: tuple[float, float]) -> bool:
+    return _reach({key for backend, _ in levels for key in _held(backend)}) < began
+
+
+def _come(key: Key, levels: _Levels, steps: int) -> float:
+    """The steps that are done again if this is not stored: to reverse one takes two."""
+    held = {other.step for b, _ in levels for other in _held(b) if other.kind is key.kind}
+    if key.kind is Kind.ADJOINT:
+        return 2 * (min(held, default=steps) - key.step)
+    return key.step - max((step for step in held if step <= key.step), default=0)
+
+
+@dataclass(frozen=True)
+class _Storing:
+    """What stores a key of a model whose adjoint is at this step, at the cost of other keys."""
+
+    model: Model
+    levels: _Levels
+    adjoint: int
+
+    def store(self, key: Key, come: float) -> str:
+        """Store it, unless it is, on the first level that takes it; returns that level's name.
+
+        As much as `come` steps is worth goes for it where no level takes it as they are.
+        """
+        refused: StorageError = LevelFull("no level of this run outlives it")
+        for backend, level in self.levels:
+            if key in _held(backend):
+                return level.name
+        for displacing in (False, True):
+            for backend, level in self.levels:
+                try:
+                    if displacing and not self._displace(key, backend, level, come):
+                        continue
+                    backend.write(key, self.model.layout(key), self.model.dump(key))
+                except StorageError as error:
+                    refused = error
+                    continue
+                return level.name
+        raise refused
+
+    def _displace(self, key: Key, backend: Backend, level: Level, come: float) -> bool:
+        """Discard what is worth less than `key`, if that makes room; says whether it did."""
+        if level.capacity is None:  # it is its disk that is full
+            return False
+        sizes = {other: level.stored(nbytes_of(backend.layout(other))) for other in _held(backend)}
+        free = max(0, level.capacity - sum(sizes.values()))
+        needed = level.stored(nbytes_of(self.model.layout(key)))
+        gone = displaced(sizes, needed - free, reversing=self.adjoint, come=come)
+        for other in gone:
+            backend.discard(other)
+        return bool(gone)
+
+
+def displaced(
+    held: Mapping[Key, int], lacking: int, /, *, reversing: int, come: float
+) -> list[Key]:
+    """The keys that are cheapest to lose and make so many bytes of room; none where that is dear.
+
+    `held` says what each takes of its level. `reversing` is the step of the adjoint: what lies from
+    there on is of no use any more. Adjoints stay. It is dear if all together save more than `come`
+    steps: as many are lost if no room is made.
+    """
+    gone, lost = list[Key](), 0
+    for key, saved in _by_worth(held, reversing):
+        if lacking <= 0:
+            break
+        gone.append(key)
+        lost, lacking = lost + saved, lacking - held[key]
+    return gone if lacking <= 0 and lost <= come else []
+
+
+def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
+    """Restart data and tapes with the steps that each saves, the cheapest first."""
+    restarts = sorted(key.step for key in held if key.kind is Kind.RESTART)
+
+    def saved(key: Key) -> int:
+        if key.step >= reversing:
+            return 0
+        tape = key.kind is Kind.TAPE
+        lower = bisect_left(restarts, key.step + tape) - 1
+        return key.step + tape - (restarts[lower] if lower >= 0 else 0)
+
+    found = [(key, saved(key)) for key in held if key.kind is not Kind.ADJOINT]
+    return sorted(found, key=lambda pair: (pair[1], pair[0].kind.value, -pair[0].step))
+
+
+def _discard_older(adjoint: Key, levels: _Levels) -> None:
+    for backend, _ in levels:
+        for key in _held(backend):
+            if key.kind is Kind.ADJOINT and key.step > adjoint.step:
+                with suppress(StorageError):
+                    backend.discard(key)
+
+
+def _held(backend: Backend) -> frozenset[Key]:
+    """The keys on a level; none where it cannot say, as one that has failed."""
+    with suppress(StorageError):
+        return frozenset(backend.keys())
+    return frozenset()

@@ -1,0 +1,184 @@
+"""A run whose model says when it is finished: forward by a rule, and then as any other run.
+
+Where the end is, is written to the run's directory once it is known. From then on the run has so
+many steps, and the rest is planned for a fresh model from what is stored, as if it were resumed.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import click
+
+from ckio.actions import Key, Kind
+from ckio.arraymodel import ArrayModel
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.cli import adjoints, console
+from ckio.cli.adjoints import Kept, Wish, next_plan
+from ckio.cli.conclude import conclude
+from ckio.cli.job import How, Job, model_of, stores_tapes
+from ckio.cli.levels import opened
+from ckio.cli.models import blamed, watched
+from ckio.cli.outcome import Outcome
+from ckio.cli.process import (
+    cleared_if_nothing_is_left,
+    manifest_of,
+    same_job,
+    say,
+    write_plan,
+)
+from ckio.cli.resume import Given, reopened
+from ckio.cli.standing import store_standing
+from ckio.cli.stopping import halted, seconds_to_stop
+from ckio.cli.watching import journal_of
+from ckio.errors import BadInput, Stopped
+from ckio.model import Differentiable
+from ckio.planners.online import Online
+from ckio.platforms import Platform
+from ckio.rundir import Manifest, RunDirectory
+from ckio.runner.unknown import run_forward
+from ckio.schedule import Schedule
+from ckio.texts import dumps
+from ckio.timeline import Timeline
+
+PLANNER = "online"
+"""The planner of what does not know its end."""
+
+
+def check_finishes(job: Job, model: Differentiable, /) -> None:
+    """Raise BadInput for a model that never says that it is finished."""
+    own = getattr(type(model), "finished", None)
+    if isinstance(model, ArrayModel) and own is ArrayModel.finished:
+        raise BadInput(
+            f"--steps is missing: model {job.model!r} does not say itself when it is finished"
+        )
+
+
+def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome:
+    """Begin a run of unknown length and carry it to its end, as `process.begin` does."""
+    chain, platform = job.plan.chain, job.plan.platform
+    with cleared_if_nothing_is_left(directory):
+        model = model_of(job, how)
+        check_finishes(job, model)
+        kept, smaller = adjoints.without_end(chain, platform, model, wish)
+        rule = Online(chain, smaller)
+        _ = rule.levels  # raises where none is of use
+        directory.write_plan(_no_plan(chain, platform), "")
+        manifest = manifest_of(job, directory, model, kept, how)
+        directory.begin(manifest)
+        with opened(platform.levels, directory.id, keep=how.keeps) as backends:
+            none: list[set[Key]] = [set() for _ in backends]
+            before = _forward(job, model, rule, backends, stored=none, how=how)
+            return _back(
+                job,
+                directory,
+                manifest,
+                platform=platform,
+                backends=backends,
+                kept=kept,
+                how=how,
+                before=before,
+            )
+
+
+def go_on(
+    given: Given, directory: RunDirectory, manifest: Manifest, wish: Wish, how: How, /
+) -> Outcome:
+    """Go on with a run that was on its way forward, as `process.go_on` does."""
+    job, model, how = same_job(given, directory, manifest, how)
+    kept = Kept(manifest.adjoints, wish.every or manifest.every)
+    with reopened(job.plan.platform, manifest.run, keep=how.keeps, quiet=how.quiet) as found:
+        for line in found.lost:
+            click.echo(f"ckio: {line}", err=True)
+        smaller = adjoints.aside_for(kept, job.plan.chain, found.platform)
+        stored = [{key for key in keys if key.kind is Kind.RESTART} for keys in found.survivors]
+        furthest = max((key.step for keys in stored for key in keys), default=0)
+        say(f"resumed at step {furthest}, on the way forward", how)
+        rule = Online(job.plan.chain, smaller)
+        before = _forward(job, model, rule, found.backends, stored=stored, how=how)
+        return _back(
+            job,
+            directory,
+            manifest,
+            platform=found.platform,
+            backends=found.backends,
+            kept=kept,
+            how=how,
+            before=before,
+        )
+
+
+def _no_plan(chain: Chain, platform: Platform) -> str:
+    """What schedule.txt is before there is a plan."""
+    text = dumps(Schedule(chain.with_steps(1), ()), platform)
+    first, rest = text.split("\n", 1)
+    return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"
+
+
+def _forward(
+    job: Job,
+    model: Differentiable,
+    rule: Online,
+    backends: Sequence[Backend],
+    *,
+    stored: Sequence[Collection[Key]],
+    how: How,
+) -> Timeline:
+    """Run to the end of the program; raises Halted where it is stopped before."""
+    platform, stopper = rule.platform, how.stopper
+    with ExitStack() as stack:
+        tick = stack.enter_context(console.progress("running forward", quiet=how.quiet))
+        live = watched(lambda: model, tick)()
+        journal = journal_of(job, how)
+        watch = None if journal is None else stack.enter_context(journal)
+        if stopper is not None:
+            stopper.start(seconds_to_stop(Schedule(rule.chain.with_steps(1), ()), platform))
+        try:
+            with blamed(f"model {job.model!r}"):
+                return run_forward(rule, live, backends, stored=stored, watch=watch, stop=stopper)[
+                    1
+                ]
+        except Stopped as stopped:
+            assert stopper is not None
+            with blamed(f"model {job.model!r}, stopped"):
+                standing = store_standing(stopped, live, backends, platform, stopped.adjoint)
+            raise halted(stopper.why, standing) from None
+
+
+def _back(
+    job: Job,
+    directory: RunDirectory,
+    manifest: Manifest,
+    *,
+    platform: Platform,
+    backends: Sequence[Backend],
+    kept: Kept,
+    how: How,
+    before: Timeline,
+) -> Outcome:
+    """The rest, now that the end is known, by a fresh model."""
+    steps = int(before.actions.end.max(initial=0))
+    chain = job.plan.chain.with_steps(steps)
+    directory.begin(replace(manifest, chain=chain))
+    job = replace(job, plan=replace(job.plan, chain=chain))
+    say(f"the model is finished after {steps} steps", how)
+    model = model_of(job, how)
+    stored = [set(backend.keys()) for backend in backends]
+    with console.progress(f"planning the way back over {steps} steps", quiet=how.quiet):
+        tapes = stores_tapes(job, stored)
+        schedule, kept = next_plan(chain, platform, stored, model, kept, tapes=tapes)
+    predicted = write_plan(directory, schedule, job.plan.platform, how)
+    say(adjoints.told(schedule, platform, kept), how)
+    return conclude(
+        job,
+        directory,
+        model,
+        schedule,
+        platform=platform,
+        backends=backends,
+        predicted=predicted,
+        kept=kept,
+        how=how,
+        before=before,
+    )
