@@ -11,6 +11,7 @@ from ckio.chain import Chain
 from ckio.gradient import check_gradient
 from ckio.machine import Machine
 from ckio.model import ArrayModel, Model, sizes_of
+from ckio.overlap import Overlap
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all
@@ -18,7 +19,7 @@ from ckio.platforms import Affine, Level, Platform
 from ckio.render import render
 from ckio.replay import validate
 from ckio.report import compare
-from ckio.runner import run
+from ckio.runner import perform, run
 from ckio.schedule import Schedule, counts, makespan
 from ckio.timeline import Event, Timeline
 
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
     from ckio.planners.mixed import mixed
     from ckio.planners.multistage import multistage
     from ckio.planners.online import Online, online
+    from ckio.planners.overlapped import overlapped
     from ckio.planners.twolevel import two_level
     from ckio.planners.wang_moin import wang_moin
+    from ckio.recover import recover, with_adjoint_checkpoints
+    from ckio.runner.persevere import persevere
+    from ckio.runner.unknown import run_to_end
     from ckio.sim.engine import simulate
 
 __version__ = "0.1.0"
@@ -54,6 +59,7 @@ __all__ = [
     "Machine",
     "Model",
     "Online",
+    "Overlap",
     "Platform",
     "Ram",
     "Read",
@@ -75,20 +81,26 @@ __all__ = [
     "mixed",
     "multistage",
     "online",
+    "overlapped",
     "per_rev_revolve",
+    "perform",
     "periodic",
     "periodic_disk_revolve",
+    "persevere",
     "recompute_all",
+    "recover",
     "render",
     "revolve",
     "revolve_1d",
     "run",
+    "run_to_end",
     "simulate",
     "sizes_of",
     "store_all",
     "two_level",
     "validate",
     "wang_moin",
+    "with_adjoint_checkpoints",
 ]
 
 _LATER = {
@@ -101,12 +113,17 @@ _LATER = {
     "mixed": "ckio.planners.mixed",
     "multistage": "ckio.planners.multistage",
     "online": "ckio.planners.online",
+    "overlapped": "ckio.planners.overlapped",
     "per_rev_revolve": "ckio.planners.disk",
     "periodic_disk_revolve": "ckio.planners.disk",
+    "persevere": "ckio.runner.persevere",
+    "recover": "ckio.recover",
     "revolve_1d": "ckio.planners.disk",
+    "run_to_end": "ckio.runner.unknown",
     "simulate": "ckio.sim.engine",
     "two_level": "ckio.planners.twolevel",
     "wang_moin": "ckio.planners.wang_moin",
+    "with_adjoint_checkpoints": "ckio.recover",
 }
 """What needs more than numpy, or is one of many, is imported when it is first asked for."""
 

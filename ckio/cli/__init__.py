@@ -3,6 +3,7 @@
 0       done, and the gradient is verified where that was asked for
 1       a run failed, or its gradient is wrong
 2       bad input; nothing was done
+75      a run was stopped, by a signal or its walltime; --resume goes on with it
 130     interrupted (128 + the number of the signal)
 """
 
