@@ -13,7 +13,8 @@ from ckio.cli.adjoints import Kept, next_plan
 from ckio.cli.job import How, Job, stores_tapes
 from ckio.cli.models import blamed, watched
 from ckio.cli.outcome import Outcome, outcome
-from ckio.cli.stopping import Halted, seconds_to_stop, store_standing
+from ckio.cli.standing import store_standing
+from ckio.cli.stopping import halted, seconds_to_stop
 from ckio.cli.watching import watching
 from ckio.errors import BadInput, RunFailed, Stopped
 from ckio.gradient import GradientCheck, check_gradient
@@ -131,8 +132,15 @@ def _performed(
         except Stopped as stopped:
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):
-                standing = store_standing(stopped, live, backends, platform, schedule.chain.length)
-            raise Halted(stopper.why, standing) from None
+                standing = store_standing(
+                    stopped,
+                    live,
+                    backends,
+                    platform,
+                    schedule.chain.length,
+                    before=schedule.stored,
+                )
+            raise halted(stopper.why, standing) from None
 
 
 def _checked(

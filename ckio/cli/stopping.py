@@ -17,23 +17,11 @@ from typing import Any, Final, Self
 import click
 import numpy as np
 
-from ckio.cli.standing import Standing, store_standing
+from ckio.cli.standing import Standing
 from ckio.columns import ADVANCE, REVERSE
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, seconds_of
-
-__all__ = [
-    "STOPPED",
-    "Halted",
-    "Stopper",
-    "began",
-    "duration",
-    "duration_option",
-    "halted",
-    "seconds_to_stop",
-    "store_standing",
-]
 
 STOPPED: Final = 75
 """The exit status of a run that can be resumed: EX_TEMPFAIL, try again."""

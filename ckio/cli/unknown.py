@@ -142,7 +142,9 @@ def _forward(
         except Stopped as stopped:
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):
-                standing = store_standing(stopped, live, backends, platform, stopped.adjoint)
+                standing = store_standing(
+                    stopped, live, backends, platform, stopped.adjoint, before=stored
+                )
             raise halted(stopper.why, standing) from None
 
 

@@ -7,6 +7,7 @@ is again one to be killed and recovered, and `redone_at_most` bounds what a kill
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
 from ckio.actions import Discard, Key, Read
 from ckio.chain import Chain
@@ -18,7 +19,7 @@ from ckio.planners.mixed import mixed
 from ckio.planners.stored import finish
 from ckio.planners.stored.standing import checked
 from ckio.platforms import Platform
-from ckio.recover.adjoints import with_adjoint_checkpoints
+from ckio.recover.adjoints import spares, with_adjoint_checkpoints
 from ckio.recover.interval import adjoint_seconds, every
 from ckio.recover.redone import redone_at_most
 from ckio.recover.room import aside, without
@@ -41,7 +42,7 @@ def recover(
     survivors: Sequence[Iterable[Key]],
     /,
     *,
-    level: int,
+    level: int | None,
     every: float,
     tapes: bool = False,
 ) -> Schedule:
@@ -53,19 +54,26 @@ def recover(
     seconds (see `with_adjoint_checkpoints`). Room for two adjoints is set aside there: where
     survivors lie in it, those that are cheapest to lose are discarded. At the end nothing is left.
 
+    With None for `level` no adjoint is stored, nor is room set aside. The one that is read stays
+    where it is until the end, so that it can be read again.
+
     Raises BadInput for keys that this chain and platform cannot have, and for what `finish` cannot
     plan (a long chain whose steps differ); NoSchedule where the level has no room for two adjoints,
     or the steps that are left cannot be reached.
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)
-    smaller = aside(platform, chain, level)
-    if adjoint is not None and adjoint[1] != level:
-        smaller = without(smaller, chain, *adjoint)  # it stays there until the next one is written
+    held = None if adjoint is None else Read(*adjoint)
+    smaller = platform if level is None else aside(platform, chain, level)
+    for older in [] if held is None else [held, *spares(stored, held, level)]:
+        if older.level != level:  # it stays there until the next one is written
+            smaller = without(smaller, chain, older.key, older.level)
     kept, dropped = fitting(chain, smaller, stored, adjoint)
     # Adjoints have room of their own: to a planner they are of no size.
     planned = _planned(replace(chain, adjoint=0), smaller, kept, adjoint, tapes=tapes)
     whole = Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
+    if level is None:
+        return with_adjoint_checkpoints(whole, platform, inf, level=0)
     return with_adjoint_checkpoints(whole, platform, every, level=level)
 
 

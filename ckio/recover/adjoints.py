@@ -6,8 +6,9 @@ The next one is complete before the older one goes, so that from the first on th
 come back to, and never more than two.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +39,9 @@ def with_adjoint_checkpoints(
 
     A schedule that starts from a stored adjoint reads it first of all. It is discarded after the
     next one is written, or at the end; so is, where it lies on another level, the furthest one of
-    this level. Others that lie there from the start go directly after the Read. Legal where the
-    schedule is legal on `aside` of this platform and level.
+    each of the others, as where it lies may be lost with the process. Any more that lie there from
+    the start go directly after the Read. Legal where the schedule is legal on `aside` of this
+    platform and level, less the room of those that lie on other levels.
 
     Raises BadInput for a level that there is not, for an interval below 0, and for schedules that
     do not reach a_0, or that write adjoints already.
@@ -49,17 +51,17 @@ def with_adjoint_checkpoints(
     if seconds is None or not seconds >= 0:
         raise BadInput(f"every = {every!r}; it must be a number of seconds >= 0")
     held = _read_at_start(schedule)
-    spare = _spare(schedule, held, level)
+    older = [] if held is None else [held, *spares(schedule.stored, held, level)]
     body = _without_adjoints(schedule)
     _check_complete(schedule, body, held)
     points = _points(body, platform, seconds)
-    lead = _lead(schedule, held, spare)
+    lead = _lead(schedule, held, older)
+    gone = Actions.of([Discard(read.key, read.level) for read in older])
     if len(points.step):
-        last = [Discard(_adjoint(int(points.step[-1])), level)]
+        last = Actions.of([Discard(_adjoint(int(points.step[-1])), level)])
     else:
-        last = [Discard(it.key, it.level) for it in (held, spare) if it is not None]
-    older = _Older(held, spare)
-    actions = lead + _with_points(body.actions, points, older, level) + Actions.of(last)
+        last = gone
+    actions = lead + _with_points(body.actions, points, gone, level) + last
     return Schedule(schedule.chain, actions, schedule.stored, schedule.note)
 
 
@@ -78,21 +80,30 @@ def _read_at_start(schedule: Schedule) -> Read | None:
     return read
 
 
-def _spare(schedule: Schedule, held: Read | None, level: int) -> Read | None:
-    """What there is to come back to on this level, should the adjoint that is read be lost."""
-    if held is None or held.level == level or level >= len(schedule.stored):
-        return None
-    steps = [key.step for key in schedule.stored[level] if key.kind is Kind.ADJOINT]
-    return Read(_adjoint(min(steps)), level) if steps else None
+def spares(
+    stored: Sequence[Collection[Key]], held: Read | None, level: int | None, /
+) -> list[Read]:
+    """What there is to come back to on each other level, should the adjoint that is read be lost.
+
+    One that is read from `level`, where adjoints are to be stored, is not lost.
+    """
+    if held is None or held.level == level:
+        return []
+    steps = (
+        (number, [key.step for key in keys if key.kind is Kind.ADJOINT])
+        for number, keys in enumerate(stored)
+        if number != held.level
+    )
+    return [Read(_adjoint(min(found)), number) for number, found in steps if found]
 
 
-def _lead(schedule: Schedule, held: Read | None, spare: Read | None) -> Actions:
-    """What the schedule begins with: the Read of its adjoint, then the others are dropped."""
+def _lead(schedule: Schedule, held: Read | None, older: Collection[Read]) -> Actions:
+    """What the schedule begins with: the Read of its adjoint, then all but these are dropped."""
     others = (
         Discard(key, number)
         for number, keys in enumerate(schedule.stored)
         for key in sorted(keys, key=lambda key: key.step)
-        if key.kind is Kind.ADJOINT and Read(key, number) not in (held, spare)
+        if key.kind is Kind.ADJOINT and Read(key, number) not in older
     )
     return Actions.of([*([] if held is None else [held]), *others])
 
@@ -163,45 +174,37 @@ def _chosen(done: NDArray[np.float64], begin: float, every: float) -> list[int]:
     return chosen
 
 
-class _Older(NamedTuple):
-    """The adjoints that the first one to be written takes the place of."""
+def _with_points(actions: Actions, points: _Points, first: Actions, level: int) -> Actions:
+    """The actions with more at each point: the Reverse up to there, a Write, and a Discard.
 
-    held: Read | None
-    spare: Read | None
-
-
-def _with_points(actions: Actions, points: _Points, first: _Older, level: int) -> Actions:
-    """The actions with more at each point: the Reverse up to there, a Write, and Discards."""
+    At the first point it is these Discards, of what was there before.
+    """
     count, at, step = len(points.step), points.at, points.step
     if not count:
         return actions
     split = step > actions.begin[at]
     same = np.append(False, at[1:] == at[:-1])
     above = np.where(same, np.roll(step, 1), actions.end[at])
-    older, older_level = np.roll(step, 1), np.full(count, level)
-    spare = np.zeros(count, np.int64)
-    if first.held is not None:
-        older[0], older_level[0] = first.held.key.step, first.held.level
-    if first.spare is not None:
-        spare[0] = first.spare.key.step
 
-    needed = np.ones((count, 4), np.bool_)
+    needed = np.ones((count, 3), np.bool_)
     needed[:, 0] = split
-    needed[0, 2] = first.held is not None
-    needed[:, 3] = False
-    needed[0, 3] = first.spare is not None
+    needed[0, 2] = False
     there = needed.ravel()
     zeros = np.zeros(count, np.int64)
     here = zeros + level
     more = Actions(
-        op=np.tile(np.array([REVERSE, WRITE, DISCARD, DISCARD], np.uint8), count)[there],
-        begin=np.stack((step, step, older, spare), 1).ravel()[there],
-        end=np.stack((above, zeros, zeros, zeros), 1).ravel()[there],
-        kind=np.tile(np.array([0, *[_ADJOINT] * 3], np.uint8), count)[there],
-        level=np.stack((zeros, here, older_level, here), 1).ravel()[there].astype(np.int16),
+        op=np.tile(np.array([REVERSE, WRITE, DISCARD], np.uint8), count)[there],
+        begin=np.stack((step, step, np.roll(step, 1)), 1).ravel()[there],
+        end=np.stack((above, zeros, zeros), 1).ravel()[there],
+        kind=np.tile(np.array([0, _ADJOINT, _ADJOINT], np.uint8), count)[there],
+        level=np.stack((zeros, here, here), 1).ravel()[there].astype(np.int16),
     )
     # What is left of a Reverse that is split comes after all its points.
-    place = np.repeat(2 * at + np.where(split, 0, 2), 4)[there]
+    places = 2 * at + np.where(split, 0, 2)
+    place = np.repeat(places, 3)[there]
+    begun = int(needed[0].sum())
+    more = more[:begun] + first + more[begun:]
+    place = np.insert(place, begun, np.repeat(places[0], len(first)))
     order = np.concatenate((2 * np.arange(len(actions)) + 1, place))
     return (_shortened(actions, points, split) + more).take(np.argsort(order, kind="stable"))
 

@@ -17,7 +17,7 @@ Place = tuple[Key, int]
 """A key and the number of the level on which it lies."""
 
 
-def furthest(survivors: Stored, level: int, /) -> Place | None:
+def furthest(survivors: Stored, level: int | None, /) -> Place | None:
     """The adjoint that has come furthest, if any; of several copies the one on `level`."""
     adjoints = (
         (key.step, number != level, number, key)
@@ -89,11 +89,19 @@ class _Worth:
     def __call__(self, key: Key) -> tuple[float, str, int]:
         return self._seconds(key) / self.chain.nbytes(key), key.kind.value, -key.step
 
+    def _is_next(self, key: Key) -> bool:
+        """Whether the next step is reversed from this restart key."""
+        if key.kind is not Kind.RESTART or self.copies[Key(Kind.TAPE, self.left - 1)]:
+            return False
+        return key.step == self.restarts[bisect_left(self.restarts, self.left) - 1]
+
     def _seconds(self, key: Key) -> float:
         if key.step >= self.left or self.copies[key] > 1:
             return 0.0
         if key == Key(Kind.RESTART, 0):
             return inf  # everything may be had from it, and it from nothing
+        if self._is_next(key):
+            return inf  # or a run that is stopped again and again would come no further than there
         tape = key.kind is Kind.TAPE
         lower = bisect_left(self.restarts, key.step + tape) - 1
         below = self.restarts[lower] if lower >= 0 else 0

@@ -105,9 +105,42 @@ def test_without_resume_a_run_is_never_touched(half: Path) -> None:
 
 def test_without_any_checkpoint_it_starts_again(half: Path, digest: str) -> None:
     shutil.rmtree(half / "ck")
-    ended = answer(*RESUME, at=half)
+    done = ckio(*RESUME, "--json", at=half)
+    ended = json.loads(done.stdout)
     assert ended["gradient_digest"] == digest
     assert ended["forward_steps"] > STEPS
+    assert "is not there, nor what it held" in done.stderr
+
+
+@pytest.mark.parametrize("far", ["directory", "zstd"])
+def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
+) -> None:
+    at = place(tmp_path / "at", far)
+    killed(monkeypatch, at, "step:1", *words())
+    for path in left(at):
+        path.unlink()
+    assert [path.is_dir() for path in (at / "ck").iterdir()] == [True]
+    done = ckio(*RESUME, "--json", at=at)
+    assert done.stderr == ""
+    ended = json.loads(done.stdout)
+    assert ended["gradient_digest"] == digest
+    assert ended["levels"][1]["written"] > 0
+
+
+def test_from_another_directory_relative_levels_are_not_taken_for_lost(
+    half: Path, tmp_path: Path, digest: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(half / "ocean.py", elsewhere)
+    line = complaint("run", "--resume", "--into", half / "run", at=elsewhere)
+    assert f"level far lies in ck/{stored_in(half)[0].path.parent.name} from {half}" in line
+    assert "go there first" in line
+    half.rename(tmp_path / "moved")  # with its levels: then they are found from there
+    done = ckio(*RESUME, "--json", at=tmp_path / "moved")
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert done.stderr == ""
 
 
 # After the end

@@ -136,6 +136,34 @@ def test_an_adjoint_on_another_level_keeps_its_room_there() -> None:
     )
 
 
+def test_an_adjoint_on_a_third_level_stays_until_the_next_one_is_written() -> None:
+    third = replace(DISK, name="third", capacity=6)
+    platform = Platform((replace(RAM, capacity=8), DISK, third))
+    survivors = [{a(5)}, {x(0)}, {a(6), a(7)}]
+    for every in (0, inf):
+        made = recover(CHAIN, platform, survivors, level=1, every=every)
+        check_of(made, platform, (1, 2))
+        assert list(made.actions)[:2] == [Read(a(5), 0), Discard(a(7), 2)]
+    assert list(made.actions)[-2:] == [Discard(a(5), 0), Discard(a(6), 2)]
+
+
+def test_where_none_can_be_written_the_adjoint_stays_to_the_end() -> None:
+    tight = replace(PLATFORM, levels=(RAM, replace(DISK, capacity=5)))
+    made = recover(CHAIN, tight, [[], {a(5), x(2)}], level=None, every=1)
+    check_of(made, tight, (1,))
+    assert list(made.actions)[-1] == Discard(a(5), 1)
+    assert not any(isinstance(it, Write) and it.key.kind is Kind.ADJOINT for it in made.actions)
+
+
+def check_of(schedule: Schedule, platform: Platform, durable: Sequence[int]) -> None:
+    """On these levels there is always an adjoint, until all is reversed; nothing is left then."""
+    machine = Machine(schedule.chain, platform, schedule.stored)
+    for action in schedule.actions:
+        assert machine.adjoint == 0 or any(adjoints(machine.stored[level]) for level in durable)
+        machine.apply(action)
+    assert not any(machine.stored)
+
+
 def dropped(survivors: Sequence[set[Key]], adjoint: Key | None, *, room: int) -> list[Key]:
     """What goes where the disk has room for so many bytes, in its order."""
     smaller = replace(PLATFORM, levels=(RAM, replace(DISK, capacity=room)))
@@ -150,7 +178,8 @@ def test_of_survivors_that_do_not_fit_those_go_that_save_the_least() -> None:
     assert dropped(keys, None, room=10) == []
     assert dropped(keys, None, room=9) == [x(5)]
     assert dropped(keys, None, room=7) == [x(5), x(1)]
-    assert dropped(keys, None, room=1) == [x(5), x(1), x(8), x(4), x(0)]
+    # From x_8 the next step is reversed: a run that is stopped there again and again is to go on.
+    assert dropped(keys, None, room=1) == [x(5), x(1), x(4), x(8), x(0)]
 
 
 def test_what_is_above_the_adjoint_or_lies_elsewhere_too_goes_first() -> None:
@@ -161,8 +190,10 @@ def test_what_is_above_the_adjoint_or_lies_elsewhere_too_goes_first() -> None:
 def test_a_tape_is_worth_its_step_and_the_way_there() -> None:
     keys = survived(set(), {x(0), x(4), t(4), t(7)})  # t is of one byte, x of two
     assert dropped(keys, None, room=5) == [t(4)]
-    assert dropped(keys, None, room=4) == [t(4), x(4)]
-    assert dropped(keys, None, room=2) == [t(4), x(4), t(7)]
+    assert dropped(keys, None, room=4) == [t(4), t(7)]
+    keys[1].add(a(8))
+    assert dropped(keys, a(8), room=4) == [t(4), x(4)]  # the next step is reversed from t_7
+    assert dropped(keys, a(8), room=2) == [t(4), x(4), t(7)]
 
 
 def test_survivors_that_lie_in_the_room_of_the_adjoints_make_way() -> None:
