@@ -12,6 +12,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Reverse, Wri
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
 from ckio.planners.stored import exact as stored_exact
 from ckio.planners.stored import finish
 from ckio.planners.stored import long as stored_long
@@ -419,6 +420,48 @@ def test_segments_lose_little(seed: int) -> None:
     stored = comb(Random(seed), 900, 2, 12)
     best = recurrence(case, machine, stored, 0)
     assert best <= recurrence(case, machine, stored, 0, most_work=1) < 1.05 * best
+
+
+FAR = [
+    platform((5, 0.02, 0.02)),
+    platform((10, 0.02, 0.02), (50, 0.5, 0.4)),
+    platform((50, 0.02, 0.02), (300, 0.5, 0.4)),
+    platform((20, 0.02, 0.02), (60, 0.5, 0.4), (None, 3, 2)),
+]
+
+
+@pytest.mark.parametrize("machine", FAR)
+def test_segments_alone_are_as_good_as_planners_that_know_nothing_else(machine: Platform) -> None:
+    case = chain(900, advance=1, record=1.2)
+    # Where tapes lie among many restart keys, they count as more units than they take.
+    for planner, tapes, worst in ((hrevolve, False, 1.001), (mixed, True, 1.04)):
+        best = makespan(planner(case, machine), machine)
+        found = recurrence(case, machine, [], 0, tapes=tapes, most_work=0)
+        assert 1 - 1e-12 < found / best < worst
+
+
+def test_segments_use_a_far_level_below_keys_on_a_nearer_one() -> None:
+    # Too few slots are near for 1500 steps between keys, and enough are far.
+    machine = platform((6, 0, 0), (8, 0.5, 0.5), (None, 3, 3))
+    case, stored = chain(3000, advance=1), [set[Key](), {x(0), x(1500)}, set[Key]()]
+    schedule = finish(case, machine, stored, state=3000)
+    assert any(isinstance(act, Write) and act.level == 2 for act in schedule.actions)
+    halves = [makespan(hrevolve(chain(1500, advance=1), machine), machine)] * 2
+    assert checked_seconds(schedule, machine, 3000) < 1.02 * sum(halves)
+
+
+def test_where_the_register_holds_several_tapes_they_are_recorded_at_once() -> None:
+    case = chain(9, advance=1, record=1.5)
+    machine = platform((2, 1, 1), tapes=3)
+    plain = search(case, machine, [{x(0)}], None, tapes=True)
+    assert finished(case, machine, [{x(0)}], None, tapes=True) < plain
+    for seed in range(10):
+        random = Random(seed)
+        steps, held = random.randint(2, 20), random.randint(2, 6)
+        case = chain(steps, advance=1, record=random.choice([0.5, 1, 1.5]))
+        machine = platform((random.randint(1, 4), 1, 0.5), tapes=held)
+        best = makespan(mixed(case, machine), machine)
+        assert finished(case, machine, [], tapes=True) <= best * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def _plans(rest: Standing) -> Iterator[tuple[Iterable[Action], str]]:
         if found.seconds < inf:
             sort = "the best" if found.complete else "a good"
             yield found.actions, f"{sort} way to finish, by a search through what to keep"
-        if found.complete or rest.chain.varies:
+        at_once = rest.new_tapes and rest.platform.tapes(rest.chain) > 1
+        if rest.chain.varies or (found.complete and not at_once):
             return
     alike(rest.chain, planner="finishing a long chain from stored keys")
     for plan in stored_long.plans(rest):

@@ -13,13 +13,14 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
+from ckio.columns import ADVANCE, RECORD, Actions
 from ckio.planners.mixed.full import table
 from ckio.planners.mixed.space import Space
 from ckio.planners.stored.discards import with_discards
-from ckio.planners.stored.rooms import Rooms, limited, spaces
+from ckio.planners.stored.rooms import Rooms, spaces
 from ckio.planners.stored.segments import Segments
-from ckio.planners.stored.sketch import Sketch
+from ckio.planners.stored.sketch import sketched
 from ckio.planners.stored.stack import Item, Stack, Use
 from ckio.planners.stored.standing import Place, Standing
 from ckio.platforms import Platform
@@ -28,15 +29,18 @@ from ckio.schedule import Schedule, counts
 MOST_WORK = 10**9
 """Numbers that a plan may add and compare: about two seconds."""
 
-_MOST_ROOMS, _FEW_ROOMS = 1024, 128
-"""Rooms in segments; beyond the second, it is tried first how far levels that never fill lead."""
+_FEW_ROOMS = 128
+"""Beyond so many rooms it is tried how far levels that never fill lead."""
+
+_UNITS, _MANY_UNITS = 64, 256
+"""Units in which the room of a level for tapes too is counted, exactly and in a sketch."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Actions without Discards, and whether they are from the recurrence over all steps."""
 
-    actions: list[Action]
+    actions: Actions
     exact: bool
 
 
@@ -44,14 +48,14 @@ def plans(rest: Standing, /, *, most_work: int = MOST_WORK) -> Iterator[Plan]:
     """Several ways to finish, each the best of its kind, if there is one."""
     begun, left = reversed_at_once(rest)
     if left.adjoint == 0:
-        yield Plan(begun, exact=True)
+        yield Plan(Actions.of(begun), exact=True)
         return
     without = replace(left, tapes=())
     for tapes in dict.fromkeys([(), _below_a_key(left), left.tapes]):
         for moving in _ways(left):
             planner = _Planner(replace(without, tapes=tapes), moving=moving)
             if plan := planner.plan(most_work):
-                yield Plan([*begun, *plan.actions], plan.exact)
+                yield Plan(Actions.of(begun) + plan.actions, plan.exact)
 
 
 def _ways(rest: Standing) -> tuple[bool, ...]:
@@ -107,12 +111,21 @@ class _Planner:
         self.held = rest.platform.tapes(self.chain) if rest.new_tapes else 1
 
     def plan(self, most_work: int) -> Plan | None:
-        """The best plan with all levels as large as they are, where that can be solved at all."""
-        endless = frozenset(self._roomy(most_work))
-        plan = self._plan(most_work, endless)
-        if plan is None or not endless or self._fits(plan):
+        """The best plan, over all steps if there is time for that.
+
+        Where there is only if some levels never fill, and a plan leaves slots of those, it is seen
+        how far that leads: what fits then is better.
+        """
+        plan, roomy = self._plan(most_work, frozenset()), frozenset(self._roomy(most_work))
+        if plan is None or plan.exact or not roomy or not self._fits(plan, roomy, spare=1):
             return plan
-        return self._plan(most_work, frozenset())
+        if not self._solvable(most_work, self._spaces(roomy)):
+            return plan
+        ideal = self._plan(most_work, roomy)
+        return ideal if ideal is not None and self._fits(ideal, roomy) else plan
+
+    def _solvable(self, most_work: int, given: list[Space]) -> bool:
+        return self.chain.length**2 * _work(given, self._items(given)) <= most_work
 
     def _roomy(self, most_work: int) -> Iterator[int]:
         """The levels of many slots that are planned as if they never filled, to plan in time."""
@@ -124,20 +137,27 @@ class _Planner:
         while given and _columns(given) * len(given) > most:
             yield given.pop().number
 
-    def _spaces(self, endless: Collection[int] = ()) -> list[Space]:
-        return spaces(self.chain, self.platform, new_tapes=self.rest.new_tapes, endless=endless)
+    def _spaces(self, endless: Collection[int] = (), units: int = _UNITS) -> list[Space]:
+        return spaces(
+            self.chain,
+            self.platform,
+            new_tapes=self.rest.new_tapes,
+            endless=endless,
+            most_units=units,
+        )
 
-    def _fits(self, plan: Plan) -> bool:
-        levels = self.platform.levels
+    def _fits(self, plan: Plan, levels: Collection[int], spare: int = 0) -> bool:
+        """Whether these levels hold what is stored at a time, and have so many slots to spare."""
         kept = [
             [Key(Kind.RESTART, step) for step, level in self.rest.restarts if level == number]
-            for number in range(len(levels))
+            for number in range(len(self.platform.levels))
         ]
-        schedule = with_discards(Schedule(self.chain, plan.actions, kept))
-        size = self.chain.restart
+        used = counts(with_discards(Schedule(self.chain, plan.actions, kept))).levels
+        size, most = self.chain.restart, self.chain.length
         return all(
-            level.slots(size, there.peak) == there.peak
-            for level, there in zip(levels, counts(schedule).levels, strict=False)
+            level.slots(size, most) >= there.peak + spare
+            for number, (level, there) in enumerate(zip(self.platform.levels, used, strict=False))
+            if number in levels
         )
 
     def _plan(self, most_work: int, endless: frozenset[int]) -> Plan | None:
@@ -146,7 +166,7 @@ class _Planner:
         if self.moving and self.rest.state is not None and not any(map(_moved, items)):
             return None
         state = None if self.moving else self.rest.state
-        exact = steps**2 * _work(given, items) <= most_work
+        exact = self._solvable(most_work, given)
         if exact:
             known = np.where(np.arange(steps + 1) <= self.held, 0.0, inf)
             solved = table(given, known, move=self.advance)
@@ -154,14 +174,14 @@ class _Planner:
             stack = Stack(items, rooms, solved.seconds, self._jumps(), self.advance)
             uses = stack.best(state)
         else:
-            few = given if self.rest.new_tapes else limited(given, _MOST_ROOMS)
-            excess = [all_.empty - some.empty for all_, some in zip(given, few, strict=True)]
-            sketch = Sketch(few, steps, move=self.advance, held=self.held)
-            rooms = Rooms(sketch, self.held, excess)
+            given = self._spaces(endless, units=_MANY_UNITS)
+            kept = Counter(item.place for item in items)
+            sketch, excess = sketched(given, steps, kept, move=self.advance, held=self.held)
+            rooms = Rooms(sketch, self.held, excess, sketch.left)
             uses = Segments(items, rooms, sketch, steps).best(state)
         if not uses:
             return None
-        return Plan(list(self._recorded(self._actions(uses, rooms))), exact)
+        return Plan(self._recorded(Actions.of(self._actions(uses, rooms))), exact)
 
     def _jumps(self) -> NDArray[np.float64]:
         """What it takes to go from each step to the one before by its tape, and no Record."""
@@ -212,9 +232,16 @@ class _Planner:
             if item is not None:
                 state = item.step
                 yield Read(Key(Kind.RESTART, state), item.level)
+            elif place is not None and state is not None:
+                yield from self._stored(state, rooms.solved.spaces[place].number)
             if state is not None and state < begin:
                 yield Advance(state, begin)
             yield from rooms.finish(begin, end, room, place)
+
+    def _stored(self, state: int, level: int) -> Iterator[Action]:
+        """The state in the register is to be on this level too: written, if it is not there."""
+        if (state, level) not in self.rest.restarts:
+            yield Write(Key(Kind.RESTART, state), level)
 
     def _brought(self, items: set[Item]) -> Iterator[Action]:
         """The state in the register is written first, and then keys are moved.
@@ -231,18 +258,23 @@ class _Planner:
             yield Read(Key(Kind.RESTART, item.step), source)
             yield Write(Key(Kind.RESTART, item.step), item.level)
 
-    def _recorded(self, actions: Iterable[Action]) -> Iterator[Action]:
+    def _recorded(self, actions: Actions) -> Actions:
         """Ways are recorded where that is quicker, as many steps at a time as can be held."""
-        for action in actions:
-            if (
-                isinstance(action, Advance)
-                and self.rest.new_tapes
-                and self.chain.record < self.chain.advance
-            ):
-                for at in range(action.begin, action.end, self.held):
-                    yield Record(at, min(at + self.held, action.end))
-            else:
-                yield action
+        if not (self.rest.new_tapes and self.chain.record < self.chain.advance):
+            return actions
+        ways = actions.op == ADVANCE
+        pieces = np.where(ways, -(-(actions.end - actions.begin) // self.held), 1)
+        rows = np.repeat(np.arange(len(actions)), pieces)
+        number = np.arange(len(rows)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        made, split = actions.take(rows), ways[rows]
+        begin = made.begin + split * number * self.held
+        return Actions(
+            op=np.where(split, RECORD, made.op).astype(np.uint8),
+            begin=begin,
+            end=np.where(split, np.minimum(begin + self.held, made.end), made.end),
+            kind=made.kind,
+            level=made.level,
+        )
 
 
 def _moved(item: Item) -> bool:

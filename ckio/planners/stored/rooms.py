@@ -4,10 +4,9 @@ The recurrence of `mixed` is solved once for all rooms, and what is kept of the 
 some of them.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
-from math import gcd, prod
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -21,31 +20,39 @@ from ckio.platforms import Level, Platform
 
 Seconds = NDArray[np.float64]
 
-_MOST_UNITS = 64
-"""Units in which the room of a level for tapes too is counted, unless it has more slots."""
-
-_ONE_SLOT = 2
-"""Rooms on a level of one slot: with it and without."""
-
 
 def spaces(
-    chain: Chain, platform: Platform, /, *, new_tapes: bool, endless: Collection[int]
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    new_tapes: bool,
+    endless: Collection[int],
+    most_units: int,
 ) -> list[Space]:
-    """What each level offers to new checkpoints; the `endless` ones as if they never filled."""
+    """What each level offers to new checkpoints; the `endless` ones as if they never filled.
+
+    The room of a level for tapes too is counted in so many units, unless it has more slots.
+    """
     return [
-        _space(chain, level, number, new_tapes=new_tapes, endless=number in endless)
+        _space(chain, level, number, most_units * new_tapes, endless=number in endless)
         for number, level in enumerate(platform.levels)
     ]
 
 
-def _space(chain: Chain, level: Level, number: int, *, new_tapes: bool, endless: bool) -> Space:
+def _space(chain: Chain, level: Level, number: int, most_units: int, *, endless: bool) -> Space:
+    new_tapes = most_units > 0
     restart, tape = level.stored(chain.restart), level.stored(chain.tape)
     capacity, most = level.capacity, chain.length * (restart + new_tapes * tape)
     if capacity is None or capacity >= most or (endless and capacity >= restart):
         after_restart = np.zeros(1, np.intp)
         after_tape = after_restart - (not new_tapes)
     else:
-        units = _units(restart, tape, capacity) if new_tapes else (1, 0, capacity // restart)
+        units = (
+            _units(restart, tape, capacity, most_units)
+            if new_tapes
+            else (1, 0, capacity // restart)
+        )
         rooms = np.arange(units[2] + 1)
         after_restart = np.maximum(rooms - units[0], -1)
         after_tape = np.maximum(rooms - units[1], -1) if new_tapes else np.full_like(rooms, -1)
@@ -63,27 +70,34 @@ def _space(chain: Chain, level: Level, number: int, *, new_tapes: bool, endless:
     )
 
 
-def _units(restart: int, tape: int, capacity: int) -> tuple[int, int, int]:
+def _units(restart: int, tape: int, capacity: int, most: int) -> tuple[int, int, int]:
     """The sizes and the capacity in units: exactly in few, or else with the tape rounded up."""
     unit = gcd(restart, tape)
-    if capacity // unit <= _MOST_UNITS or restart == 0:
+    if capacity // unit <= most or restart == 0:
         return restart // unit, tape // unit, capacity // unit
-    each = max(1, _MOST_UNITS * restart // capacity)
+    each = max(1, most * restart // capacity)
     return each, -(-tape * each // restart), capacity * each // restart
 
 
-def limited(given: Sequence[Space], most: int, /) -> list[Space]:
-    """The same with fewer slots on the largest levels, so that there are no more rooms than `most`.
+def left_by(space: Space, count: int, /) -> int:
+    """The number of what is free on a level where so many restart keys lie; -1: too many."""
+    free = space.empty
+    for _ in range(count if free else 0):
+        free = int(space.after_restart[free]) if free >= 0 else free
+    return free
 
-    A level keeps one slot at least.
-    """
-    sizes = [space.empty + 1 for space in given]
-    while prod(sizes) > most and (largest := max(sizes)) > _ONE_SLOT:
-        sizes = [min(size, max(_ONE_SLOT, largest - 1 - largest // 16)) for size in sizes]
-    return [
-        replace(space, after_restart=space.after_restart[:size], after_tape=space.after_tape[:size])
-        for space, size in zip(given, sizes, strict=True)
-    ]
+
+def slots(space: Space, /, least: int = 0) -> int:
+    """How many restart keys fit so that so much stays free; 0 where it never fills."""
+    free, count = space.empty, 0
+    while least <= (after := int(space.after_restart[free])) != free:
+        free, count = after, count + 1
+    return count
+
+
+def excess(space: Space, smaller: Space, /) -> int:
+    """How many restart keys fit into what a smaller level has less."""
+    return slots(space, least=smaller.empty)
 
 
 class _Part(NamedTuple):
@@ -105,8 +119,14 @@ class Rooms:
     by what is kept before all others, and are of no other use.
     """
 
-    def __init__(self, solved: Stage, held: int, excess: Sequence[int] = ()) -> None:
-        self.solved, self._held = solved, held
+    def __init__(
+        self,
+        solved: Stage,
+        held: int,
+        excess: Sequence[int] = (),
+        left: Callable[[Sequence[int]], int] | None = None,
+    ) -> None:
+        self.solved, self._held, self._left = solved, held, left
         self._excess = list(excess) or [0] * len(solved.spaces)
         # The same lengths with the same room come again and again.
         self._fresh, self._stored = cache(solved.fresh), cache(solved.stored)
@@ -118,11 +138,7 @@ class Rooms:
 
     def slots(self, place: int, /) -> int:
         """How many restart keys fit on one of them; 0 where it never fills: none is counted."""
-        after = self.solved.spaces[place].after_restart.tolist()
-        room, count = len(after) - 1, 0
-        while 0 <= after[room] != room:
-            room, count = after[room], count + 1
-        return count + self._excess[place]
+        return slots(self.solved.spaces[place]) + self._excess[place]
 
     def scarce(self, kept: Sequence[int], /) -> list[int]:
         """How many of those kept on each level take room from the recurrence."""
@@ -133,6 +149,8 @@ class Rooms:
 
     def after(self, kept: Sequence[int], /) -> int:
         """The room that is left once so many restart keys are kept on each level."""
+        if self._left is not None:
+            return self._left(self.scarce(kept))
         room = self.solved.empty
         for place, count in enumerate(self.scarce(kept)):
             after = self.solved.after_restart[place]
