@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput, RunFailed
-from ckio.model import Differentiable
+from ckio.model import Differentiable, Model
 
 Controls = Mapping[str, NDArray[Any]]
 
@@ -19,6 +19,9 @@ SECOND_ORDER = 1.9
 
 ABOVE_ROUNDING = 256
 """How many times rounding a remainder must be for its rate to count; a quarter of it is 64."""
+
+AT_ONCE = 64
+"""Steps that a model is asked for at a time where it says itself when it is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class GradientCheck:
 
 def check_gradient(
     make: Callable[[], Differentiable],
-    steps: int,
+    steps: int | None,
     gradient: Controls,
     /,
     *,
@@ -75,14 +78,15 @@ def check_gradient(
     model amplifies it. Where no R(h) is above rounding (the functional is linear), the gradient is
     right if the change that it predicts is, or if it predicts none and there is none at all.
 
-    Takes halvings + 4 forward runs on fresh models.
+    Takes halvings + 4 forward runs on fresh models, and no more memory than one of them.
 
     Parameters
     ----------
     make : callable
         Makes fresh models, all alike.
-    steps : int
-        n, the steps of a run.
+    steps : int or None
+        n, the steps of a run. None runs each model to its own end, where it says that it is
+        finished: other controls may take more steps or fewer.
     gradient : mapping of str to array
         What claims to be the gradient of J after these steps, for every control.
     seed : int
@@ -96,7 +100,7 @@ def check_gradient(
     BadInput
         Where the gradient does not fit the controls, or there are no controls, or no halvings.
     RunFailed
-        Where the model finishes before `steps`.
+        Where the model finishes before `steps`, or says that it is where it cannot be.
     """
     if halvings < 1:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
@@ -131,17 +135,32 @@ def check_gradient(
 
 
 def _functional(
-    make: Callable[[], Differentiable], steps: int, direction: Controls, h: float
+    make: Callable[[], Differentiable], steps: int | None, direction: Controls, h: float
 ) -> float:
     """J(c + h d)."""
     model = make()
     control: Controls = model.control
     for name, d in direction.items():
         control[name][...] += h * d
-    reached = model.advance(0, steps)
-    if reached != steps:
+    reached = _run_to_end(model) if steps is None else model.advance(0, steps)
+    if steps not in (None, reached):
         raise RunFailed(f"check_gradient: the model finished at step {reached} of {steps}")
     return model.functional
+
+
+def _run_to_end(model: Model) -> int:
+    """As far as there are steps, some at a time; returns how many there were."""
+    step = 0
+    while True:
+        reached = model.advance(step, step + AT_ONCE)
+        if not step <= reached <= step + AT_ONCE:
+            raise RunFailed(
+                f"check_gradient: the model says that it reached step {reached}, from {step} on"
+                f" the way to {step + AT_ONCE}"
+            )
+        if reached < step + AT_ONCE:
+            return reached
+        step = reached
 
 
 def _direction(

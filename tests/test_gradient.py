@@ -8,6 +8,7 @@ import pytest
 from ckio.errors import BadInput, RunFailed
 from ckio.gradient import check_gradient
 from ckio.model import ArrayModel
+from ckio.models.burgers import Burgers
 
 STEPS = 20
 
@@ -166,3 +167,75 @@ def test_a_program_that_ends_early_cannot_be_checked():
 
     with pytest.raises(RunFailed, match="finished at step 7 of 20"):
         check_gradient(maker(Short), STEPS, gradient_of(maker()))
+
+
+def burgers_gradient(**options):
+    """By store-all over its own steps, and how many those are."""
+    steps = Burgers(**options).advance(0, 10**6)
+    model = Burgers(**options)
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return steps, {name: array.copy() for name, array in model.gradient.items()}
+
+
+def watched_burgers(reached, **options):
+    """Models that leave, in `reached`, the step that each came to."""
+
+    def make():
+        number = len(reached)
+        reached.append(0)
+
+        def on_step(step):
+            reached[number] = step
+
+        return Burgers(**options, on_step=on_step)
+
+    return make
+
+
+def test_each_model_runs_to_its_own_end_where_the_steps_are_not_given():
+    times = [0.0]
+    model = Burgers(grid=50)
+    model.on_step = lambda _: times.append(float(model._state["t"]))
+    last = model.advance(0, 10**6) - 2
+    taken = set()
+    for part in (1e-4, 1 - 1e-4):  # of what the last step could be: a step more or less is near
+        options = {"grid": 50, "time": times[last] + part * (times[last + 1] - times[last])}
+        steps, gradient = burgers_gradient(**options)
+        reached = []
+        check = check_gradient(watched_burgers(reached, **options), None, gradient)
+        assert check.verified
+        assert steps in reached
+        taken |= {step - steps for step in reached[1:]}  # the first only shows its controls
+    assert taken & {-1, 1}
+
+
+@pytest.mark.parametrize("name", ["u", "viscosity"])
+def test_a_wrong_gradient_of_a_model_that_ends_by_itself_is_found(name):
+    _, gradient = burgers_gradient(grid=40)
+    gradient[name] *= 1.01
+    assert not check_gradient(lambda: Burgers(grid=40), None, gradient).verified
+
+
+@pytest.mark.parametrize("end", [1, 63, 64, 65, 128])
+def test_a_model_that_ends_where_it_is_asked_to_pause_is_run_to_its_end(end):
+    class Short(Logistic):
+        def finished(self, state, i):
+            return i == end
+
+    make = maker(Short)
+    model = make()
+    model.record(0, end)
+    model.reverse(0, end)
+    gradient = {name: array.copy() for name, array in model.gradient.items()}
+    open_ended = check_gradient(make, None, gradient, halvings=9)
+    assert open_ended == check_gradient(make, end, gradient, halvings=9)
+
+
+def test_a_model_that_says_it_went_back_is_refused():
+    class Backwards(Logistic):
+        def advance(self, begin, end):
+            return super().advance(begin, end) if begin == 0 else begin - 1
+
+    with pytest.raises(RunFailed, match="reached step 63, from 64 on the way to 128"):
+        check_gradient(maker(Backwards), None, gradient_of(maker()))

@@ -70,7 +70,10 @@ def conclude(
     check = None
     if how.check:
         with blamed(f"model {job.model!r}, while its gradient is checked"):
-            check = _checked(job.fresh, schedule.chain.length, model.gradient, quiet=how.quiet)
+            steps = (
+                None if len(before) else schedule.chain.length
+            )  # each model has an end of its own
+            check = _checked(job.fresh, steps, model.gradient, quiet=how.quiet)
     ended = outcome(
         job.plan.planner,
         model,
@@ -144,10 +147,14 @@ def _performed(
 
 
 def _checked(
-    fresh: Callable[[], Differentiable], steps: int, gradient: Mapping[str, Any], *, quiet: bool
+    fresh: Callable[[], Differentiable],
+    steps: int | None,
+    gradient: Mapping[str, Any],
+    *,
+    quiet: bool,
 ) -> GradientCheck:
-    runs = HALVINGS + 4
-    with console.progress("checking the gradient", runs * steps, quiet=quiet) as tick:
+    total = None if steps is None else (HALVINGS + 4) * steps
+    with console.progress("checking the gradient", total, quiet=quiet) as tick:
         return check_gradient(watched(fresh, tick), steps, gradient, halvings=HALVINGS)
 
 

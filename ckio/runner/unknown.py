@@ -59,6 +59,16 @@ class Levels(Protocol):
     def far(self) -> Sequence[Farther]: ...
 
 
+class Follower(Protocol):
+    """What a rule says at one step after the other."""
+
+    def at(self, step: int, /) -> Actions:
+        """What to do at x_step, which is in the register before and after."""
+
+    def until(self, step: int, /) -> int:
+        """The first step after this one at which there may be anything to do."""
+
+
 class Rule(Protocol):
     """What to do while the end is not known, and then; pure, of the step and of what is stored.
 
@@ -72,11 +82,8 @@ class Rule(Protocol):
     @property
     def levels(self) -> Levels: ...
 
-    def at(self, step: int, stored: Sequence[Iterable[Key]], /) -> Actions:
-        """What to do at x_step, which is in the register before and after."""
-
-    def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
-        """The first step after this one at which there may be anything to do."""
+    def follow(self, step: int, stored: Sequence[Iterable[Key]], /) -> Follower:
+        """What to do along a run that stands at x_step, and does what it is told."""
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
         """The way back from x_steps, which has just been reached and is the end."""
@@ -205,11 +212,11 @@ def _never() -> bool:
 def _forward(rule: Rule, performance: "_Performance", step: int, stop: Stop) -> int:
     """From x_step to where the model is finished, which is after step 0; returns where that is."""
     cut = performance.whole if stop is _never else performance.pieces
+    follower = rule.follow(step, performance.machine.stored)
     while True:
-        stored = performance.machine.stored
-        for action in rule.at(step, stored):
+        for action in follower.at(step):
             performance.do(action)
-        until = max(step + 1, rule.until(step, stored))
+        until = max(step + 1, follower.until(step))
         while step < until:
             asked = min(until, step + AT_ONCE)
             for begin, end in cut(step, asked):

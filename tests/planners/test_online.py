@@ -117,6 +117,68 @@ def test_a_run_that_knows_only_what_is_stored_does_the_same(machine: Platform) -
     assert makespan(whole, machine) == makespan(planned, machine)
 
 
+def followed(rule: Online, state: Machine, end: int) -> list[Action]:
+    """Go on to the end as a follower says, with what the rule says each time beside it."""
+    begin = state.state
+    assert begin is not None
+    follower, actions = rule.follow(begin, state.stored), list[Action]()
+    for step in range(begin, end):
+        said = follower.at(step)
+        assert list(said) == list(rule.at(step, state.stored))
+        for action in said:
+            state.apply(action)
+            actions.append(action)
+        assert follower.until(step) == rule.until(step, state.stored)
+        state.apply(Advance(step, step + 1))
+    return actions
+
+
+@every_machine
+def test_who_follows_a_run_says_the_same_as_who_sees_what_is_stored(machine: Platform) -> None:
+    rule = Online(replace(chain(1), steps=None), machine)
+    assert followed(rule, Machine(chain(300), machine), 300)
+
+
+def test_a_run_is_followed_from_where_it_goes_on_past_what_survived() -> None:
+    random, ahead = Random(8), 0
+    for machine in MACHINES.values():
+        rule = Online(chain(1), machine)
+        for _ in range(2):
+            kept = [
+                {key for key in keys if key == x(0) or random.random() < 0.7}
+                for keys in walk(rule, random.randint(20, 70))[1]
+            ]
+            start, place = random.choice(
+                [(key.step, here) for here, keys in enumerate(kept) for key in keys]
+            )
+            state = Machine(chain(90), machine, [*map(frozenset, kept)])
+            state.apply(Read(x(start), place))
+            followed(rule, state, 90)
+            ahead += any(key.step > start for keys in kept for key in keys)
+    assert ahead > 5
+
+
+def test_a_run_is_not_followed_backward() -> None:
+    follower = Online(chain(1), MACHINE).follow(7, [{x(0)}])
+    with pytest.raises(BadInput, match="step 6 comes before 7"):
+        follower.at(6)
+
+
+def test_who_follows_a_run_looks_at_what_is_stored_once() -> None:
+    class Counted(list[Key]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Key]:
+            Counted.looks += 1
+            return super().__iter__()
+
+    follower = Online(chain(1), platform((None, 0, 0))).follow(500, [Counted(map(x, range(500)))])
+    for step in range(500, 600):
+        assert list(follower.at(step)) == [Write(x(step), 0)]
+        assert follower.until(step) == step + 1
+    assert Counted.looks == 1
+
+
 @every_machine
 def test_there_is_nothing_to_do_before_the_step_that_until_names(machine: Platform) -> None:
     rule = Online(chain(1), machine)

@@ -4,9 +4,13 @@
     rule.at(step, stored)                  what to do when x_step is reached
     rule.until(step, stored)               the next step at which there may be anything to do
     rule.finish(steps, stored)             the way back, when x_steps turns out to be the last
+    rule.follow(step, stored)              the first two along one run, which ask at every step
 
 These are functions of the step and of what is stored alone, so that a run that was killed goes on
-with what survived. At every step there is what it takes to end there, and never more than fits.
+with what survived. At every step there is what it takes to end there, and never more than fits. To
+go through all that is stored takes time for each key, though, and where a level never fills there
+are ever more of them: a `Follower`, which takes for granted that a run does what it says, goes
+through them once.
 
 The near level is a comb of the chain (see `comb`) until it is so long that a far level pays (see
 `levels`). Then x_0, and those of the comb that are 3/4 of a period apart, are moved to the
@@ -30,13 +34,14 @@ from ckio.columns import Actions
 from ckio.planners import stored as from_stored
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
+from ckio.planners.online.follower import Follower
 from ckio.planners.online.levels import Levels, levels
 from ckio.planners.online.sweep import Sweep
 from ckio.planners.wang_moin import wang_moin
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 
-__all__ = ["Online", "online", "wang_moin"]
+__all__ = ["Follower", "Online", "online", "wang_moin"]
 
 
 def online(chain: Chain, platform: Platform, /) -> Schedule:
@@ -86,13 +91,15 @@ class Online:
 
         `stored` are the keys on each level. Nothing is to be done where x_step is one of them.
         """
-        draft = Draft()
-        Sweep(self.levels, draft, stored, step).at(step)
-        return draft.schedule(self.chain).actions
+        return Follower(self.levels, step, stored).at(step)
 
     def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
         """The first step after this one at which `at` may say anything, if nothing else changes."""
         return Sweep(self.levels, Draft(), stored, step).until(step)
+
+    def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
+        """`at` and `until` along a run that stands at x_step, in about the same time each step."""
+        return Follower(self.levels, step, stored)
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
         """The way back when x_steps has just been reached and is the end.

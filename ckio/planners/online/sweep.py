@@ -14,7 +14,8 @@ class Sweep:
     """The checkpoints up to some step, changed by `at`, which puts what it does into a draft.
 
     It depends on `stored`, the keys on each level, of which only restart data play a part. Those of
-    later steps, which a run may find that goes back to an earlier one, take room and no more.
+    later steps, which a run may find that goes back to an earlier one, take room and no more until
+    their step is reached.
     """
 
     def __init__(
@@ -22,17 +23,28 @@ class Sweep:
     ) -> None:
         self._levels, self._draft = levels, draft
         self._near: list[int] = []
+        self._far: list[int] = []
         self._level: dict[int, int] = {}  # of each far checkpoint
-        self._used = Counter[int]()
-        for number, keys in enumerate(stored):
-            steps = sorted(key.step for key in keys if key.kind is Kind.RESTART)
-            self._used[number] = len(steps)
-            known = steps[: bisect_right(steps, step)]
-            if number == levels.near.number:
-                self._near = known
+        places = [
+            (key.step, number)
+            for number, keys in enumerate(stored)
+            for key in keys
+            if key.kind is Kind.RESTART
+        ]
+        self._used = Counter(number for _, number in places)
+        self._ahead = sorted(places, reverse=True)
+        self._reach(step)
+
+    def _reach(self, step: int) -> None:
+        """Count what is stored up to this step."""
+        while self._ahead and self._ahead[-1][0] <= step:
+            found, level = self._ahead.pop()
+            if level == self._levels.near.number:
+                insort(self._near, found)
             else:
-                self._level |= dict.fromkeys(known, number)
-        self._far = sorted(self._level)
+                if found not in self._level:
+                    insort(self._far, found)
+                self._level[found] = level
 
     def stored(self) -> tuple[frozenset[Key], ...]:
         """The keys on each level, up to the last that has any."""
@@ -43,11 +55,13 @@ class Sweep:
             keys[level].append(Key(Kind.RESTART, step))
         return tuple(map(frozenset, keys))
 
-    def at(self, step: int, /) -> None:
+    def at(self, step: int, draft: Draft | None = None, /) -> None:
         """All that is to be done when x_step, which is no longer than that ago, is in the register.
 
-        It is in the register afterwards too.
+        It is in the register afterwards too. What is done goes into another draft, if one is given.
         """
+        self._draft = self._draft if draft is None else draft
+        self._reach(step)
         if step in (*self._near[-1:], *self._far[-1:]):
             return
         if not self._near and not self._far:
@@ -59,6 +73,7 @@ class Sweep:
 
     def until(self, step: int, /) -> int:
         """The first step after this one at which there may be something to do."""
+        self._reach(step)
         later = [far.since for far in self._levels.far if far.since > step]
         if self._near or self._far:
             later.append(self._base + self._near_comb.next(step - self._base))
