@@ -5,88 +5,27 @@ action at a time: each is applied to a Machine first, and performed if it is leg
 what comes out, and is legal for a chain of as many steps as there turned out to be.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from traceback import format_exception_only
-from typing import Final, NoReturn, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read
+from ckio.actions import Key, Kind, Read
 from ckio.backends.base import Backend
-from ckio.chain import Chain, is_whole
-from ckio.clock import Clock, WallClock
-from ckio.columns import ACCESSES, ADVANCE, Actions
-from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
+from ckio.clock import Clock
+from ckio.columns import Actions
+from ckio.errors import BadInput, LevelFull
 from ckio.layout import nbytes_of
-from ckio.machine import Machine
 from ckio.memory import available
 from ckio.model import Model
-from ckio.platforms import Platform
-from ckio.runner.perform import Pace, Stop, perform_one, where
+from ckio.runner.perform import Stop
+from ckio.runner.rule import Rule
+from ckio.runner.stepwise import Performance
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder, Timeline
+from ckio.timeline import Event, Timeline
 
 AT_ONCE: Final = 64
 """Steps of an Advance, the most: so often the watcher of a model that never finishes is heard."""
 
-_ENDLESS: Final = 2**62
-"""Of steps, or of bytes of all checkpoints: more than any run has."""
-
 _X0: Final = Key(Kind.RESTART, 0)
-
-
-class Room(Protocol):
-    """What a rule uses of a level."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def slots(self) -> int: ...
-
-
-class Farther(Protocol):
-    """A level that is used from some step on."""
-
-    @property
-    def room(self) -> Room: ...
-
-
-class Levels(Protocol):
-    """All levels that a rule may use on the way forward."""
-
-    @property
-    def near(self) -> Room: ...
-    @property
-    def far(self) -> Sequence[Farther]: ...
-
-
-class Follower(Protocol):
-    """What a rule says at one step after the other."""
-
-    def at(self, step: int, /) -> Actions:
-        """What to do at x_step, which is in the register before and after."""
-
-    def until(self, step: int, /) -> int:
-        """The first step after this one at which there may be anything to do."""
-
-
-class Rule(Protocol):
-    """What to do while the end is not known, and then; pure, of the step and of what is stored.
-
-    `ckio.planners.online.Online` is one. It stores restart data alone.
-    """
-
-    @property
-    def chain(self) -> Chain: ...
-    @property
-    def platform(self) -> Platform: ...
-    @property
-    def levels(self) -> Levels: ...
-
-    def follow(self, step: int, stored: Sequence[Iterable[Key]], /) -> Follower:
-        """What to do along a run that stands at x_step, and does what it is told."""
-
-    def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
-        """The way back from x_steps, which has just been reached and is the end."""
 
 
 def run_to_end(
@@ -139,7 +78,7 @@ def run_to_end(
     """
     _check_fit(rule, model, backends, [])
     _reserve(rule, model, backends)
-    performance = _Performance(rule, model, backends, clock=clock, watch=watch)
+    performance = Performance(rule, model, backends, clock=clock, watch=watch)
     steps = _forward(rule, performance, 0, _never)
     performance.turn(steps)
     back = rule.finish(steps, performance.machine.stored)
@@ -185,7 +124,7 @@ def run_forward(
     """
     _check_fit(rule, model, backends, stored)
     _reserve(rule, model, backends)
-    performance = _Performance(rule, model, backends, clock=clock, watch=watch, stored=stored)
+    performance = Performance(rule, model, backends, clock=clock, watch=watch, stored=stored)
     begin = 0
     if furthest := _furthest(stored):
         performance.do(furthest)
@@ -209,7 +148,7 @@ def _never() -> bool:
     return False
 
 
-def _forward(rule: Rule, performance: "_Performance", step: int, stop: Stop) -> int:
+def _forward(rule: Rule, performance: "Performance", step: int, stop: Stop) -> int:
     """From x_step to where the model is finished, which is after step 0; returns where that is."""
     cut = performance.whole if stop is _never else performance.pieces
     follower = rule.follow(step, performance.machine.stored)
@@ -225,116 +164,6 @@ def _forward(rule: Rule, performance: "_Performance", step: int, stop: Stop) -> 
                 step = performance.advance(begin, end)
                 if step < end:
                     return step if step else performance.give_up()
-
-
-class _Performance:
-    """What has been done so far, and what does the next action."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        model: Model,
-        backends: Sequence[Backend],
-        *,
-        clock: Clock | None,
-        watch: Callable[[Event], None] | None,
-        stored: Sequence[Collection[Key]] = (),
-    ) -> None:
-        chain = rule.chain
-        bytes_of_a_step = 1 + chain.restart + chain.tape + chain.adjoint
-        endless = chain.with_steps(_ENDLESS // bytes_of_a_step)
-        self.machine = Machine(endless, rule.platform, stored)
-        self.actions: list[Action] = []
-        self.recorder = Recorder()
-        self._model, self._backends, self._watch = model, backends, watch
-        self._clock = clock or WallClock()
-        self._origin, self._pace = self._clock.now(), Pace(self._clock)
-
-    def do(self, action: Action) -> None:
-        """Any action, if it is legal now."""
-        self.machine.apply(action)
-        start = self._now()
-        with self._named(action):
-            nbytes = perform_one(action, self._model, self._backends)
-        self._done(action, start, nbytes)
-
-    def advance(self, begin: int, end: int) -> int:
-        """Advance as far as there are steps; returns the step reached."""
-        action = Advance(begin, end)
-        self.machine.apply(action)
-        start = self._now()
-        with self._named(action):
-            reached = self._model.advance(begin, end)
-            if not (is_whole(reached) and begin <= reached <= end):
-                raise RunFailed(
-                    f"the model says that it reached {reached!r}; it must return the step where it"
-                    f" stands, {end} unless it finished before"
-                )
-        if reached > begin:
-            self._done(Advance(begin, reached), start, 0)
-        return int(reached)
-
-    def whole(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """An Advance as it is."""
-        yield begin, end
-
-    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """It in pieces of about half a second."""
-        for _, _, _, low, high, _ in self._pace.pieces((ADVANCE, 0, 0, begin, end, 0)):
-            yield low, high
-
-    def stopped(self) -> Stopped:
-        """Where the model stands."""
-        machine = self.machine
-        return Stopped(
-            f"stopped on the way forward: the state is x_{machine.state}",
-            action=len(self.actions),
-            state=machine.state,
-            adjoint=machine.adjoint,
-        )
-
-    def turn(self, steps: int) -> None:
-        """From here on the chain has so many steps; the last of them has just been done."""
-        endless = self.machine
-        self.machine = Machine(endless.chain.with_steps(steps), endless.platform, endless.stored)
-        self.machine.state, self.machine.turned = steps, True
-        self.machine.count = len(self.actions)
-
-    def give_up(self) -> NoReturn:
-        """There is no step: discard what was stored, and say so."""
-        for level, keys in enumerate(self.machine.stored):
-            for key in list(keys):
-                self.do(Discard(key, level))
-        raise RunFailed("the model is finished at step 0; there is no step to reverse")
-
-    def _done(self, action: Action, start: float, nbytes: int) -> None:
-        stop = self._now()
-        self.actions.append(action)
-        self.recorder.add(start, stop, nbytes)
-        if self._watch is not None:
-            self._watch(Event(action, start, stop, nbytes))
-
-    def _now(self) -> float:
-        return self._clock.now() - self._origin
-
-    @contextmanager
-    def _named(self, action: Action) -> Iterator[None]:
-        """Let what is raised say at which action, and on which level."""
-        number = len(self.actions)
-        what = f"#{number} {where(action, self.machine.platform)}"
-        try:
-            yield
-        except CkioError as error:
-            error.args = (f"{what}: {error}",)
-            error.action = number
-            if isinstance(error, StorageError) and isinstance(action, ACCESSES):
-                error.level = action.level
-            raise
-        except Exception as error:
-            words = " ".join(map(str.strip, format_exception_only(error)))
-            failed = RunFailed(f"{what}: {words}")
-            failed.action = number
-            raise failed from error
 
 
 def _check_fit(

@@ -1,0 +1,131 @@
+"""A run whose schedule is not known: it is done an action at a time, and each is checked first."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from traceback import format_exception_only
+from typing import Final, NoReturn
+
+from ckio.actions import Action, Advance, Discard, Key
+from ckio.backends.base import Backend
+from ckio.chain import is_whole
+from ckio.clock import Clock, WallClock
+from ckio.columns import ACCESSES, ADVANCE
+from ckio.errors import CkioError, RunFailed, Stopped, StorageError
+from ckio.machine import Machine
+from ckio.model import Model
+from ckio.runner.perform import Pace, perform_one, where
+from ckio.runner.rule import Rule
+from ckio.timeline import Event, Recorder
+
+_ENDLESS: Final = 2**62
+"""Of steps, or of bytes of all checkpoints: more than any run has."""
+
+
+class Performance:
+    """What has been done so far, and what does the next action."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        model: Model,
+        backends: Sequence[Backend],
+        *,
+        clock: Clock | None,
+        watch: Callable[[Event], None] | None,
+        stored: Sequence[Collection[Key]] = (),
+    ) -> None:
+        chain = rule.chain
+        bytes_of_a_step = 1 + chain.restart + chain.tape + chain.adjoint
+        endless = chain.with_steps(_ENDLESS // bytes_of_a_step)
+        self.machine = Machine(endless, rule.platform, stored)
+        self.actions: list[Action] = []
+        self.recorder = Recorder()
+        self._model, self._backends, self._watch = model, backends, watch
+        self._clock = clock or WallClock()
+        self._origin, self._pace = self._clock.now(), Pace(self._clock)
+
+    def do(self, action: Action) -> None:
+        """Any action, if it is legal now."""
+        self.machine.apply(action)
+        start = self._now()
+        with self._named(action):
+            nbytes = perform_one(action, self._model, self._backends)
+        self._done(action, start, nbytes)
+
+    def advance(self, begin: int, end: int) -> int:
+        """Advance as far as there are steps; returns the step reached."""
+        action = Advance(begin, end)
+        self.machine.apply(action)
+        start = self._now()
+        with self._named(action):
+            reached = self._model.advance(begin, end)
+            if not (is_whole(reached) and begin <= reached <= end):
+                raise RunFailed(
+                    f"the model says that it reached {reached!r}; it must return the step where it"
+                    f" stands, {end} unless it finished before"
+                )
+        if reached > begin:
+            self._done(Advance(begin, reached), start, 0)
+        return int(reached)
+
+    def whole(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """An Advance as it is."""
+        yield begin, end
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """It in pieces of about half a second."""
+        for _, _, _, low, high, _ in self._pace.pieces((ADVANCE, 0, 0, begin, end, 0)):
+            yield low, high
+
+    def stopped(self) -> Stopped:
+        """Where the model stands."""
+        machine = self.machine
+        return Stopped(
+            f"stopped on the way forward: the state is x_{machine.state}",
+            action=len(self.actions),
+            state=machine.state,
+            adjoint=machine.adjoint,
+        )
+
+    def turn(self, steps: int) -> None:
+        """From here on the chain has so many steps; the last of them has just been done."""
+        endless = self.machine
+        self.machine = Machine(endless.chain.with_steps(steps), endless.platform, endless.stored)
+        self.machine.state, self.machine.turned = steps, True
+        self.machine.count = len(self.actions)
+
+    def give_up(self) -> NoReturn:
+        """There is no step: discard what was stored, and say so."""
+        for level, keys in enumerate(self.machine.stored):
+            for key in list(keys):
+                self.do(Discard(key, level))
+        raise RunFailed("the model is finished at step 0; there is no step to reverse")
+
+    def _done(self, action: Action, start: float, nbytes: int) -> None:
+        stop = self._now()
+        self.actions.append(action)
+        self.recorder.add(start, stop, nbytes)
+        if self._watch is not None:
+            self._watch(Event(action, start, stop, nbytes))
+
+    def _now(self) -> float:
+        return self._clock.now() - self._origin
+
+    @contextmanager
+    def _named(self, action: Action) -> Iterator[None]:
+        """Let what is raised say at which action, and on which level."""
+        number = len(self.actions)
+        what = f"#{number} {where(action, self.machine.platform)}"
+        try:
+            yield
+        except CkioError as error:
+            error.args = (f"{what}: {error}",)
+            error.action = number
+            if isinstance(error, StorageError) and isinstance(action, ACCESSES):
+                error.level = action.level
+            raise
+        except Exception as error:
+            words = " ".join(map(str.strip, format_exception_only(error)))
+            failed = RunFailed(f"{what}: {words}")
+            failed.action = number
+            raise failed from error
