@@ -78,6 +78,11 @@ MACHINES: Mapping[str, Machine] = {
 }
 
 
+def compared() -> list[str]:
+    """All planners but that for overlap: in these makespans one transfer waits for another."""
+    return [name for name in names("planners") if name != "overlapped"]
+
+
 def relative(steps: int, planners: Iterable[str]) -> dict[str, list[str]]:
     """Each planner's makespan beside the best one, machine by machine."""
     planners = list(planners)
@@ -178,10 +183,10 @@ def test_the_page_has_a_section_and_a_row_for_every_planner() -> None:
     told = re.findall(r"^\*\*`([^`]+)`\*\*", page, flags=re.MULTILINE)
     assert sorted(told) == names("planners")
     for table in (*(f"makespans, {steps} steps" for steps in STEPS), "planning"):
-        assert sorted(read(page, table)) == names("planners")
+        assert sorted(read(page, table)) == compared()
 
 
-@pytest.mark.parametrize("name", names("planners"))
+@pytest.mark.parametrize("name", compared())
 def test_the_page_says_what_the_planner_does_on_a_hundred_steps(name: str) -> None:
     page = read(PAGE.read_text(encoding="utf-8"), "makespans, 100 steps")
     least = {name, "mixed", "hrevolve", "store-all", "periodic"}
@@ -189,10 +194,10 @@ def test_the_page_says_what_the_planner_does_on_a_hundred_steps(name: str) -> No
 
 
 def test_planning_every_planner(benchmark) -> None:
-    benchmark(lambda: [_seconds(name, MACHINES[TIMED_ON], 20) for name in names("planners")])
+    benchmark(lambda: [_seconds(name, MACHINES[TIMED_ON], 20) for name in compared()])
 
 
 if __name__ == "__main__":
     logging.getLogger("ckio").setLevel(logging.ERROR)  # which levels are too small, each time
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), tables(names("planners"))), "utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), tables(compared())), "utf-8")
     print(PAGE.read_text(encoding="utf-8"))
