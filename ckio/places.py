@@ -11,7 +11,6 @@ import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +18,7 @@ from ckio import registry
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.hdf5.start import PAGE
 from ckio.errors import BadInput
-from ckio.platforms import Platform
-from ckio.rundir import FORMAT, MANIFEST, SCHEDULE
+from ckio.rundir import FORMAT, MANIFEST, SCHEDULE, platform_in
 
 SLOTS: Final = re.compile(r"slots-(\d{1,15})-v\d{1,9}\.ckio")
 """What a directory level calls its files, in any version."""
@@ -153,7 +151,7 @@ def _is_archive(path: Path) -> bool:
 def _of_run(path: Path) -> Iterator[Holding]:
     """What the run of this directory keeps on the levels of its platform."""
     run = _run(path / MANIFEST)
-    for level in _platform(path / SCHEDULE).levels:
+    for level in platform_in(path / SCHEDULE).levels:
         where = registry.place(level, run)
         if where is None or not os.path.lexists(where):
             continue
@@ -177,16 +175,3 @@ def _run(manifest: Path) -> str:
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise BadInput(f"{manifest} is damaged: {run!r:.80} is no name of a run")
     return run
-
-
-def _platform(schedule: Path) -> Platform:
-    """The platform in the headers of a schedule; raises BadInput."""
-    try:
-        with schedule.open(encoding="utf-8") as file:
-            headers = list(takewhile(lambda line: line.startswith("#"), file))
-    except UnicodeDecodeError:
-        raise BadInput(f"{schedule}: not text") from None
-    except OSError as error:
-        raise BadInput(f"{schedule} cannot be read: {error.strerror}") from None
-    toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
-    return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")

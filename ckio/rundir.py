@@ -220,16 +220,7 @@ class RunDirectory(NewDirectory):
 
     def platform(self) -> Platform:
         """The platform that schedule.txt was made for; raises BadInput."""
-        there = self.path / SCHEDULE
-        try:
-            with there.open(encoding="utf-8") as file:
-                headers = list(takewhile(lambda line: line.startswith("#"), file))
-        except UnicodeDecodeError:
-            raise BadInput(f"{there}: not text") from None
-        except OSError as error:
-            raise BadInput(f"{there} cannot be read: {error.strerror}") from None
-        toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
-        return Platform.loads("\n".join(toml), source=f"{there}, its platform")
+        return platform_in(self.path / SCHEDULE)
 
     def read(self, name: str, /) -> str:
         """The text of one of its files; raises BadInput where it cannot be read."""
@@ -277,6 +268,19 @@ def _locked(path: Path) -> int:
         os.close(fd)
         return -1
     return fd
+
+
+def platform_in(schedule: Path, /) -> Platform:
+    """The platform in the headers of a file with a schedule; raises BadInput."""
+    try:
+        with schedule.open(encoding="utf-8") as file:
+            headers = list(takewhile(lambda line: line.startswith("#"), file))
+    except UnicodeDecodeError:
+        raise BadInput(f"{schedule}: not text") from None
+    except OSError as error:
+        raise BadInput(f"{schedule} cannot be read: {error.strerror}") from None
+    toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
+    return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")
 
 
 def missing_folders(path: Path, /) -> list[Path]:
