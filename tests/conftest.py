@@ -1,5 +1,8 @@
 """What every test gets."""
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
@@ -8,3 +11,11 @@ pytest.register_assert_rewrite("ckio.testing")
 # A busy machine must not fail a property: no test here is about time.
 settings.register_profile("ckio", deadline=None)
 settings.load_profile("ckio")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> Iterator[None]:
+    """Ctrl-C does what it does for a person: what runs in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -60,14 +60,6 @@ def x(step: int) -> Key:
     return Key(Kind.RESTART, step)
 
 
-@pytest.fixture(autouse=True)
-def interrupts() -> Iterator[None]:
-    """Ctrl-C is what it is for a person, also where these tests run in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt() -> None:
     """Ctrl-C, for the program, which may be waiting."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
