@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.backends.base import Backend
@@ -32,7 +32,7 @@ from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped
 from ckio.schedule import Schedule
-from ckio.testing import CountingModel
+from ckio.testing import CountingModel, x
 
 from .overlapping import Memory, Watched, opened, perform, random_case, synchronous, threads
 
@@ -49,10 +49,6 @@ def _watchdog() -> Iterator[None]:
     yield
     faulthandler.cancel_dump_traceback_later()
     assert threads() == []
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
 
 
 def contents(backend: Backend) -> dict[Key, bytes]:

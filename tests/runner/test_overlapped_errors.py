@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Write
+from ckio.actions import Advance, Buffers, Discard, Key, Read, Record, Write
 from ckio.backends import buffers
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
@@ -35,7 +35,7 @@ from ckio.runner import staging
 from ckio.runner.channels import Channels
 from ckio.runner.overlapped import overlapped
 from ckio.schedule import Schedule
-from ckio.testing import CountingModel
+from ckio.testing import CountingModel, x
 
 from .overlapping import Access, Memory, Watched, opened, perform, random_case, threads
 
@@ -54,10 +54,6 @@ def _watchdog() -> Iterator[None]:
     yield
     faulthandler.cancel_dump_traceback_later()
     assert threads() == []
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
 
 
 def interrupt() -> None:
