@@ -33,6 +33,9 @@ Place = tuple[int, Key]
 _INTERRUPTS = KeyboardInterrupt, SystemExit
 """What does not wait until all is written."""
 
+_LOOK = 0.1
+"""Seconds after which who waits looks up: a signal that comes just before a wait does not end it."""
+
 
 class Channels:
     """The channels of a run, and the staging memory that they use.
@@ -139,7 +142,7 @@ class Channels:
             self._halted = True
             while any(transfer.direct for transfer in self._busy()):
                 with suppress(*_INTERRUPTS):
-                    self.turn.wait()
+                    self.turn.wait(_LOOK)
             raise
 
     def wait_until_written(self, level: int, key: Key, /) -> None:
@@ -180,7 +183,7 @@ class Channels:
             for failure in self._failures.values():
                 raise failure.error
             raise AssertionError(f"action #{self.traffic.row} waits for ever")
-        self.turn.wait()
+        self.turn.wait(_LOOK)
         self._check(level)
 
     def _busy(self) -> Iterator[Transfer]:
@@ -255,7 +258,7 @@ class Channels:
             self.traffic.stop()
             self.begin()
             while any(self._busy()):
-                self.turn.wait()
+                self.turn.wait(_LOOK)
 
     def _stop(self) -> None:
         """Let the threads end what they are at, whatever happens, and take back the memory."""
