@@ -44,8 +44,21 @@ def slot_text(data: bytes) -> None:
 
     begin, nbytes = struct.unpack("<HQ", data[:10].ljust(10, b"\0"))
     text = data[10:]
-    numbers = (88 + len(text), begin, nbytes, 1, 0.0, 3, b"x", 1, 0, len(text), bytes(16))
-    body = struct.pack("<IIQQdQcBHI16s", *numbers) + text
+    numbers = (
+        152 + len(text),
+        begin,
+        nbytes,
+        1,
+        0.0,
+        3,
+        b"x",
+        1,
+        0,
+        len(text),
+        bytes(16),
+        bytes(64),
+    )
+    body = struct.pack("<IIQQdQcBHI16s64s", *numbers) + text
     unpack(LIVE + body + xxhash.xxh3_128_digest(body, 0), 0)
 
 

@@ -9,6 +9,7 @@
     └── StorageError         a level did not do what it was asked
         ├── LevelFull        no room: capacity reached, or the disk under it is full
         ├── LevelInUse       another process, or another run, owns this place
+        │   └── ForeignLevel     what lies in it was stored by another run (also BadInput)
         ├── MissingCheckpoint   nothing complete is stored under this key (also KeyError)
         ├── CorruptCheckpoint   what is stored fails its checksum or its header
         └── UnsupportedKind  this backend or model cannot hold this kind of checkpoint
@@ -84,6 +85,10 @@ class LevelFull(StorageError):
 
 class LevelInUse(StorageError):
     """Another process, or another run, owns this place."""
+
+
+class ForeignLevel(LevelInUse, BadInput):
+    """What lies in this place was stored by another run; it is left as it is."""
 
 
 class MissingCheckpoint(StorageError, KeyError):

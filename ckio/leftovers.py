@@ -46,9 +46,10 @@ def remove(holding: Holding, /) -> None:
     LevelInUse
         A live process has it open.
     StorageError
-        It cannot be removed, or is not certainly ckio's.
+        It cannot be removed, or is not certainly ckio's, or not that of the run which is cleaned.
     """
     path = holding.path
+    _check_owner(holding)
     try:
         match holding.backend:
             case "directory":
@@ -61,6 +62,18 @@ def remove(holding: Holding, /) -> None:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be removed: {error.strerror}") from None
+
+
+def _check_owner(holding: Holding) -> None:
+    """Raise StorageError where another run stored what lies there."""
+    others: list[str] = []
+    with suppress(BadInput, StorageError):  # where nothing can be read nothing is lost
+        others = holding.others(holding.contents())
+    if others:
+        raise StorageError(
+            f"{holding.path} is left: it holds checkpoints of {' and '.join(others)}, not of run"
+            f" {holding.run}; move it to where that run keeps its own"
+        )
 
 
 def remove_results(path: Path, /) -> None:

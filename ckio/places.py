@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from ckio import registry
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.hdf5.start import PAGE
+from ckio.backends.runid import RunId
 from ckio.errors import BadInput
 from ckio.rundir import FORMAT, MANIFEST, SCHEDULE, platform_in
 
@@ -45,10 +46,13 @@ class Holding:
         Its directory of slot files, or its archive.
     backend : str
         The name of the level's backend: "directory", "hdf5", or somebody else's.
+    run : str
+        The id of the run that keeps it; "" where it was found by its place alone.
     """
 
     path: Path
     backend: str
+    run: str = ""
 
     def contents(self) -> list[Stored | Damaged]:
         """What is stored; raises BadInput where that cannot be told."""
@@ -58,12 +62,23 @@ class Holding:
         found: list[Stored | Damaged] = look(self.path)
         return found
 
+    def others(self, found: Iterable[Stored | Damaged], /) -> list[str]:
+        """The runs that stored what was `found` in it and are not its own, in words."""
+        runs = stored_by(found) if self.run else []
+        return [str(RunId(run)) for run in runs if run != self.run]
+
     def in_use(self) -> bool:
         """Whether a live process has it open, as far as that can be seen from here."""
         try:
             return is_locked(self.path)
         except OSError:
             return False
+
+
+def stored_by(found: Iterable[Stored | Damaged], /) -> list[str]:
+    """The runs that stored these, as they say themselves; "" is no run in particular."""
+    runs = (item.run for item in found if isinstance(item, Stored))
+    return sorted({run for run in runs if run is not None})
 
 
 def holdings(path: Path, /) -> list[Holding]:
@@ -157,7 +172,7 @@ def _of_run(path: Path) -> Iterator[Holding]:
             continue
         if where.is_dir() and not _has_slots(where):  # a level that the run never wrote to
             continue
-        yield Holding(where, level.backend)
+        yield Holding(where, level.backend, run)
 
 
 def _run(manifest: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.backends.base import Backend
+from ckio.backends.runid import RunId
 from ckio.errors import BadInput, CkioError
 from ckio.platforms import Level, Option, Platform
 
@@ -148,19 +149,29 @@ def open_level(level: Level, /, *, run: str = "") -> Backend:
     """Open the storage of a level, for the run called `run`.
 
     The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
-    the level keeps files; each run has files of its own there.
+    the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
+    out to be those of another run.
     """
     codec = codec_of(level)  # first: what cannot be wrapped must not be left open
-    where = place(level, run)
-    options = {**plain(level).options, **({} if where is None else {"path": where})}
     what = f"level {level.name!r}: {level.backend}"
     factory = find("backends", level.backend)
-    backend: Backend = make(what, factory, {**options, "capacity": level.capacity})
+    options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
+    if (where := place(level, run)) is not None:
+        options |= {"path": where, **({"run": RunId(run)} if _takes(factory, "run") else {})}
+    backend: Backend = make(what, factory, options)
     if codec is None:
         return backend
     from ckio.backends.compressed import Compressed
 
     return Compressed(backend, codec, ratio=level.ratio)
+
+
+def _takes(factory: Callable[..., Any], option: str) -> bool:
+    """Whether there is such an option."""
+    try:
+        return option in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # something in C that does not say
+        return False
 
 
 def codec_of(level: Level, /) -> "Codec | None":

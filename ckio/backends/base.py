@@ -17,7 +17,9 @@ class Backend(Protocol):
     many checkpoints like this one, of which `reserve` knows the bytes alone; `evict()` drops its
     files from the page cache; `remove()` closes it and deletes its files. Of the class, without
     opening anything: `for_run(path, run)` is where the files of one run go, and `contents(path)`
-    lists what lies there (see `contents`).
+    lists what lies there (see `contents`). One that has `for_run` and takes an option `run` is told
+    the RunId that it is opened for: it keeps that in its files, and raises ForeignLevel, with
+    nothing changed, where they are of another run.
 
     Attributes
     ----------

@@ -33,6 +33,8 @@ class Stored:
         When, in seconds since 1970 (UTC).
     digest : bytes
         xxh3_128 of its bytes, or nothing.
+    run : str or None
+        The id of the run that stored it; "" for no run in particular, None where it does not say.
     """
 
     key: Key
@@ -41,6 +43,7 @@ class Stored:
     spans: tuple[tuple[int, int], ...]
     written: float
     digest: bytes
+    run: str | None = None
 
     @property
     def nbytes(self) -> int:

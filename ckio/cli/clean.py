@@ -14,13 +14,13 @@ from ckio.backends.contents import Stored
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import age, age_text, counted
+from ckio.cli.stored import age, age_text, counted, shown
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.pictures.words import bytes_text
-from ckio.places import Holding, holdings, is_run_directory
+from ckio.places import Holding, holdings, is_run_directory, stored_by
 from ckio.rundir import RESULT
 
-_HEADER: Final = ("what", "level", "checkpoints", "on disk", "newest")
+_HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Leftover:
     Attributes
     ----------
     holding : Holding
+    runs : list of str
+        The runs whose checkpoints these are.
     checkpoints : int
     nbytes : int
         Bytes that its files have on the disk.
@@ -38,6 +40,7 @@ class Leftover:
     """
 
     holding: Holding
+    runs: Sequence[str]
     checkpoints: int
     nbytes: int
     newest: float | None
@@ -110,7 +113,8 @@ def _leftover(holding: Holding) -> Leftover:
     except StorageError:  # damaged all over: nobody reads what is in it
         stored = []
     newest = max((found.written for found in stored), default=None)
-    return Leftover(holding, len(stored), leftovers.nbytes_on_disk(holding), newest)
+    runs = [run for run in stored_by(stored) if run]
+    return Leftover(holding, runs, len(stored), leftovers.nbytes_on_disk(holding), newest)
 
 
 def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
@@ -119,6 +123,7 @@ def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
             [
                 str(left.holding.path),
                 left.holding.backend,
+                ", ".join(map(shown, left.runs)),
                 str(left.checkpoints),
                 bytes_text(left.nbytes),
                 "" if left.newest is None else age_text(age(left.newest, now)),
@@ -184,6 +189,7 @@ def figures(
             {
                 "path": str(left.holding.path),
                 "backend": left.holding.backend,
+                "runs": list(left.runs),
                 "checkpoints": left.checkpoints,
                 "bytes": left.nbytes,
                 "age": None if left.newest is None else age(left.newest, now),

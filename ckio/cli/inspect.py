@@ -24,7 +24,7 @@ from ckio.cli.stored import (
 )
 from ckio.errors import RunFailed
 from ckio.pictures.words import bytes_text
-from ckio.places import holdings
+from ckio.places import holdings, stored_by
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 
@@ -70,6 +70,7 @@ def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[
     return {
         "place": str(place),
         "in_use": [str(found.holding.path) for found in listings if found.in_use],
+        "foreign": [str(found.holding.path) for found in listings if _others(found)],
         "checkpoints": [
             _figures(checkpoint, now) for found in listings for checkpoint in found.checkpoints
         ],
@@ -93,6 +94,7 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
         "kind": stored.key.kind.name.lower(),
         "step": stored.key.step,
         "name": stored.key.name,
+        "run": stored.run,
         "file": str(stored.path),
         "offset": _offset(checkpoint),
         "spans": [list(span) for span in stored.spans],
@@ -115,14 +117,23 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 
 def _show(found: Listing, /, *, now: float) -> None:
     """One run on one level."""
+    holding, others = found.holding, _others(found)
+    runs = stored_by(checkpoint.stored for checkpoint in found.checkpoints)
+    of = "".join(f", run {shown(run)}" for run in runs if run)
     used = ", in use" if found.in_use else ""
-    title = f"{shown(found.holding.path)} ({found.holding.backend}{used})"
+    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if others else ""
+    title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
     if not found.checkpoints:
         click.secho(title, bold=True)
         return
     rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
     bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]
     console.print_table(title, _HEADER, rows, bold=bad)
+
+
+def _others(found: Listing) -> list[str]:
+    """The runs that stored something there and are not the one whose place it is."""
+    return found.holding.others(checkpoint.stored for checkpoint in found.checkpoints)
 
 
 def _row(checkpoint: Checkpoint, now: float) -> list[str]:

@@ -177,7 +177,7 @@ def mend_slots(data: bytearray, stride: int, /) -> None:
         data[24:40] = xxhash.xxh3_128_digest(bytes(data[:24]))
     for at in range(BLOCK, len(data), stride):
         length = int.from_bytes(data[at + 8 : at + 12], "little")
-        if data[at : at + 8] == LIVE and 88 <= length <= len(data) - at:
+        if data[at : at + 8] == LIVE and 152 <= length <= len(data) - at:
             body = bytes(data[at + 8 : at + length - 16])
             data[at + length - 16 : at + length] = xxhash.xxh3_128_digest(body, at)
 

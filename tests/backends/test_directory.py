@@ -86,11 +86,11 @@ def test_remove_leaves_nothing_of_its_own(tmp_path: Path) -> None:
 def test_files_of_other_people_are_left_alone(tmp_path: Path) -> None:
     place = tmp_path / "level"
     place.mkdir()
-    theirs = {"notes.txt": b"mine", "slots-8192-v1.ckio.bak": b"", "slots-5000-v2.ckio": b"odd"}
+    theirs = {"notes.txt": b"mine", "slots-8192-v1.ckio.bak": b"", "slots-5000-v3.ckio": b"odd"}
     for name, text in theirs.items():
         (place / name).write_bytes(text)
-    (place / "slots-12288-v2.ckio").mkdir()
-    (place / "slots-16384-v2.ckio").symlink_to(place / "notes.txt")
+    (place / "slots-12288-v3.ckio").mkdir()
+    (place / "slots-16384-v3.ckio").symlink_to(place / "notes.txt")
     level = Directory(place)
     assert level.keys() == []
     original = put(level, X0, raw(5))
@@ -102,7 +102,7 @@ def test_files_of_other_people_are_left_alone(tmp_path: Path) -> None:
     assert len(list(place.iterdir())) == 5
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 2, 4])
 def test_another_format_is_refused(tmp_path: Path, version: int) -> None:
     (tmp_path / f"slots-8192-v{version}.ckio").write_bytes(b"")
     for look in (Directory, Directory.contents):

@@ -12,6 +12,7 @@ from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.directory import Directory
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, FileHead, outline
 from ckio.backends.forms import Form, form_of
+from ckio.backends.runid import NOBODY
 from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint
 from ckio.testing import FLOW, get, put, raw
 
@@ -213,7 +214,7 @@ def test_a_file_that_was_cut_off_says_so(tmp_path: Path, keep: int) -> None:
         assert path.stat().st_size == keep
 
 
-@pytest.mark.parametrize("name", ["slots-12288-v2.ckio", "slots-8193-v2.ckio", "copy.ckio"])
+@pytest.mark.parametrize("name", ["slots-12288-v3.ckio", "slots-8193-v3.ckio", "copy.ckio"])
 def test_a_file_that_was_renamed_is_damage_and_left_alone(tmp_path: Path, name: str) -> None:
     level = Directory(tmp_path)
     put(level, X0, raw(100))
@@ -244,7 +245,7 @@ def test_a_file_cut_off_under_an_open_level_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_a_file_with_foreign_bytes_gives_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "slots-8192-v2.ckio"
+    path = tmp_path / "slots-8192-v3.ckio"
     path.write_bytes(random.Random(5).randbytes(BLOCK + 5 * 8192 + 17))
     assert len(Directory.contents(tmp_path)) == 6  # its head, and its slots
     level = Directory(tmp_path)
@@ -269,10 +270,10 @@ def _form(layout: Layout, *, nbytes: int | None = None, text: bytes | None = Non
 
 def _forged(place: Path, form: Form, *, sequence: int = 1, written: float = 0.0) -> None:
     """A file with one live slot, whose head has this form and a good check."""
-    head = outline(form, "").pack(X0, sequence, written, b"", BLOCK)
+    head = outline(form, "").pack(X0, sequence, written, b"", BLOCK, run=NOBODY.pack())
     slot = (LIVE + head)[:8192].ljust(8192, b"\0")
     file = FileHead(8192, 1).pack().ljust(BLOCK, b"\0") + slot
-    (place / "slots-8192-v2.ckio").write_bytes(file)
+    (place / "slots-8192-v3.ckio").write_bytes(file)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_a_head_that_makes_no_sense_is_damage(tmp_path: Path, form: Form) -> Non
 @pytest.mark.parametrize("number", [0, 1, 71, 4095, 8193, 1 << 31, (1 << 32) - 1])
 def test_a_head_that_lies_about_its_length_is_damage(tmp_path: Path, number: int) -> None:
     _forged(tmp_path, form_of(raw(10)))
-    path = tmp_path / "slots-8192-v2.ckio"
+    path = tmp_path / "slots-8192-v3.ckio"
     data = path.read_bytes()
     at = BLOCK + 8
     path.write_bytes(data[:at] + number.to_bytes(4, "little") + data[at + 4 :])
@@ -333,7 +334,7 @@ def test_a_forged_head_that_makes_sense_is_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slots", [1 << 28, 1 << 62])
 def test_a_huge_hollow_file_opens_at_once(tmp_path: Path, slots: int) -> None:
-    path = tmp_path / "slots-8192-v2.ckio"
+    path = tmp_path / "slots-8192-v3.ckio"
     path.write_bytes(FileHead(8192, slots).pack())
     os.truncate(path, BLOCK + (8192 << 28))
     level = Directory(tmp_path)

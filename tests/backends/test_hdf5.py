@@ -106,7 +106,7 @@ def test_people_can_read_it_while_a_run_goes_on_and_afterwards(path: Path) -> No
             assert set(file) == {"README", "restart-0", "tape-0"}
             assert "xxh3_128" in file["README"][()].decode()
             assert file.attrs["format"] == "ckio archive"
-            assert file.attrs["format_version"] == 2
+            assert file.attrs["format_version"] == 3
             group = file["restart-0"]
             assert set(group) == {"zeta", "psi", "time", "keys", "payload"}
             for order, field in enumerate(OCEAN):
@@ -328,12 +328,12 @@ def test_an_hdf5_file_of_something_else_is_bad_input_and_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("version", "words"), [(1, "no released ckio has written"), (3, "update ckio")]
+    ("version", "words"), [(2, "no released ckio has written"), (4, "update ckio")]
 )
 def test_another_format_is_refused_with_the_reason(path: Path, version: int, words: str) -> None:
     Hdf5(path).close()
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"ckioarc\x02", b"ckioarc" + bytes([version])))
+    path.write_bytes(content.replace(b"ckioarc\x03", b"ckioarc" + bytes([version])))
     for call in (Hdf5, Hdf5.contents):
         with pytest.raises(BadInput, match=rf"has format {version}.*{words}"):
             call(path)

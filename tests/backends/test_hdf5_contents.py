@@ -18,6 +18,7 @@ from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.start import FIXED, Start
+from ckio.backends.runid import NOBODY
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.testing import put, raw, x
 
@@ -169,7 +170,8 @@ def test_an_index_that_lies_is_refused(path: Path) -> None:
         {"groups": (first, 1 << 63)},
         {"groups": (second,)},
     ):
-        told = {"begin": begin, "end": end, "groups": starts.groups, "fixed": starts.fixed} | lie
+        told = {"begin": begin, "end": end, "groups": starts.groups, "fixed": starts.fixed}
+        told |= {"run": NOBODY} | lie
         pages = Start.sealed(sound[:4096], sound[4096:8192], **told).pages
         path.write_bytes(pages * 2 + sound[2 * len(pages) :])
         for call in (Hdf5, Hdf5.contents):

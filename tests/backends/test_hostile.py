@@ -148,7 +148,7 @@ def test_files_of_anything_give_only_our_errors(memory: Path, scale: int) -> Non
     place.mkdir()
 
     def try_one(data: bytes) -> None:
-        (place / "slots-8192-v2.ckio").write_bytes(data)
+        (place / "slots-8192-v3.ckio").write_bytes(data)
         archive.write_bytes(data)
         with touching_nothing_but(memory), allocating_at_most(8 * len(data) + ROOM):
             examine(Directory, place, len(data), write=True)
@@ -221,9 +221,8 @@ def test_hostile_compressed_bytes_give_only_our_errors(codec: Any, scale: int) -
 
 
 def head(text: bytes, at: int) -> bytes:
-    fixed = struct.pack(
-        "<IIQQdQcBHI16s", 72 + len(text) + 16, 4096, 8, 1, 0.0, 3, b"x", 1, 0, len(text), bytes(16)
-    )
+    numbers = 136 + len(text) + 16, 4096, 8, 1, 0.0, 3, b"x", 1, 0, len(text)
+    fixed = struct.pack("<IIQQdQcBHI16s64s", *numbers, bytes(16), b"cafe")
     return LIVE + fixed + text + xxhash.xxh3_128_digest(fixed + text, at)
 
 

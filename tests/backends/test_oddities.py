@@ -131,23 +131,23 @@ def test_a_pipe_where_an_archive_should_be_makes_nobody_wait(tmp_path: Path) -> 
 
 
 def test_a_pipe_that_is_called_like_a_file_of_slots_stays(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "slots-8192-v2.ckio")
+    os.mkfifo(tmp_path / "slots-8192-v3.ckio")
     level = Directory(tmp_path)
-    with pytest.raises(StorageError, match=r"slots-8192-v2\.ckio is no regular file"):
+    with pytest.raises(StorageError, match=r"slots-8192-v3\.ckio is no regular file"):
         put(level, x(0), raw(4096))
     put(level, x(1), raw(9000))
     level.remove()
-    assert [path.name for path in tmp_path.iterdir()] == ["slots-8192-v2.ckio"]
+    assert [path.name for path in tmp_path.iterdir()] == ["slots-8192-v3.ckio"]
 
 
 @pytest.mark.parametrize(
-    "name", ["slots-08192-v2.ckio", "slots-8192-v02.ckio", "slots-٨١٩٢-v2.ckio"]
+    "name", ["slots-08192-v3.ckio", "slots-8192-v03.ckio", "slots-٨١٩٢-v3.ckio"]
 )
 def test_a_copy_under_another_spelling_of_its_name_is_damage(name: str, tmp_path: Path) -> None:
     level = Directory(tmp_path)
     original = put(level, x(0), raw(4096))
     level.close()
-    (tmp_path / name).write_bytes((tmp_path / "slots-8192-v2.ckio").read_bytes())
+    (tmp_path / name).write_bytes((tmp_path / "slots-8192-v3.ckio").read_bytes())
     level = Directory(tmp_path)
     assert get(level, x(0), raw(4096)) == original
     with pytest.raises(CorruptCheckpoint, match="renamed"):

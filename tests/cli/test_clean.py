@@ -12,6 +12,7 @@ from ckio import leftovers, rundir
 from ckio.backends.directory import Directory
 from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.runid import RunId
 from ckio.cli import clean
 from ckio.errors import LevelInUse, StorageError
 from ckio.places import Holding
@@ -80,16 +81,16 @@ def test_one_run_is_removed_and_not_its_neighbours(tmp_path: Path) -> None:
 def test_files_that_only_look_like_ours_stay(tmp_path: Path) -> None:
     leave(Directory(tmp_path / "cafe"))
     place = tmp_path / "cafe"
-    (place / "slots-4096000-v2.ckio").write_bytes(os.urandom(9000))
-    (place / "slots-12345-v2.ckio").write_bytes(b"")
+    (place / "slots-4096000-v3.ckio").write_bytes(os.urandom(9000))
+    (place / "slots-12345-v3.ckio").write_bytes(b"")
     (tmp_path / "target").write_text("far away")
-    (place / "slots-8388608-v2.ckio").symlink_to(tmp_path / "target")
+    (place / "slots-8388608-v3.ckio").symlink_to(tmp_path / "target")
     with pytest.raises(StorageError, match="is left"):
         leftovers.remove(Holding(place, "directory"))
     assert {path.name for path in place.iterdir()} == {
-        "slots-4096000-v2.ckio",
-        "slots-12345-v2.ckio",
-        "slots-8388608-v2.ckio",
+        "slots-4096000-v3.ckio",
+        "slots-12345-v3.ckio",
+        "slots-8388608-v3.ckio",
     }
     assert (tmp_path / "target").read_text() == "far away"
 
@@ -128,7 +129,7 @@ def test_a_half_made_archive_goes_once_its_maker_is_dead(tmp_path: Path) -> None
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """The directory of a run that was killed, whose checkpoints are in ck/cafe."""
-    leave(Directory(tmp_path / "ck" / "cafe"))
+    leave(Directory(tmp_path / "ck" / "cafe", run=RunId("cafe")))
     run = tmp_path / "run"
     run.mkdir()
     (run / rundir.MANIFEST).write_text('{"format": 1, "run": "cafe"}')
@@ -162,6 +163,23 @@ def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     ckio("clean", run, "--yes", "--results", at=run.parent)
     assert names(run.parent) == before
     level.close()
+
+
+@pytest.mark.parametrize("other", ["beef", ""])
+def test_what_another_run_stored_in_its_place_stays(run: Path, other: str) -> None:
+    place = run.parent / "ck" / "cafe"
+    ckio("clean", run, "--yes", at=run.parent)
+    leave(Directory(place, run=RunId(other)))
+    done = ckio("clean", run, "--yes", at=run.parent, status=1)
+    said = f"{place} is left: it holds checkpoints of {RunId(other)}, not of run cafe"
+    assert said in done.stderr
+    assert other in done.stdout
+    level = Directory(place, run=RunId(other))
+    assert set(level.keys()) == {x(0), x(1)}
+    level.close()
+    (removed,) = answer("clean", place, "--yes", at=run.parent)["removed"]  # named by its place
+    assert removed["runs"] == [other] * bool(other)
+    assert not place.exists()
 
 
 # The question

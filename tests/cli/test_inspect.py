@@ -15,6 +15,7 @@ from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.runid import RunId
 from ckio.cli.stored import listing, verified
 from ckio.compression import Zfp, Zstd
 from ckio.places import holdings
@@ -162,7 +163,7 @@ def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path
     ckio("run", *model, "--steps", 9, *node, "--into", "run", "--keep", at=tmp_path)
     run = RUN.search((tmp_path / "run" / rundir.MANIFEST).read_text())[1]
     for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):
-        level = backend(tmp_path / path)
+        level = backend(tmp_path / path, run=RunId(run))
         for key in list(level.keys()):
             level.discard(key)
         put(level, x(7), FLOW)
@@ -174,6 +175,24 @@ def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path
     ):
         found = answer("inspect", place, "--verify", at=tmp_path)
         assert [entry["key"] for entry in found["checkpoints"]] == count * ["x_7"], place
+        assert {entry["run"] for entry in found["checkpoints"]} == {run}
+        assert found["foreign"] == []
+
+
+def test_what_another_run_stored_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / rundir.MANIFEST).write_text('{"format": 1, "run": "cafe"}')
+    platform = '#| format = 1\n#| [[level]]\n#| name = "l"\n#| backend = "directory"\n'
+    (tmp_path / "run" / rundir.SCHEDULE).write_text(f'{platform}#| options.path = "ck"\n')
+    level = Directory(tmp_path / "ck" / "cafe", run=RunId("beef"))
+    fill(level)
+    level.close()
+    said = "ck/cafe (directory, run beef): NOT OF RUN cafe, which refuses it\n"
+    assert said in ckio("inspect", "run", at=tmp_path).stdout
+    assert "(directory, run beef)\n" in ckio("inspect", "ck", at=tmp_path).stdout
+    found = answer("inspect", "run", "--verify", at=tmp_path)
+    assert found["foreign"] == ["ck/cafe"]
+    assert {entry["run"] for entry in found["checkpoints"]} == {"beef"}
 
 
 def test_a_directory_of_other_things_has_nothing(tmp_path: Path) -> None:
@@ -193,8 +212,8 @@ def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_bad_input(tmp_path: Path) -> None:
-    (tmp_path / "slots-8192-v3.ckio").write_bytes(bytes(8192))
-    assert "format 3" in complaint("inspect", tmp_path, at=tmp_path)
+    (tmp_path / "slots-8192-v4.ckio").write_bytes(bytes(8192))
+    assert "format 4" in complaint("inspect", tmp_path, at=tmp_path)
 
 
 def test_hdf5_is_not_even_imported(tmp_path: Path) -> None:

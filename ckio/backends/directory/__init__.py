@@ -28,6 +28,7 @@ from ckio.backends.directory.slots import Slot, Slots
 from ckio.backends.directory.way import payload_for
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import CorruptCheckpoint, StorageError
 
 _LIVE: Final = memoryview(LIVE)
@@ -50,6 +51,9 @@ class Directory:
         machine failing too; "direct", the same, with payloads going past the page cache.
     checksum
         Whether payloads are digested with xxh3_128 when written, and verified when read.
+    run
+        The run that it is opened for: each checkpoint says whose it is, and those of another run
+        are refused. Without it all are read, and what is written is of no run.
     now
         The time that checkpoints are stamped with, in seconds since 1970.
     files
@@ -61,6 +65,8 @@ class Directory:
         The place cannot be used, or holds another format, or there is no such durability (there).
     LevelInUse
         Another process has it open.
+    ForeignLevel
+        Something in it was stored by another run; nothing is changed.
     """
 
     durable = True
@@ -72,6 +78,7 @@ class Directory:
         capacity: int | None = None,
         durability: str = "process",
         checksum: bool = True,
+        run: RunId = NOBODY,
         now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
@@ -79,7 +86,7 @@ class Directory:
         self._sync = takes_sync(durability, DURABILITIES)
         self._direct = durability == "direct"
         self._checksum = checksum
-        self._now = now
+        self._run, self._mark, self._now = run, run.pack(), now
         self._system = files or Files()
         self._ledger: Ledger[Slot] = Ledger(f"directory {self.path}", capacity)
         self._slots = Slots(self._system, self.path, sync=self._sync, direct=self._direct)
@@ -228,7 +235,7 @@ class Directory:
         else:
             begin = slot.offset + shape.begin
             digest = self._payload.write(slot.payload, data, begin, checksum=self._checksum)
-            self._put_head(slot, shape.pack(key, self._sequence, self._now(), digest, slot.offset))
+            self._put_head(slot, self._head(slot, key, shape, digest))
         if self._sync:  # before the word that vouches for it
             self._system.sync(slot.fd)
         if not self._system.is_named(slot.fd):
@@ -239,9 +246,12 @@ class Directory:
         """The same for little data: one write for head and payload."""
         payload = b"".join(data)
         digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
-        head = shape.pack(key, self._sequence, self._now(), digest, slot.offset)
+        head = self._head(slot, key, shape, digest)
         self._put_head(slot, b"".join((head, shape.pad, payload)))
         return digest
+
+    def _head(self, slot: Slot, key: Key, shape: Outline, digest: bytes) -> bytes:
+        return shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
 
     def _put_head(self, slot: Slot, data: bytes) -> None:
         """Write what follows the commit word of a slot."""
@@ -279,6 +289,10 @@ class Directory:
                 self._ledger.damaged.append(f"{item.path.name}, byte {item.offset}: {item.what}")
             else:
                 found.append(item)
+        for slot, head in found:
+            name = slotfiles.name_of(BLOCK + slot.size)
+            self._run.check(head.run, f"directory {self.path}: {name}")
+        self._slots.settle()
         found.sort(key=lambda item: item[1].sequence)
         valid = {head.key: slot for slot, head in found}
         for slot, head in found:

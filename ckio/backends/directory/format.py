@@ -1,6 +1,6 @@
 """A file of slots: a head that says what it is, then slots, each a head and a payload.
 
-All integers are little-endian. Version 2, a file; its head has a block to itself:
+All integers are little-endian. Version 3, a file; its head has a block to itself:
 
     offset  bytes
     0       8       magic; zeros: no slot was made yet
@@ -22,9 +22,12 @@ A slot:
     50      2       bytes of the name of the key, n
     52      4       bytes of the text of its layout, m
     56      16      xxh3_128 of the payload
-    72      n       name of the key, UTF-8
-    72+n    m       the layout as JSON: [[name, dtype, [shape], unit], ...]
-    72+n+m  16      check: xxh3_128 of all from offset 8; its seed is where the slot is in the file
+    72      64      id of the run that stored it, UTF-8, then zeros; of no run: zeros
+    136     n       name of the key, UTF-8
+    136+n   m       the layout as JSON: [[name, dtype, [shape], unit], ...]
+    136+n+m 16      check: xxh3_128 of all from offset 8; its seed is where the slot is in the file
+
+Each slot says whose it is: one file of another run among those of this one is found out.
 
 The head of a file, and a commit word, are written by themselves and lie within one sector: a
 failing machine leaves the old or the new. All else of a slot is written while its word says free.
@@ -40,24 +43,25 @@ import xxhash
 
 from ckio.actions import Key, Kind
 from ckio.backends.forms import Form, form_from
+from ckio.backends.runid import NBYTES, RunId
 from ckio.errors import CorruptCheckpoint, StorageError
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 BLOCK: Final = 4096
 """Slots, and payloads in them, begin at multiples of this."""
 
-LIVE: Final = b"ckioslt\x02"
+LIVE: Final = b"ckioslt\x03"
 FREE: Final = bytes(len(LIVE))
 
-MAGIC: Final = b"ckiofil\x02"
+MAGIC: Final = b"ckiofil\x03"
 """What a file of slots begins with."""
 
 LONGEST_TEXT: Final = 1 << 20
 """Bytes that the text of a layout may have."""
 
 _FILE: Final = struct.Struct("<8sQQ")
-_FIXED: Final = struct.Struct("<IIQQdQcBHI16s")
+_FIXED: Final = struct.Struct(f"<IIQQdQcBHI16s{NBYTES}s")
 _HEAD: Final = len(LIVE) + _FIXED.size
 _CHECK: Final = 16
 _LONGEST_NAME: Final = (1 << 16) - 1
@@ -97,6 +101,7 @@ class Head(NamedTuple):
     sequence: int
     written: float
     digest: bytes
+    run: RunId
 
     @property
     def begin(self) -> int:
@@ -126,8 +131,13 @@ class Outline:
     text: bytes
     pad: bytes
 
-    def pack(self, key: Key, sequence: int, written: float, digest: bytes, at: int, /) -> bytes:
-        """A head without its commit word, for the slot `at` this offset of its file."""
+    def pack(
+        self, key: Key, sequence: int, written: float, digest: bytes, at: int, /, *, run: bytes
+    ) -> bytes:
+        """A head without its commit word, for the slot `at` this offset of its file.
+
+        `run` is the packed id of the run.
+        """
         try:
             fixed = _FIXED.pack(
                 self.length,
@@ -141,6 +151,7 @@ class Outline:
                 len(self.name),
                 len(self.text),
                 digest or _NO_DIGEST,
+                run,
             )
         except struct.error:
             raise StorageError(f"{key}: its step is too large for a file") from None
@@ -191,13 +202,13 @@ def unpack(data: bytes, at: int, /) -> Head:
     body, check = data[len(LIVE) : -_CHECK], data[-_CHECK:]
     if len(body) < _FIXED.size or xxhash.xxh3_128_digest(body, at) != check:
         raise CorruptCheckpoint("its head is damaged")
-    size, begin, nbytes, sequence, written, step, kind, checked, names, texts, digest = (
+    size, begin, nbytes, sequence, written, step, kind, checked, names, texts, digest, run = (
         _FIXED.unpack_from(body)
     )
     name, text = body[_FIXED.size :][:names], body[_FIXED.size + names :]
     try:
         key = Key(Kind(kind.decode()), step, name.decode(*_TEXT))
-        form = form_from(text)
+        form, owner = form_from(text), RunId.unpack(run)
         expected = outline(form, key.name)
     except (ValueError, StorageError):
         raise CorruptCheckpoint("its head makes no sense") from None
@@ -205,4 +216,4 @@ def unpack(data: bytes, at: int, /) -> Head:
     found = (len(data), expected.begin, form.nbytes, len(name), len(text))
     if said != found or not math.isfinite(written) or sequence >= _LAST:
         raise CorruptCheckpoint("its head makes no sense")
-    return Head(key, form, sequence, written, digest if checked else b"")
+    return Head(key, form, sequence, written, digest if checked else b"", owner)

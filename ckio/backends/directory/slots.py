@@ -85,11 +85,20 @@ class Slots:
         self._files: dict[int, _File] = {}
 
     def find(self) -> Iterator[tuple[Slot, Head] | Damaged]:
-        """Open the files there are: what is stored or damaged; free slots go to the shelves."""
-        self._system.unlink(self._place / slotfiles.TRIAL)
+        """Open the files there are: what is stored or damaged; free slots go to the shelves.
+
+        Nothing is changed before they are known to be this run's: see `settle`.
+        """
         for path, stride in slotfiles.listed(self._place):
             yield from self._find(path, stride)
         yield from slotfiles.misnamed(self._system, self._place)
+
+    def settle(self) -> None:
+        """Mend what a killed process left of the files that `find` found."""
+        self._system.unlink(self._place / slotfiles.TRIAL)
+        for size, file in self._files.items():
+            if file.sound:
+                self._count(file, BLOCK + size, file.end)
 
     def evict(self) -> None:
         """Drop the files from the page cache."""
@@ -190,7 +199,5 @@ class Slots:
             else:
                 yield head if isinstance(head, Damaged) else (slot, head)
         count = (file.end - BLOCK) // stride
-        if file.sound:
-            self._count(file, stride, file.end)
         # A flaw counts as a slot that is never free: a file that has one is not deleted.
         self.shelves.put(size, count=count + (not file.sound), free=free)

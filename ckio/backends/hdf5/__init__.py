@@ -37,6 +37,7 @@ from ckio.backends.hdf5.slots import Slots
 from ckio.backends.hdf5.start import MAX_GROUPS, Start
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import Buffered
+from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
 
@@ -54,14 +55,18 @@ class Hdf5:
         failing.
     checksum
         Whether payload is checksummed when written, and verified with xxh3_128 when read.
+    run
+        The run that it is opened for: a new archive is of that run, and one of another is refused.
+        Without it any is opened, and a new one is of no run.
     now
         The time that rows are stamped with, in seconds since 1970.
     files
         The system calls; tests pass in their own.
 
     Raises BadInput where `path` is not an archive, or of another format, StorageError where it is
-    damaged all over, and LevelInUse where it is open already. What else is damaged costs only
-    what it held: any key that is not there then raises CorruptCheckpoint.
+    damaged all over, LevelInUse where it is open already, and ForeignLevel, with nothing changed,
+    where it is of another run. What else is damaged costs only what it held: any key that is not
+    there then raises CorruptCheckpoint.
     """
 
     durable = True
@@ -73,18 +78,19 @@ class Hdf5:
         capacity: int | None = None,
         durability: str = "process",
         checksum: bool = True,
+        run: RunId = NOBODY,
         now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
         self.path = Path(path).absolute()
         self._sync = _takes_sync(durability)
         self._checksum = checksum
-        self._now = now
+        self._run, self._now = run, now
         self._system = files or Files()
         self._payload = Buffered(self._system)
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._slots = Slots(capacity, self._make_group)
-        self._fd = file.take(self.path, self._system, sync=self._sync)
+        self._fd = file.take(self.path, self._system, run, sync=self._sync)
         self._commits = Commits(self._system, self._fd, self._slots.free, sync=self._sync)
         try:
             self._start = self._open()
@@ -275,6 +281,7 @@ class Hdf5:
             self._system.sync(self._fd)
             self._system.sync_directory(self.path.parent)
         first = start.load(self._system, self._fd, str(self.path))
+        self._run.check(first.run, str(self.path))
         start.settle(self._system, self._fd, first, sync=self._sync)
         found = contents.survey(self._system, self._fd, self.path, first)
         for group, free in found.free.items():

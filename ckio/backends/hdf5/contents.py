@@ -13,6 +13,7 @@ from ckio.backends.files import Files
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import FREE, ROW, Row
 from ckio.backends.hdf5.start import FIXED, PAGE, Start, bytes_at, check, load
+from ckio.backends.runid import RunId
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 _ROWS: Final = (1 << 18) // ROW.itemsize
@@ -55,7 +56,7 @@ def survey(files: Files, fd: int, path: Path, start: Start, /) -> Found:
     rows: list[Place] = []
     for begin, end in start.spans():
         try:
-            group = _group(files, fd, begin, end)
+            group = _group(files, fd, begin, end, start.run)
         except CorruptCheckpoint as error:
             found.damaged.append(
                 Damaged(path=path, offset=begin, nbytes=end - begin, what=str(error))
@@ -77,9 +78,9 @@ def survey(files: Files, fd: int, path: Path, start: Start, /) -> Found:
     return found
 
 
-def _group(files: Files, fd: int, begin: int, end: int) -> Group:
+def _group(files: Files, fd: int, begin: int, end: int, run: RunId) -> Group:
     length = Group.length(bytes_at(files, fd, begin, min(PAGE, end - begin)))
-    return Group.unpack(bytes_at(files, fd, begin, min(length, end - begin)), begin, end)
+    return Group.unpack(bytes_at(files, fd, begin, min(length, end - begin)), begin, end, run)
 
 
 def _rows(files: Files, fd: int, group: Group, free: list[int]) -> Iterator[tuple[int, Row | None]]:
@@ -155,4 +156,5 @@ def _stored(path: Path, place: Place) -> Stored:
         spans=((group.at(row.slot), row.nbytes),),
         written=row.written,
         digest=row.digest,
+        run=group.run.text,
     )

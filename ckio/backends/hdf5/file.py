@@ -2,7 +2,7 @@
 
 For people, and the tools of HDF5:
 
-    /                   attributes: format, format_version, creator, about
+    /                   attributes: format, format_version, creator, run, about
     /README             how to read the file
     /restart-0          a group of slots for checkpoints of one kind and one layout
         payload         (slots, bytes), the checkpoints as they are stored, each in one piece
@@ -38,11 +38,12 @@ from ckio.backends.forms import Form
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW
 from ckio.backends.hdf5.start import FIXED, PAGE, Start, advance, bytes_at, check, settle
+from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
 
 
-def take(path: Path, files: Files, /, *, sync: bool) -> int:
-    """Open the archive at a path for this opener alone; made if there is none.
+def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
+    """Open the archive at a path for this opener alone; made, of this run, if there is none.
 
     Raises LevelInUse, BadInput where there can be none, and StorageError where the disk fails.
     """
@@ -50,7 +51,7 @@ def take(path: Path, files: Files, /, *, sync: bool) -> int:
     try:
         _make_directories(path.parent, files, sync=sync)
         if not path.exists():
-            create(path, files, sync=sync)
+            create(path, files, run, sync=sync)
         fd = files.open(path)
         _lock(fd, files)
     except OSError as error:
@@ -96,10 +97,10 @@ def _make_directories(path: Path, files: Files, /, *, sync: bool) -> None:
             files.sync_directory(directory.parent)
 
 
-def create(path: Path, files: Files, /, *, sync: bool) -> None:
-    """Make an archive without checkpoints, complete from the moment it has its name."""
+def create(path: Path, files: Files, run: RunId, /, *, sync: bool) -> None:
+    """Make a run's archive without checkpoints, complete from the moment it has its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    content = _new()
+    content = _new(run)
     fd = files.open(draft)
     try:
         try:
@@ -117,15 +118,15 @@ def create(path: Path, files: Files, /, *, sync: bool) -> None:
         files.unlink(draft)
 
 
-def _new() -> bytes:
+def _new(run: RunId) -> bytes:
     from ckio.backends.hdf5.h5 import empty
 
-    content = empty()
+    content = empty(run)
     page, leaf, rest = content[:PAGE], content[PAGE : 2 * PAGE], content[FIXED:]
     rest = rest.ljust(-len(rest) % PAGE + len(rest), b"\0")
     end = FIXED + len(rest)
-    pages = Start.sealed(page, leaf, fixed=check(rest), begin=end, end=end, groups=()).pages
-    return pages + pages + rest
+    start = Start.sealed(page, leaf, fixed=check(rest), begin=end, end=end, groups=(), run=run)
+    return start.pages + start.pages + rest
 
 
 def add_group(
@@ -152,7 +153,7 @@ def add_group(
     if check(fixed) != start.fixed:
         raise StorageError("it was damaged and cannot grow; it has to be made anew")
     known = start.pages + start.pages + fixed
-    made, draft = drafted(known, name, kind, form, slots=slots, end=start.end)
+    made, draft = drafted(known, name, kind, form, slots=slots, end=start.end, run=start.run)
     new, page, leaf = draft.pages()
     grown = Start.sealed(
         *(page, leaf),
@@ -160,6 +161,7 @@ def add_group(
         begin=start.begin,
         end=made.end,
         groups=(*start.groups, start.end),
+        run=start.run,
     )
     size = files.size(fd)
     if made.end > size:

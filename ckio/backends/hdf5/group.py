@@ -18,6 +18,7 @@ from ckio.actions import Kind, Layout
 from ckio.backends.forms import Form, form_from
 from ckio.backends.hdf5.rows import FREE, ROW
 from ckio.backends.hdf5.start import PAGE
+from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import CorruptCheckpoint, StorageError
 
 if TYPE_CHECKING:  # which brings zstandard in, for archives that may hold nothing encoded
@@ -57,6 +58,8 @@ class Group:
         Where the group ends in the file, and the next one begins.
     views : Views or None
         What HDF5 sees of encoded checkpoints, field by field.
+    run : RunId
+        Whose archive it is in.
     """
 
     name: str
@@ -68,11 +71,12 @@ class Group:
     trees: int
     end: int
     views: "Views | None" = None
+    run: RunId = NOBODY
 
     @cached_property
     def seed(self) -> int:
-        """What ties a row to this group: a digest of its name, kind and layout."""
-        words = self.name, self.kind.value, self.form.text.decode()
+        """What ties a row to this group and its run: a digest of run, name, kind and layout."""
+        words = self.run.text, self.name, self.kind.value, self.form.text.decode()
         return xxhash.xxh3_64_intdigest("\n".join(words).encode(errors="surrogatepass"))
 
     def row(self, slot: int, /) -> int:
@@ -130,8 +134,11 @@ class Group:
         raise CorruptCheckpoint("the head of a group is damaged")
 
     @classmethod
-    def unpack(cls, head: bytes, begin: int, end: int, /) -> Self:
-        """The group between `begin` and `end` that has this head; raises CorruptCheckpoint."""
+    def unpack(cls, head: bytes, begin: int, end: int, /, run: RunId = NOBODY) -> Self:
+        """The group of a run's archive between `begin` and `end` that has this head.
+
+        Raises CorruptCheckpoint.
+        """
         text = head[_HEAD.size :]
         try:
             if xxhash.xxh3_128_digest(text) == _HEAD.unpack_from(head)[2]:
@@ -141,7 +148,7 @@ class Group:
                     form = form_from(layout.encode())
                     views = _views(form.layout, slots, leaves) if leaves else None
                     places = slots, rows, payload, trees, end
-                    group = cls(name, Kind[kind], form, *places, views)
+                    group = cls(name, Kind[kind], form, *places, views, run)
                     if group._lies_in(begin + len(head)):
                         return group
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):

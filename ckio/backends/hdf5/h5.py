@@ -19,6 +19,7 @@ from ckio.backends.hdf5.group import Group, stride
 from ckio.backends.hdf5.rows import ROW
 from ckio.backends.hdf5.start import EOF, FIXED, PAGE, VERSION
 from ckio.backends.hdf5.views import View, Views
+from ckio.backends.runid import RunId
 from ckio.errors import StorageError
 
 _FORMAT: Final = "ckio archive"
@@ -75,8 +76,8 @@ undo has no views. The checksum is of the encoded bytes.
 """
 
 
-def empty() -> bytes:
-    """The file of an archive without groups: pages 0 and 1, a gap, and what never changes.
+def empty(run: RunId, /) -> bytes:
+    """The file of a run's archive without groups: pages 0 and 1, a gap, and what never changes.
 
     Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
     the gap is for the other pages of the start (see `start`).
@@ -101,12 +102,13 @@ def empty() -> bytes:
         file.attrs["format"] = _FORMAT
         file.attrs["format_version"] = VERSION
         file.attrs["creator"] = f"ckio {__version__}"
+        file.attrs["run"] = run.text
         file.attrs["about"] = "/README explains the groups, their slots and their table `keys`"
     return image.getvalue()
 
 
 def drafted(
-    known: bytes, name: str, kind: Kind, form: Form, /, *, slots: int, end: int
+    known: bytes, name: str, kind: Kind, form: Form, /, *, slots: int, end: int, run: RunId
 ) -> tuple[Group, Draft]:
     """A group as it would be at `end`, and the file with it, which begins with what is `known`."""
     views = Views.of(form.layout, slots)
@@ -119,7 +121,7 @@ def drafted(
             headers = list(_make_views(group, views, taken)) if views else []
     except _HDF5_GAVE_UP as error:
         raise StorageError(f"HDF5 cannot add a group: {error}") from error
-    made = Group(name, kind, form, slots, rows, payload, draft.size, draft.size, views)
+    made = Group(name, kind, form, slots, rows, payload, draft.size, draft.size, views, run)
     plant_fields(draft, made, fields)
     views = views.planted(draft, headers) if views else None
     draft.finish(whole_pages(draft.size))

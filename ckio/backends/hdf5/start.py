@@ -4,7 +4,8 @@ In pages of 4096 bytes:
 
     page 0        HDF5's superblock, and the names of the groups
     page 1        HDF5's links to the groups
-    page 2        ckio's index: where each group begins; at its end the seal
+    page 2        ckio's index: where each group begins; the id of the run that the archive is of;
+                  at its end the seal
     pages 3 to 5  the mirror: the same three pages once more
 
 The seal has the version of the format, where the groups begin and end, and a check of all three
@@ -42,9 +43,10 @@ import xxhash
 
 from ckio import __version__
 from ckio.backends.files import Files
+from ckio.backends.runid import NBYTES, RunId
 from ckio.errors import BadInput, StorageError
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the format; no other is read."""
 
 PAGE: Final = 4096
@@ -92,6 +94,8 @@ class Start:
         Where the groups end.
     groups : tuple of int
         Where each of them begins; the first one at `begin`.
+    run : RunId
+        Whose archive it is.
     """
 
     pages: bytes
@@ -99,16 +103,25 @@ class Start:
     begin: int
     end: int
     groups: tuple[int, ...]
+    run: RunId
 
     @classmethod
     def sealed(
-        cls, page: bytes, leaf: bytes, *, fixed: int, begin: int, end: int, groups: tuple[int, ...]
+        cls,
+        page: bytes,
+        leaf: bytes,
+        *,
+        fixed: int,
+        begin: int,
+        end: int,
+        groups: tuple[int, ...],
+        run: RunId,
     ) -> Self:
         """The pages with these two of HDF5."""
-        index = _INDEX.pack(*groups, *(MAX_GROUPS - len(groups)) * [0])
+        index = _INDEX.pack(*groups, *(MAX_GROUPS - len(groups)) * [0]) + run.pack()
         seal = _SEAL.pack(_MAGIC, begin, end, fixed)
         body = page + leaf + index.ljust(PAGE - _SEAL.size - _CHECK, b"\0") + seal
-        return cls(body + check(body).to_bytes(_CHECK, "little"), fixed, begin, end, groups)
+        return cls(body + check(body).to_bytes(_CHECK, "little"), fixed, begin, end, groups, run)
 
     @classmethod
     def unpack(cls, pages: bytes) -> Self | None:
@@ -119,7 +132,11 @@ class Start:
         magic, begin, end, fixed = _SEAL.unpack(body[-_SEAL.size :])
         index = _INDEX.unpack_from(body, 2 * PAGE)
         groups = tuple(at for at in index if at)
-        start = cls(pages, fixed, begin, end, groups)
+        try:
+            run = RunId.unpack(body[2 * PAGE + _INDEX.size :][:NBYTES])
+        except ValueError:
+            return None
+        start = cls(pages, fixed, begin, end, groups, run)
         return start if magic == _MAGIC and start._is_sensible() else None
 
     def _is_sensible(self) -> bool:

@@ -1,0 +1,55 @@
+"""Whose the checkpoints on a level are: the id of a run, as the files themselves say it."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from ckio.errors import BadInput, ForeignLevel
+
+NBYTES: Final = 64
+"""Bytes that an id has in a file: UTF-8, then zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """The id of a run; an empty one stands for no run in particular, which looks at all.
+
+    Raises BadInput where files have no room for it.
+    """
+
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if "\0" in self.text or len(self.text.encode(errors="replace")) > NBYTES:
+            raise BadInput(f"{self.text!r:.99} is no id of a run: it takes at most {NBYTES} bytes")
+        try:
+            self.text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{self.text!r} is no id of a run: it is not text") from None
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __str__(self) -> str:
+        return f"run {self.text}" if self else "no run"
+
+    def pack(self) -> bytes:
+        """As it is in a file."""
+        return self.text.encode().ljust(NBYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, data: bytes, /) -> Self:
+        """Read it; raises ValueError where it is none."""
+        return cls(data.rstrip(b"\0").decode())
+
+    def check(self, found: "RunId", where: str, /) -> None:
+        """Raise ForeignLevel where what was found is not of this run."""
+        if self and found != self:
+            raise ForeignLevel(
+                f"{where} holds checkpoints of {found}, not of {self}: it was moved, copied or"
+                f" restored to the wrong place, and is left as it is; bring back what {self}"
+                " stored there, or move this away and go on without"
+            )
+
+
+NOBODY: Final = RunId()
+"""No run in particular."""

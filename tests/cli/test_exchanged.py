@@ -1,0 +1,222 @@
+"""What lies in a run's place and was stored by another run: no gradient is made of that.
+
+Two runs of the demo's model, of the same shape and on the same levels, are killed half-way back;
+then their files are exchanged, as by somebody who moves, copies or restores the wrong ones.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+from cli.commands import answer, ckio
+
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.runid import RunId
+from ckio.errors import ForeignLevel
+
+MODEL = '''\
+import os
+import signal
+from ckio.models.vorticity import Vorticity
+
+
+class Ocean(Vorticity):
+    """Kills its process, or asks it to stop, where it is told to."""
+
+    def adjoint_step(self, adjoint, tape, i):
+        step, _, number = os.environ.get("KILL", "").partition(":")
+        if step == str(i):
+            os.kill(os.getpid(), int(number))
+        super().adjoint_step(adjoint, tape, i)
+'''
+
+STEPS = 24
+KILL, STOP = "11:9", "11:15"
+
+FAR = {
+    "directory": 'backend = "directory"\noptions = {path = "ck"}',
+    "hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5"}',
+    "zstd": 'backend = "directory"\noptions = {path = "ck", codec = "zstd"}',
+    "zstd-hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5", codec = "zstd"}',
+}
+COSTS = """
+advance = 1.0
+record = 1.0
+reverse = 1.0
+restart = 9256
+tape = 4624
+adjoint = 13888
+"""
+
+NAMES = ("mine", "theirs")
+
+Runs = dict[str, Path]
+"""For `mine` and `theirs`: the files of the run on its level, or the directory of them."""
+
+
+def line(run: str, *more: object) -> tuple[object, ...]:
+    model = ("ocean:Ocean", "--set", "grid=16", "--set", f"seed={len(run)}")
+    machine = ("--steps", STEPS, "--platform", "node.toml", "--every", "8s")
+    return ("run", *model, *machine, "--into", run, *more)
+
+
+def place(at: Path, far: str) -> Path:
+    at.mkdir()
+    (at / "ocean.py").write_text(MODEL)
+    models = (f'[models."ocean:Ocean grid=16 seed={len(run)}"]{COSTS}' for run in NAMES)
+    (at / "node.toml").write_text(
+        '[[level]]\nname = "ram"\ncapacity = 9300\n'
+        '[[level]]\nname = "far"\ncapacity = 90_000\nwrite = {latency = 0.01}\n'
+        f"read = {{latency = 0.01}}\n{FAR[far]}\n{''.join(models)}"
+    )
+    return at
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Those of the runs where nobody disturbs them."""
+    at = place(tmp_path_factory.mktemp("whole") / "at", "directory")
+    found = {run: answer(*line(run), at=at)["gradient_digest"] for run in NAMES}
+    assert len(set(found.values())) == 2
+    return found
+
+
+@pytest.fixture
+def at(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return place(tmp_path / "at", request.param)
+
+
+def half(at: Path, patch: pytest.MonkeyPatch, kill: str = KILL) -> Runs:
+    """Begin both runs and end their processes half-way back."""
+    with patch.context() as here:
+        here.setenv("KILL", kill)
+        for run in NAMES:
+            ckio(*line(run, "--resume"), at=at, status=-9 if kill == KILL else 75)
+    return {run: next((at / "ck").glob(f"*{_id(at, run)}*")) for run in NAMES}
+
+
+def _id(at: Path, run: str) -> str:
+    return str(json.loads((at / run / "manifest.json").read_text())["run"])
+
+
+def exchange(runs: Runs) -> None:
+    mine, theirs = runs["mine"], runs["theirs"]
+    aside = mine.with_name("aside")
+    mine.rename(aside)
+    theirs.rename(mine)
+    aside.rename(theirs)
+
+
+def files(at: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (at / "ck").rglob("*") if path.is_file()}
+
+
+def refused(at: Path, run: str) -> str:
+    """What resuming says that is refused, and changes no file of a level."""
+    before = files(at)
+    done = ckio("run", "--resume", "--into", run, at=at, status=2)
+    assert files(at) == before
+    (other,) = set(NAMES) - {run}
+    assert done.stderr.startswith("ckio: level 'far': ")
+    assert done.stderr.count("\n") == 1
+    assert f"holds checkpoints of run {_id(at, other)}, not of run {_id(at, run)}" in done.stderr
+    return done.stderr
+
+
+def digest(at: Path, run: str) -> str:
+    return str(answer("run", "--resume", "--into", run, at=at)["gradient_digest"])
+
+
+@pytest.mark.parametrize(
+    ("at", "kill"), [*zip(FAR, (KILL, STOP) * 2, strict=True)], indirect=["at"]
+)
+def test_the_files_of_two_runs_are_exchanged(
+    at: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str], kill: str
+) -> None:
+    runs = half(at, monkeypatch, kill)
+    exchange(runs)
+    for run in NAMES:
+        refused(at, run)
+    exchange(runs)
+    for run in NAMES:
+        assert digest(at, run) == digests[run]
+    assert files(at) == {}
+
+
+@pytest.mark.parametrize("at", ["directory", "zstd"], indirect=True)
+def test_single_files_are_copied_from_one_run_to_the_other(
+    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str]
+) -> None:
+    theirs = half(at, monkeypatch)["theirs"]
+    held = {item.path for item in Directory.contents(theirs)}
+    assert len(held) > 1
+    for number, file in enumerate(held):
+        here = shutil.copytree(at, tmp_path / f"case-{number}")
+        copy = here / "ck" / _id(at, "mine") / file.name
+        shutil.copyfile(file, copy)
+        assert file.name in refused(here, "mine")
+        copy.unlink()  # and what it was put over is lost
+        assert digest(here, "mine") == digests["mine"]
+
+
+QUICK = [pytest.param(far, 2, id=far) for far in ("directory", "hdf5", "zstd")]
+MANY = [pytest.param(far, 40, marks=pytest.mark.slow, id=f"{far}-many") for far in FAR]
+
+
+@pytest.mark.parametrize(("at", "cuts"), QUICK + MANY, indirect=["at"])
+def test_a_file_is_restored_in_part(
+    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str], cuts: int
+) -> None:
+    """It begins as that of another run and goes on as it was, or the other way round."""
+    runs = half(at, monkeypatch)
+    mine = max((file for file in files(at) if _id(at, "mine") in str(file)), key=_size)
+    other = Path(str(mine).replace(_id(at, "mine"), _id(at, "theirs")))
+    if not other.exists():  # compressed, they have slots of other sizes
+        other = max((file for file in files(at) if _id(at, "theirs") in str(file)), key=_size)
+    whole = mine.read_bytes(), other.read_bytes()
+    random = Random(cuts)
+    for number in range(cuts):
+        cut = 512 * random.randrange(1, len(whole[0]) // 512)
+        first, then = whole[:: random.choice((1, -1))]
+        here = shutil.copytree(at, tmp_path / f"case-{number}")
+        (here / mine.relative_to(at)).write_bytes(first[:cut] + then[cut:])
+        if _opens(runs["mine"].name, RunId(_id(at, "mine")), here / "ck"):
+            assert digest(here, "mine") == digests["mine"], f"cut at {cut}"
+        else:
+            refused(here, "mine")
+        shutil.rmtree(here)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _opens(name: str, run: RunId, place: Path) -> bool:
+    """Whether a level takes what lies there for this run's: tried on a copy."""
+    copy = shutil.copytree(place, place.with_name("copy"))
+    try:
+        (Hdf5 if name.endswith(".h5") else Directory)(copy / name, run=run).close()
+    except ForeignLevel:
+        return False
+    finally:
+        shutil.rmtree(copy)
+    return True
+
+
+@pytest.mark.parametrize("at", ["directory", "hdf5"], indirect=True)
+def test_a_run_that_has_ended_leaves_what_another_put_into_its_place(
+    at: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str]
+) -> None:
+    runs = half(at, monkeypatch)
+    assert digest(at, "mine") == digests["mine"]
+    runs["theirs"].rename(runs["mine"])
+    before = files(at)
+    done = ckio("run", "--resume", "--into", "mine", "--json", at=at)
+    assert json.loads(done.stdout)["gradient_digest"] == digests["mine"]
+    assert f"not of run {_id(at, 'mine')}; move it to where" in done.stderr
+    assert files(at) == before
+    runs["mine"].rename(runs["theirs"])
+    assert digest(at, "theirs") == digests["theirs"]
