@@ -34,7 +34,7 @@ _INTERRUPTS = KeyboardInterrupt, SystemExit
 """What does not wait until all is written."""
 
 _LOOK = 0.1
-"""Seconds after which who waits looks up: a signal that comes just before a wait does not end it."""
+"""Seconds after which who waits looks up: a signal just before a wait does not end the wait."""
 
 
 class Channels:

@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ckio.actions import Action, Key, Kind
+from ckio.actions import Action, Discard, Key, Kind
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.clock import Clock, WallClock
@@ -74,7 +74,8 @@ def persevere(
     replan
         Plans the rest from what is stored on each level. The platform is as large as the old one
         and one level more, in memory, which gives what it holds and takes nothing; a level that was
-        given up has capacity 0. It raises NoSchedule where there is no way.
+        given up has capacity 0. It raises BadInput where it finds no way, and is asked again with
+        less: without what is stored on the levels but for adjoints, then without anything.
     say
         Told once of each failure, when it is known how the run goes on.
     watch
@@ -141,12 +142,49 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _planned(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
-    """The plan of the rest; raises BadInput where there is none that fits."""
-    schedule = replan(chain, platform, stored)
-    actions, carried = schedule.actions, len(platform.levels) - 1
-    if ((actions.op == WRITE) & (actions.level == carried)).any():
+    """The plan of the rest, from as much of what is stored as there is a plan from.
+
+    What is left out of it is discarded first of all, and not before such a plan is found. Raises
+    the BadInput that says why there is none from all that is stored, where there is none at all.
+    """
+    reason: BadInput | None = None
+    for kept in _ever_less(stored):
+        try:
+            plan = _fitting(replan, chain, platform, kept)
+        except BadInput as none:
+            reason = reason or none
+            continue
+        return replace(plan, actions=_dropped(stored, kept) + plan.actions, stored=stored)
+    assert reason is not None
+    raise reason
+
+
+def _ever_less(stored: Stored) -> Iterator[Stored]:
+    """What is stored; only adjoints and what is carried; only adjoints; nothing."""
+    adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
+    yield from dict.fromkeys(
+        (stored, (*adjoints[:-1], stored[-1]), adjoints, tuple(frozenset[Key]() for _ in stored))
+    )
+
+
+def _dropped(stored: Stored, kept: Stored) -> Actions:
+    """The Discards of what is stored and not kept."""
+    return Actions.of(
+        Discard(key, number)
+        for number, (keys, others) in enumerate(zip(stored, kept, strict=True))
+        for key in sorted(keys - others, key=str)
+    )
+
+
+def _fitting(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    """A plan that writes nothing where things are carried, which has room for those alone."""
+    *levels, carried = platform.levels
+    carried = replace(carried, capacity=len(stored[-1]))
+    plan = replan(chain, replace(platform, levels=(*levels, carried)), stored)
+    actions = plan.actions
+    if ((actions.op == WRITE) & (actions.level == len(levels))).any():
         raise NoSchedule("what is left needs a level with room for another checkpoint")
-    return schedule
+    return plan
 
 
 class _Parts:

@@ -2,9 +2,9 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
+from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.columns import WRITE
 from ckio.compression import Zstd
@@ -28,6 +29,7 @@ from ckio.errors import (
     LevelFull,
     LevelInUse,
     MissingCheckpoint,
+    NoSchedule,
     Stopped,
     StorageError,
     UnsupportedKind,
@@ -38,9 +40,10 @@ from ckio.planners.stored import finish
 from ckio.platforms import Platform
 from ckio.runner import run
 from ckio.runner.persevere import persevere
+from ckio.runner.remains import Stored
 from ckio.schedule import Schedule, counts
 from ckio.testing import CountingModel, Throttled, a, put, raw, save, x
-from ckio.testing.strategies import complete_schedules
+from ckio.testing.strategies import complete_schedules, random_complete
 from ckio.timeline import Event
 
 from .persevering import (
@@ -302,6 +305,78 @@ def test_an_error_that_is_no_level_s_ends_the_run() -> None:
 
     with pytest.raises(StorageError, match=r"^#\d+ Reverse\[5, 6\): the model's own"):
         Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({})))
+
+
+# Where there is no plan from all that is stored
+
+
+@dataclass
+class Picky(Told):
+    """There is no plan where `refused` says so; before there is one, nothing is discarded."""
+
+    refused: Callable[[Stored], object] = any
+    levels: Sequence[Faulty] = ()
+    asked: list[Stored] = field(default_factory=list)
+
+    def replan(self, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+        self.asked.append(stored)
+        self.check_intact({k for k, level in enumerate(platform.levels) if level.capacity == 0})
+        if self.refused(stored):
+            raise NoSchedule(f"not from {stored}")
+        return super().replan(chain, platform, stored)
+
+    def check_intact(self, given_up: Collection[int]) -> None:
+        """On all other levels there still lies what there was when it was asked first."""
+        for number, (level, keys) in enumerate(zip(self.levels, self.asked[0], strict=False)):
+            assert number in given_up or set(level.keys()) == keys
+
+
+def has_restart_data(stored: Stored) -> bool:
+    return any(key.kind is Kind.RESTART for keys in stored for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("refused", "again"),
+    [
+        pytest.param(lambda stored: any(stored[:-1]), False, id="what is on the levels"),
+        pytest.param(has_restart_data, False, id="restart data"),
+        pytest.param(any, True, id="anything"),
+    ],
+)
+def test_what_there_is_no_plan_from_is_discarded(
+    refused: Callable[[Stored], bool], again: bool
+) -> None:
+    asked = list[int]()
+    for number in range(0, CALLS, 3):
+        levels = memory(Faults({number: StorageError}))
+        told = Picky(fresh=Counted, refused=refused, levels=levels)
+        Counted.back.clear()
+        _, model = told.run(PLAN, PLATFORM, levels)
+        assert result(model) == TRUTH
+        assert len(Counted.back) == STEPS or again
+        assert len(told.said) == len(told.plans) == 1
+        for level, priced in zip(levels, told.platforms[0].levels, strict=False):
+            assert priced.capacity == 0 or not set(level.keys())
+        asked.append(len(told.asked))
+    assert max(asked) > 1
+
+
+def test_where_there_is_no_plan_at_all_nothing_is_discarded() -> None:
+    for number in range(2, CALLS, 3):
+        levels = memory(Faults({number: StorageError}))
+        told = Picky(refused=lambda _: True, levels=levels)
+        with pytest.raises(StorageError, match="there is no way to go on: not from") as caught:
+            told.run(PLAN, PLATFORM, levels)
+        assert f"not from {told.asked[0]}" in str(caught.value)  # which is all that was stored
+        assert not any(told.asked[-1])
+        told.check_intact({caught.value.level})
+
+
+@pytest.mark.parametrize("seed", [199, 2876, 5147])
+def test_tapes_of_many_sizes_may_leave_no_plan_from_all_that_is_stored(seed: int) -> None:
+    """Found by a campaign: a search through what to keep is too long, and steps that differ."""
+    random = Random(seed)
+    end_well_or_say_why(random_complete(random), random, ever=random.random() < 0.5)
 
 
 # What is carried
