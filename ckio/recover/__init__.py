@@ -6,13 +6,14 @@ is again one to be killed and recovered, and `redone_at_most` bounds what a kill
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
 from ckio.actions import Discard, Key, Read
 from ckio.chain import Chain
 from ckio.columns import Actions
-from ckio.errors import BadInput, NoSchedule
+from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import without_notes
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
@@ -20,13 +21,16 @@ from ckio.planners.stored import finish
 from ckio.planners.stored.standing import checked
 from ckio.platforms import Platform
 from ckio.recover.adjoints import spares, with_adjoint_checkpoints
+from ckio.recover.again import Killed, taken_up
 from ckio.recover.interval import adjoint_seconds, every
 from ckio.recover.redone import redone_at_most
 from ckio.recover.room import aside, without
 from ckio.recover.survivors import Place, Stored, fitting, furthest
+from ckio.replay import validate
 from ckio.schedule import Schedule, makespan
 
 __all__ = [
+    "Killed",
     "adjoint_seconds",
     "aside",
     "every",
@@ -45,6 +49,7 @@ def recover(
     level: int | None,
     every: float,
     tapes: bool = False,
+    killed: Killed | None = None,
 ) -> Schedule:
     """The schedule of a fresh process for the rest of a chain, from what is stored on each level.
 
@@ -53,6 +58,9 @@ def recover(
     tapes too only where `tapes` says so; then the adjoint is stored on `level` about `every`
     seconds (see `with_adjoint_checkpoints`). Room for two adjoints is set aside there: where
     survivors lie in it, those that are cheapest to lose are discarded. At the end nothing is left.
+
+    Where it is known what was `killed`, that is taken up again if it takes less time: then a kill
+    costs no more than `redone_at_most` says of it.
 
     With None for `level` no adjoint is stored, nor is room set aside. The one that is read stays
     where it is until the end, so that it can be read again.
@@ -63,6 +71,39 @@ def recover(
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)
+    again = None if killed is None else taken_up(killed, platform, stored, adjoint)
+    try:
+        anew = _from_stored(chain, platform, stored, adjoint, level=level, tapes=tapes)
+    except BadInput:
+        if again is None:
+            raise
+        ways = [again]
+    else:
+        ways = [anew] if again is None else [anew, again]
+    where, often = (0, inf) if level is None else (level, every)
+    plans = [with_adjoint_checkpoints(way, platform, often, level=where) for way in ways]
+    legal = [plan for plan in plans if plan is plans[0] or _is_legal(plan, platform)]
+    return min(legal, key=lambda plan: makespan(plan, platform))
+
+
+def _is_legal(schedule: Schedule, platform: Platform) -> bool:
+    """Whether what was planned for more room, or for other levels, fits on these."""
+    with suppress(IllegalAction):
+        validate(schedule, platform)
+        return True
+    return False
+
+
+def _from_stored(
+    chain: Chain,
+    platform: Platform,
+    stored: Stored,
+    adjoint: Place | None,
+    *,
+    level: int | None,
+    tapes: bool,
+) -> Schedule:
+    """A plan from what is stored, in which room for the adjoints is set aside."""
     held = None if adjoint is None else Read(*adjoint)
     smaller = platform if level is None else aside(platform, chain, level)
     for older in [] if held is None else [held, *spares(stored, held, level)]:
@@ -71,10 +112,7 @@ def recover(
     kept, dropped = fitting(chain, smaller, stored, adjoint)
     # Adjoints have room of their own: to a planner they are of no size.
     planned = _planned(replace(chain, adjoint=0), smaller, kept, adjoint, tapes=tapes)
-    whole = Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
-    if level is None:
-        return with_adjoint_checkpoints(whole, platform, inf, level=0)
-    return with_adjoint_checkpoints(whole, platform, every, level=level)
+    return Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
 
 
 def _planned(

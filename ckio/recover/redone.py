@@ -2,7 +2,7 @@
 
 A kill after k actions leaves the keys on durable levels. Let m be the step of the furthest adjoint
 among them, or n, and let b <= k be an instant with the adjoint at m. Then this is a way to go on,
-in no more room than the schedule itself takes:
+in no more room than the schedule itself takes; `again.py` writes it down:
 
     read a_m; discard what was written to durable levels since b; restore what the machine held
     at b, in one forward sweep from the nearest durable restart key (or from x_0, which a fresh
@@ -46,17 +46,24 @@ def redone_at_most(
     level: int,
     every: float,
 ) -> float:
-    """Seconds that a kill before the last action is done costs at most, if recovered the best way.
+    """Seconds that a kill before the last action is done costs at most.
 
-    That is: what was done until then, and the makespan of the recovery, exceed the makespan of the
-    schedule by no more. `durable` are the numbers of the levels whose keys survive; the recovery
-    stores its adjoint on `level` every so many seconds.
+    That is: what was done until the last action that was complete, and the makespan of the recovery
+    together exceed the makespan of the schedule by no more. So all counts that the recovery does,
+    spans, writes, reads and discards, also of adjoint checkpoints that it stores more often than
+    the schedule would have; planning, opening and verifying, which nobody has priced, do not, nor
+    does the part of an action that was under way. Each kill is one: of the recovery, which is again
+    a schedule, this says anew what a kill of it costs.
 
-    It is a bound on the best recovery, and the note of `recover` says how near that comes to it:
-    for short chains it searches, but from stored keys it does not record several steps at once. A
-    schedule that stores tapes is to be recovered with `tapes`. Infinite where one sweep is not
-    enough to restore what a kill takes: where a state waits below the stored tapes from which steps
-    are reversed. Raises IllegalAction for an illegal schedule.
+    `durable` are the numbers of the levels whose keys survive; the recovery stores its adjoint on
+    `level` every so many seconds. It holds for `recover` that is told what was `killed`, on this
+    platform, with all that was durable still there, of any planner's schedule. A recovery that is
+    not told plans from what is stored alone, which is mostly as good, and may cost more: it does
+    not record several steps at once from stored keys, and for long chains it does not find the best
+    of all ways.
+
+    Infinite where one sweep is not enough to restore what a kill takes: where a state waits below
+    the stored tapes from which steps are reversed. Raises IllegalAction for an illegal schedule.
     """
     end = validate(schedule, platform)
     left_over = sum(

@@ -38,12 +38,15 @@ class Instants:
         Adjoint checkpoints that are still to be written.
     adjoint : int64 array
         The step of the adjoint that survives; n where none does.
+    base : int64 array
+        The number of the action before which all is redone; -1 where there is no such instant.
     """
 
     redone: NDArray[np.float64]
     left: NDArray[np.float64]
     stored: NDArray[np.int64]
     adjoint: NDArray[np.int64]
+    base: NDArray[np.int64]
 
 
 class _Lying(NamedTuple):
@@ -87,6 +90,8 @@ class _Base:
 
     Attributes
     ----------
+    number : int
+        Of the action before which it is.
     until : float
         Seconds of the schedule until then.
     target : int or None
@@ -99,8 +104,8 @@ class _Base:
         What was written to durable levels since, and lies there.
     """
 
-    def __init__(self, until: float, target: int | None, seconds: float) -> None:
-        self.until, self.target, self.seconds = until, target, seconds
+    def __init__(self, number: int, until: float, target: int | None, seconds: float) -> None:
+        self.number, self.until, self.target, self.seconds = number, until, target, seconds
         self.low, self.high = inf, -inf
         self.written = set[_Lying]()
 
@@ -140,28 +145,33 @@ class Walk:
                     self._write(_Lying(key.step, KIND_CODE[key.kind], level))
                 elif level in self._durable and key.step <= self._adjoint:
                     seconds = self._platform.levels[level].read(self._chain.nbytes(key))
-                    self._survives(key.step, seconds)
+                    # Which of several copies is read is for the recovery to choose.
+                    dearer = max(seconds, self._to_read) if key.step == self._adjoint else seconds
+                    self._survives(key.step, dearer)
 
     def instants(self) -> Instants:
         """What there is to know of every instant before an action."""
         actions = self._schedule.actions
         costs = seconds_of(self._schedule, self._platform)
         done = np.concatenate(([0.0], np.cumsum(costs)))[:-1]
-        redone, adjoint = np.empty(len(actions)), np.empty(len(actions), np.int64)
-        columns = (done, *_dead(actions))
+        redone, (adjoint, bases) = np.empty(len(actions)), np.empty((2, len(actions)), np.int64)
+        columns = (done, *dead(actions))
         rows = zip(actions.rows(), *(column.tolist() for column in columns), strict=True)
         for number, (row, until, state_dead, tape_dead) in enumerate(rows):
             if not self._fixed:
-                self._rebase(until, state_dead=state_dead, tape_dead=tape_dead)
+                self._rebase(number, until, state_dead=state_dead, tape_dead=tape_dead)
             redone[number], adjoint[number] = self._redone(until), self._adjoint
+            bases[number] = (
+                -1 if self._base is None or np.isinf(redone[number]) else self._base.number
+            )
             self._apply(row)
 
         on_adjoint = (actions.op >= WRITE) & (actions.kind == _ADJOINT)
         writes = on_adjoint & (actions.op == WRITE)
         left = _from_here(np.where(on_adjoint, 0.0, costs))
-        return Instants(redone, left, _from_here(writes.astype(np.int64)), adjoint)
+        return Instants(redone, left, _from_here(writes.astype(np.int64)), adjoint, bases)
 
-    def _rebase(self, until: float, *, state_dead: bool, tape_dead: bool) -> None:
+    def _rebase(self, number: int, until: float, *, state_dead: bool, tape_dead: bool) -> None:
         """Redo from this instant on, if one sweep is enough to restore what is held now."""
         state = None if state_dead else self._state
         if self._turned and self._fresh:  # another process has to reach x_n again
@@ -177,7 +187,7 @@ class Walk:
             seconds += self._prices.record[end] - self._prices.record[begin]
         if target is not None and self._volatile and self._volatile[-1].end > target:
             return
-        base, self._back = _Base(until, target, seconds), None
+        base, self._back = _Base(number, until, target, seconds), None
         self._base = base
         if self._volatile:
             base.low, base.high = self._volatile[0].step, self._volatile[-1].end
@@ -273,7 +283,7 @@ class Walk:
             self._base.misses(here, self._prices.again(here))
 
 
-def _dead(actions: Actions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def dead(actions: Actions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Before each action, whether what state and tape hold is not used any more."""
     op, kind = actions.op, actions.kind
     restart, tape = (op >= WRITE) & (kind == _RESTART), (op >= WRITE) & (kind == _TAPE)

@@ -18,11 +18,13 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform
-from ckio.recover import aside, recover, with_adjoint_checkpoints
+from ckio.recover import Killed, aside, recover, with_adjoint_checkpoints
+from ckio.registry import find, names
 from ckio.schedule import Schedule
 
 RESTART_ONLY: dict[str, Planner] = {"hrevolve": hrevolve, "revolve": revolve}
 WITH_TAPES: dict[str, Planner] = {"mixed": mixed, "store-all": store_all}
+ALL: dict[str, Planner] = {name: find("planners", name) for name in names("planners")}
 
 Stored = tuple[frozenset[Key], ...]
 
@@ -56,7 +58,7 @@ class Case:
 
     @property
     def planned(self) -> Schedule:
-        planner = (RESTART_ONLY | WITH_TAPES)[self.planner]
+        planner = ALL[self.planner]
         with without_notes():
             return planner(self.chain, aside(self.platform, self.chain, self.level))
 
@@ -64,8 +66,9 @@ class Case:
     def schedule(self) -> Schedule:
         return with_adjoint_checkpoints(self.planned, self.platform, self.every, level=self.level)
 
-    def recovering(self) -> Callable[[Stored], Schedule]:
-        """The schedule for the rest, made once for each set of survivors."""
+    def recovering(self, killed: Schedule | None = None) -> Callable[[Stored], Schedule]:
+        """The schedule for the rest, made once for each set of survivors of what was killed."""
+        known = None if killed is None else Killed(killed, self.durable)
 
         @cache
         def rest(survivors: Stored) -> Schedule:
@@ -76,6 +79,7 @@ class Case:
                 level=self.level,
                 every=self.every,
                 tapes=self.planner in WITH_TAPES,
+                killed=known,
             )
 
         return rest
