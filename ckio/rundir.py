@@ -67,6 +67,8 @@ class Manifest:
         Seconds of predicted work between two of them.
     keep : bool
         Whether checkpoints stay when the run has ended.
+    overlap : str
+        The policy that it was begun with, in words; "" where nothing overlaps.
     here : str
         The directory in which it was begun, from which relative paths of levels count; "" where
         that is not known.
@@ -84,6 +86,7 @@ class Manifest:
     adjoints: str | None
     every: float
     keep: bool
+    overlap: str = ""
     here: str = ""
 
     def dumps(self) -> str:

@@ -198,6 +198,9 @@ def test_transfers_follow_the_events_of_a_timeline_under_a_newer_version() -> No
     policy = texts.dumps(schedule, None, OVERLAPPED, overlap=Overlap(1)).splitlines()
     assert set(policy) - set(lines) == {"# overlap write_behind=1,read_ahead=0"}
     assert texts.loads("\n".join(policy)).overlap == Overlap(1)
+    planned = texts.dumps(schedule, overlap=Overlap(1))
+    assert planned.startswith("# ckio schedule 3\n")
+    assert texts.loads(planned) == texts.Document(schedule, overlap=Overlap(1))
     with pytest.raises(BadInput, match=r"2 transfers announced, 1 follow; .* `# transfers` line"):
         texts.loads("\n".join(lines[:-1]))
 
@@ -223,7 +226,7 @@ def test_a_malformed_transfer_is_refused_with_its_line(line: str, expected: str)
     text = SHORT.replace("schedule", "timeline") + line
     with pytest.raises(BadInput, match=rf"^a\.txt, line 9: .* expected {expected}"):
         texts.loads(text, source="a.txt")
-    with pytest.raises(BadInput, match=r"expected (no transfer in a schedule|one of the headers)"):
+    with pytest.raises(BadInput, match=r"expected (no transfer in a schedule|`# overlap)"):
         texts.loads(SHORT + line)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -13,6 +14,7 @@ from ckio.chain import Chain
 from ckio.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.model import Model
+from ckio.overlap import Overlap
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners.stored import finish
 from ckio.platforms import Level, Platform
@@ -24,6 +26,7 @@ from ckio.recover import (
     redone_at_most,
     with_adjoint_checkpoints,
 )
+from ckio.recover.again import Killed
 from ckio.registry import find, place
 from ckio.schedule import Schedule, makespan
 
@@ -77,6 +80,11 @@ def is_durable(level: Level, /) -> bool:
     return said if isinstance(said, bool) else place(level, "run") is not None
 
 
+def durable(platform: Platform, /) -> list[int]:
+    """The numbers of the levels whose checkpoints outlive the process."""
+    return [number for number, level in enumerate(platform.levels) if is_durable(level)]
+
+
 def first_plan(
     chain: Chain, platform: Platform, model: Model, planned: Planned, wish: Wish, /
 ) -> tuple[Schedule, Kept]:
@@ -86,7 +94,7 @@ def first_plan(
     is wished. Raises BadInput where an interval is wished and no level can keep what it asks for.
     """
     able = _able(chain, platform, model)
-    choices = {number: _kept(chain, platform, number, wish) for number in able}
+    choices = {number: kept_on(chain, platform, number, wish) for number in able}
     nearest = next(iter(choices.values()), Kept(None, wish.every or inf))
     if not choices and wish.every is not None:
         raise BadInput(
@@ -117,7 +125,7 @@ def without_end(
     Their room is set aside on the nearest durable level that has it.
     """
     for number in _able(chain, platform, model):
-        return _kept(chain, platform, number, wish), aside(platform, chain, number)
+        return kept_on(chain, platform, number, wish), aside(platform, chain, number)
     return Kept(None, wish.every or inf), platform
 
 
@@ -140,59 +148,68 @@ def next_plan(
     /,
     *,
     tapes: bool = False,
+    killed: Killed | None = None,
 ) -> tuple[Schedule, Kept]:
     """The schedule of a process that goes on from what an earlier one left on durable levels.
 
     If the level of the adjoint checkpoints has gone they go to another one, or to none: what an
     earlier process left then stays, if there is room. Tapes are stored, too, where `tapes` says so.
+    What was `killed`, if that is known, may be taken up again.
     """
+    rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
         try:
-            found = recover(chain, platform, survivors, level=number, every=kept.every, tapes=tapes)
+            found = rest(level=number, every=kept.every)
         except NoSchedule:
             continue
         return _last_one_stays(found), replace(kept, level=name)
-    return _with_no_more(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
+    without = partial(finish, chain, platform, survivors, tapes=tapes)
+    return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
 
 
 def _with_no_more(
-    chain: Chain, platform: Platform, survivors: Sequence[Iterable[Key]], /, *, tapes: bool
+    chain: Chain,
+    platform: Platform,
+    survivors: Sequence[Iterable[Key]],
+    rest: Callable[..., Schedule],
+    without: Callable[[], Schedule],
+    /,
 ) -> Schedule:
     """The rest without new adjoint checkpoints; the furthest one that there is stays to the end.
 
-    Unless the lack of its room costs more seconds than it took to come so far.
+    Unless the lack of its room costs more seconds than it took to come so far: then it is what is
+    planned `without`.
     """
     try:
-        staying = recover(chain, platform, survivors, level=None, every=inf, tapes=tapes)
+        staying = rest(level=None, every=inf)
     except NoSchedule:
-        return finish(chain, platform, survivors, tapes=tapes)
+        return without()
     end = chain.length
     steps = [key.step for keys in survivors for key in keys if key.kind is Kind.ADJOINT]
     came = min(steps, default=end)
     if came < end:
         worth = chain.seconds(Record(came, end)) + chain.seconds(Reverse(came, end))
         with suppress(BadInput):
-            going = finish(chain, platform, survivors, tapes=tapes)
+            going = without()
             if makespan(staying, platform) > makespan(going, platform) + worth:
                 return going
     return _last_one_stays(staying)
 
 
-def told(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:
-    """What is stored how often, and what a kill costs; nothing where no adjoint is stored."""
+def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
+    """What is stored how often, and what a kill costs; nothing where no adjoint is stored.
+
+    With overlap, what is on its way is lost in a kill, and what it costs is not known before.
+    """
     actions = schedule.actions
     if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    most = redone_at_most(
-        schedule,
-        platform,
-        [number for number, level in enumerate(platform.levels) if is_durable(level)],
-        level=platform.number(kept.level),
-        every=kept.every,
-    )
-    costs = f"; a kill costs {seconds_text(most)} of work at most" if most < inf else ""
+    number = platform.number(kept.level)
+    most = redone_at_most(schedule, platform, durable(platform), level=number, every=kept.every)
+    known = most < inf and not overlap
+    costs = f"; a kill costs {seconds_text(most)} of work at most" if known else ""
     return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
 
 
@@ -209,7 +226,7 @@ def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
     ]
 
 
-def _kept(chain: Chain, platform: Platform, number: int, wish: Wish) -> Kept:
+def kept_on(chain: Chain, platform: Platform, number: int, wish: Wish, /) -> Kept:
     """Adjoint checkpoints on this level: as wished, or at Daly's interval for what one costs."""
     daly = max(_LEAST, every(adjoint_seconds(chain, platform, number), wish.mtbf))
     return Kept(platform.levels[number].name, wish.every or daly)

@@ -82,6 +82,7 @@ def conclude(
         predicted=predicted,
         measured=measured,
         check=check,
+        overlap=how.overlap,
         before=before,
     )
     _keep(directory, RESULT, console.json_line(ended.figures))

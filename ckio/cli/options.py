@@ -62,17 +62,24 @@ settings_option = click.option(
 )  # fmt: skip
 
 
+_POLICIES: Final = {"all": Overlap(None, None), "none": Overlap()}
+"""Policies in one word: as much as memory has room for, and nothing."""
+
+
 def _overlap(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
-    """A policy; none overlaps nothing."""
+    """A policy; None where none is given."""
+    if value is None or value in _POLICIES:
+        return _POLICIES.get(value)
     try:
-        return Overlap.parse(value or "")
+        return Overlap.parse(value)
     except BadInput as error:
-        raise click.BadParameter(str(error)) from None
+        raise click.BadParameter(f"{error}; nor is it all, or none") from None
 
 
 overlap_option = click.option(
     "--overlap", metavar="POLICY", callback=_overlap,
-    help="write_behind=N,read_ahead=N[,horizon=SECONDS]; N may be all",
+    help="all, none, or write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all"
+    "  [default: what it was planned for]",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
 

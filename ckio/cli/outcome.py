@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -14,6 +14,7 @@ from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.gradient import GradientCheck
 from ckio.model import Differentiable
+from ckio.overlap import Overlap
 from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platforms import Platform
@@ -23,6 +24,9 @@ from ckio.rundir import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.schedule import Schedule, counts, makespan
 from ckio.texts import loads
 from ckio.timeline import EMPTY, Timeline
+
+NOTHING: Final = Overlap()
+"""The policy by which storage and computation take turns."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,10 @@ def outcome(
     predicted: Timeline,
     measured: Timeline,
     check: GradientCheck | None,
+    overlap: Overlap = NOTHING,
     before: Timeline = EMPTY,
 ) -> Outcome:
-    """Everything that is to be said of a run that has just ended.
+    """Everything that is to be said of a run that has just ended, with this policy.
 
     `before` is what the process did before there was a schedule.
     """
@@ -62,6 +67,7 @@ def outcome(
     figures = {
         "planner": planner,
         "steps": schedule.chain.length,
+        "overlap": str(overlap) if overlap else None,
         "predicted": makespan(first, platform) + predicted.makespan,
         "measured": before.makespan + measured.makespan,
         "forward_steps": counts(first).forward + counts(schedule).forward,
@@ -176,6 +182,8 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
         ("planner", str(figures["planner"])),
         ("forward steps", f"{forward} (at least {least} with restart data in these slots)"),
     ]
+    if figures.get("overlap"):  # a result of an earlier version does not say it
+        found.append(("overlap", figures["overlap"]))
     found += [
         (
             f"level {level['name']}",

@@ -1,23 +1,18 @@
 """`ckio plan`: a planner's schedule, its cost and its counts."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ckio.chain import Chain
 from ckio.cli import console
 from ckio.cli.files import FILE, out, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
-from ckio.cli.plans import plan_of
+from ckio.cli.plans import OVERLAPPED, Planned, plan_of
 from ckio.errors import BadInput
 from ckio.pictures.words import seconds_text
 from ckio.planners import compact
-from ckio.planners.overlapped import Overlapped
-from ckio.planners.overlapped import plan as plan_overlapped
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
@@ -54,6 +49,9 @@ def command(
 ) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
+    With --overlap the plan is for storage that goes on behind the computation; `ckio simulate` and
+    `ckio run` do what it was made for.
+
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
 
@@ -64,52 +62,46 @@ def command(
     recompute-all, online, wang-moin.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if overlap:
-        options["planner"] = _for_overlap(options["planner"])
+        options["planner"] = _for_overlap(options["planner"], options["sequence"])
     plan = plan_of(**options, quiet=as_json)
-    found: list[Overlapped] = []
-    if overlap:
-        plan = replace(plan, call=_noting(found))
-    schedule, seconds = plan.schedule(quiet=as_json)
-    figures = describe(plan.planner, schedule, plan.platform) | {"plan_seconds": seconds}
-    for made in found:
-        figures |= _with_overlap(made)
+    planned = plan.planned(quiet=as_json)
+    schedule = planned.schedule
+    figures = describe(plan.planner, schedule, plan.platform) | _with_overlap(planned)
+    figures["plan_seconds"] = planned.seconds
     figures["lossy"] = lossy(plan.platform)
     short = None if concat is None else compact.dumps(schedule, plan.platform, concat=concat)
     if short is not None:
         figures["sequence"] = short
     if output is not None:
-        write_text(output, _text(schedule, plan.platform, form) if short is None else short)
+        write_text(output, _text(planned, plan.platform, form) if short is None else short)
     if as_json:
         console.print_json(figures)
         return
     show(figures)
     say_lossy(plan.platform)
     if output is not None:
-        click.echo(f"written to {output}")
+        unsaid = planned.overlap and (form == "paper" or short is not None)
+        click.echo(f"written to {output}{', which cannot say the policy' if unsaid else ''}")
     elif short is not None:
         click.echo(short, nl=False)
 
 
-def _for_overlap(planner: str | None) -> str:
-    if planner not in (None, "overlapped"):
+def _for_overlap(planner: str | None, sequence: Path | None) -> str:
+    if sequence is not None:
+        raise BadInput(f"{sequence} is planned already; leave out --overlap or --sequence")
+    if planner not in (None, OVERLAPPED):
         raise BadInput(
             f"--overlap plans with `overlapped`; leave out --planner {planner}, or see what overlap"
             " does for its plan by `ckio simulate --overlap POLICY`"
         )
-    return "overlapped"
+    return OVERLAPPED
 
 
-def _noting(found: list[Overlapped]) -> Callable[[Chain, Platform], Schedule]:
-    """The planner, which also keeps what it has to say beside the schedule."""
-
-    def planned(chain: Chain, platform: Platform) -> Schedule:
-        found[:] = [plan_overlapped(chain, platform)]
-        return found[0].schedule
-
-    return planned
-
-
-def _with_overlap(made: Overlapped) -> dict[str, Any]:
+def _with_overlap(planned: Planned) -> dict[str, Any]:
+    """What is to be said of a schedule that was made for overlap; nothing of another one."""
+    made = planned.made
+    if made is None:
+        return {}
     return {
         "makespan": made.makespan,
         "overlap": str(made.overlap),
@@ -160,11 +152,11 @@ def show(figures: dict[str, Any], /) -> None:
     console.print_table("", header, rows)
 
 
-def _text(schedule: Schedule, platform: Platform, form: str) -> str:
+def _text(planned: Planned, platform: Platform, form: str) -> str:
     if form == "paper":
         from ckio.papertext import dumps as paper
 
-        return paper(schedule)
+        return paper(planned.schedule)
     from ckio.texts import dumps
 
-    return dumps(schedule, platform)
+    return dumps(planned.schedule, platform, overlap=planned.overlap)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import click
 
 from ckio import costs, papertext
 from ckio.chain import COSTS, Chain
@@ -15,12 +17,16 @@ from ckio.cli.files import blamed_on, read_text
 from ckio.cli.models import Settings
 from ckio.cli.models import costs as costs_of_model
 from ckio.errors import BadInput
+from ckio.overlap import Overlap
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform, is_paper_text
 from ckio.registry import find
 from ckio.replay import validate
 from ckio.schedule import Schedule
+
+if TYPE_CHECKING:  # which brings numba in
+    from ckio.planners.overlapped import Overlapped
 
 TEXT_COSTS: Final[Mapping[str, float | int]] = {
     "advance": 1.0,
@@ -35,6 +41,35 @@ TEXT_COSTS: Final[Mapping[str, float | int]] = {
 MOST_STEPS: Final = 2**31 - 1
 """The schedule of more would take some 100 GB."""
 
+OVERLAPPED: Final = "overlapped"
+"""The planner that says with which policy its schedule is to be run."""
+
+Call: TypeAlias = "Callable[[Chain, Platform], Schedule | Overlapped]"
+"""A planner with its own options."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a planner has made.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    seconds : float
+        What it took to make, without loading or compiling code.
+    made : Overlapped or None
+        What `overlapped` has to say beside the schedule; None of other planners.
+    """
+
+    schedule: Schedule
+    seconds: float
+    made: "Overlapped | None" = None
+
+    @property
+    def overlap(self) -> Overlap:
+        """The policy that the schedule was made for."""
+        return Overlap() if self.made is None else self.made.overlap
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -43,22 +78,48 @@ class Plan:
     planner: str
     chain: Chain
     platform: Platform
-    call: Callable[[Chain, Platform], Schedule]
+    call: Call
 
-    def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
-        """The schedule, and the seconds it took to make, without those of loading numba."""
+    def planned(self, *, quiet: bool) -> Planned:
+        """Ask the planner; raises BadInput where the schedule is too large for the memory."""
         what = f"planning {self.chain.length} steps with {self.planner}"
         too_large = BadInput(f"{what} takes more memory than there is; plan fewer")
         if self.chain.length > MOST_STEPS:
             raise too_large
+        if self.planner == OVERLAPPED:
+            self._load(quiet=quiet)
         with console.progress(what, quiet=quiet):
             start, loading = time.perf_counter(), seconds_of_loading()
             try:
-                schedule = self.call(self.chain, self.platform)
+                found = self.call(self.chain, self.platform)
             except (MemoryError, OverflowError):
                 raise too_large from None
-            loading = seconds_of_loading() - loading
-            return schedule, time.perf_counter() - start - loading
+            seconds = time.perf_counter() - start - (seconds_of_loading() - loading)
+        if isinstance(found, Schedule):
+            return Planned(found, seconds)
+        return Planned(found.schedule, seconds, found)
+
+    def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
+        """The schedule of `planned` alone, and the seconds it took to make."""
+        found = self.planned(quiet=quiet)
+        return found.schedule, found.seconds
+
+    def _load(self, *, quiet: bool) -> None:
+        """Load the code of `overlapped`: other planners do without any where chains are short."""
+        from ckio.planners.overlapped import prepare
+
+        what = "loading code, or compiling it the first time"
+        with console.progress(what, quiet=quiet):
+            prepare(self.platform)
+
+
+def policy(asked: Overlap | None, own: Overlap, whose: str, /, *, quiet: bool) -> Overlap:
+    """The policy that was asked for, or else a plan's own; a line where the first replaces it."""
+    if asked is None:
+        return own
+    if own and asked != own and not quiet:
+        click.echo(f"overlap {asked if asked else 'none'} as asked for, instead of {own} {whose}")
+    return asked
 
 
 def plan_of(
@@ -161,9 +222,11 @@ def _known_costs(
     return {name: getattr(chain, name) for name in COSTS}
 
 
-def planner_call(name: str, /, **given: Any) -> Callable[[Chain, Platform], Schedule]:
+def planner_call(name: str, /, **given: Any) -> Call:
     """A planner with its own options; raises BadInput for one that it does not have."""
     planner = find("planners", name)
+    if name == OVERLAPPED:
+        from ckio.planners.overlapped import plan as planner
     options = {option: value for option, value in given.items() if value is not None}
     known = inspect.signature(planner).parameters
     for option in options:

@@ -15,19 +15,21 @@ from ckio.cli.job import How, Job, control_of, model_of, stores_tapes
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
-from ckio.cli.plans import Plan, planner_call
+from ckio.cli.plans import Plan, Planned, planner_call, policy
 from ckio.cli.resume import Found, Given, check_same, remove_left, reopened
 from ckio.cli.stopping import Halted
 from ckio.cli.stored import counted
 from ckio.columns import REVERSE
 from ckio.errors import BadInput, StorageError
 from ckio.model import Differentiable
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
-from ckio.rundir import Manifest, RunDirectory
+from ckio.recover.again import Killed
+from ckio.rundir import SCHEDULE, Manifest, RunDirectory
 from ckio.runner.before import reserve
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
-from ckio.texts import dumps
+from ckio.texts import dumps, loads
 from ckio.timeline import Timeline
 
 
@@ -54,21 +56,34 @@ def perform(
         directory.release()
 
 
-def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome:
-    """Begin a run and carry it to its end; raises Halted where it is stopped before."""
+def begin(
+    job: Job,
+    directory: RunDirectory,
+    wish: Wish,
+    how: How,
+    /,
+    *,
+    asked: Overlap | None = None,
+) -> Outcome:
+    """Begin a run and carry it to its end; raises Halted where it is stopped before.
+
+    What overlaps is what was `asked` for, or else what the plan was made for.
+    """
     chain, platform = job.plan.chain, job.plan.platform
+    made: list[Planned] = []
+
+    def planned(smaller: Platform) -> Schedule:
+        made.append(replace(job.plan, platform=smaller).planned(quiet=how.quiet))
+        return made[-1].schedule
+
     with cleared_if_nothing_is_left(directory):
         model = model_of(job, how)
-        schedule, kept = first_plan(
-            chain,
-            platform,
-            model,
-            lambda smaller: replace(job.plan, platform=smaller).schedule(quiet=how.quiet)[0],
-            wish,
-        )
+        schedule, kept = first_plan(chain, platform, model, planned, wish)
+        own = made[-1].overlap  # the last plan that there was room for is the one that is taken
+        how = replace(how, overlap=policy(asked, own, "of the plan", quiet=how.quiet))
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
-        say(adjoints.told(schedule, platform, kept), how)
+        say(adjoints.told(schedule, platform, kept, how.overlap), how)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
             return conclude(
                 job,
@@ -99,7 +114,9 @@ def same_job(
     job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
     model = model_of(job, how)
     check_same(given, manifest, platform, control_of(model), directory.path)
-    return job, model, replace(how, keep=how.keep or manifest.keep)
+    begun, whose = Overlap.parse(manifest.overlap), "that the run was begun with"
+    overlap = policy(given.overlap, begun, whose, quiet=how.quiet)
+    return job, model, replace(how, keep=how.keep or manifest.keep, overlap=overlap)
 
 
 def go_on(
@@ -112,12 +129,13 @@ def go_on(
         return _read_back(directory, platform, how)
     kept = Kept(manifest.adjoints, wish.every or manifest.every)
     with reopened(platform, manifest.run, keep=how.keeps, quiet=how.quiet) as opened_again:
-        schedule, found, kept = _rest(job, model, opened_again, kept, quiet=how.quiet)
+        last = killed_in(directory, platform)
+        schedule, found, kept = _rest(job, model, opened_again, kept, last, quiet=how.quiet)
         for line in found.lost:
             click.echo(f"ckio: {line}", err=True)
         predicted = write_plan(directory, schedule, platform, how)
         say(survived(schedule, platform), how)
-        say(adjoints.told(schedule, platform, kept), how)
+        say(adjoints.told(schedule, platform, kept, how.overlap), how)
         return conclude(
             job,
             directory,
@@ -148,6 +166,7 @@ def manifest_of(
         adjoints=kept.level,
         every=kept.every,
         keep=how.keep,
+        overlap=str(how.overlap) if how.overlap else "",
     )
 
 
@@ -172,7 +191,7 @@ def write_plan(
     """Keep the plan of this process; returns the timeline that is predicted for it."""
     predicted = simulate(schedule, platform, overlap=how.overlap)
     times = dumps(schedule, platform, predicted, overlap=how.overlap)
-    directory.write_plan(dumps(schedule, platform), times)
+    directory.write_plan(dumps(schedule, platform, overlap=how.overlap), times)
     return predicted
 
 
@@ -183,7 +202,14 @@ def say(text: str, how: How, /) -> None:
 
 
 def _rest(
-    job: Job, model: Differentiable, found: Found, kept: Kept, /, *, quiet: bool
+    job: Job,
+    model: Differentiable,
+    found: Found,
+    kept: Kept,
+    killed: Killed | None,
+    /,
+    *,
+    quiet: bool,
 ) -> tuple[Schedule, Found, Kept]:
     """The schedule from what was found, for which there is room.
 
@@ -192,14 +218,21 @@ def _rest(
     tapes = stores_tapes(job, found.survivors)
     args = job.plan.chain, found.platform, found.survivors, model, kept
     with console.progress(f"planning the rest of {job.plan.chain.length} steps", quiet=quiet):
-        schedule, now_kept = next_plan(*args, tapes=tapes)
+        schedule, now_kept = next_plan(*args, tapes=tapes, killed=killed)
     try:
         reserve(schedule, found.platform, found.backends)
     except (BadInput, StorageError) as error:
         if not found.damaged:
             raise
-        return _rest(job, model, found.without(found.damaged, str(error)), kept, quiet=quiet)
+        sound = found.without(found.damaged, str(error))
+        return _rest(job, model, sound, kept, killed, quiet=quiet)
     return schedule, found, now_kept
+
+
+def killed_in(directory: RunDirectory, platform: Platform, /) -> Killed | None:
+    """What the process before this one was to do; None where it had no plan yet."""
+    schedule = loads(directory.read(SCHEDULE)).schedule
+    return Killed(schedule, adjoints.durable(platform)) if len(schedule) else None
 
 
 def survived(schedule: Schedule, platform: Platform) -> str:

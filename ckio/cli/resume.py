@@ -17,6 +17,7 @@ from ckio.cli.levels import Keep, opened
 from ckio.cli.models import Settings, identity
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.layout import nbytes_of
+from ckio.overlap import Overlap
 from ckio.places import holdings
 from ckio.platforms import Level, Platform
 from ckio.rundir import Manifest, RunDirectory
@@ -37,6 +38,8 @@ class Given:
     platform: Platform | None
     planner: str | None
     options: Mapping[str, Any]
+    overlap: Overlap | None = None
+    mtbf: float | None = None
 
 
 def check_same(

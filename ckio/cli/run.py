@@ -1,13 +1,14 @@
 """`ckio run`: a model's adjoint by a schedule, on real storage."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ckio.cli import console, stopping, unknown
-from ckio.cli.adjoints import DAY, Wish
+from ckio.cli.adjoints import DAY, Wish, kept_on
 from ckio.cli.files import FILE, read_platform
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
@@ -19,7 +20,7 @@ from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
-from ckio.rundir import MANIFEST, RunDirectory
+from ckio.rundir import MANIFEST, Manifest, RunDirectory
 
 __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 
@@ -50,7 +51,7 @@ def command(
     every: float | None,
     mtbf: float | None,
     walltime: float | None,
-    overlap: Overlap,
+    overlap: Overlap | None,
     log: Path | None,
     keep: bool,
     check_gradient: bool,
@@ -77,6 +78,8 @@ def command(
         platform=None if platform is None else read_platform(platform),
         planner=planner,
         options={name: value for name, value in own.items() if value is not None},
+        overlap=overlap,
+        mtbf=mtbf,
     )
     wish = Wish(every, mtbf or DAY, always=walltime is not None)
     stopper = Stopper(None if walltime is None else began + walltime)
@@ -85,7 +88,7 @@ def command(
         check=check_gradient,
         quiet=as_json,
         stopper=stopper,
-        overlap=overlap,
+        overlap=overlap or Overlap(),
         log=log,
     )
     try:
@@ -119,15 +122,26 @@ def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -
     directory = RunDirectory(into, resume=resume)
     try:
         if directory.manifest is not None:
+            wish = _again(wish, given, directory, directory.manifest)
             endless = directory.manifest.chain.steps is None
             go = unknown.go_on if endless else go_on
             return go(given, directory, directory.manifest, wish, how)
         if job is None:
             raise BadInput(f"{into}: its run was removed just now")
-        start = unknown.begin if job.plan.chain.steps is None else begin
-        return start(job, directory, wish, how)
+        if job.plan.chain.steps is None:
+            return unknown.begin(job, directory, wish, how)
+        return begin(job, directory, wish, how, asked=given.overlap)
     finally:
         directory.release()
+
+
+def _again(wish: Wish, given: Given, directory: RunDirectory, manifest: Manifest) -> Wish:
+    """What a process that goes on wishes: with another --mtbf, the interval that is best for it."""
+    if given.mtbf is None or wish.every is not None or manifest.adjoints is None:
+        return wish
+    platform = directory.platform()
+    number = platform.number(manifest.adjoints)
+    return replace(wish, every=kept_on(manifest.chain, platform, number, wish).every)
 
 
 def _new_job(given: Given, into: Path, /, *, resume: bool, quiet: bool) -> Job:

@@ -171,7 +171,7 @@ def _back(
         tapes = stores_tapes(job, stored)
         schedule, kept = next_plan(chain, platform, stored, model, kept, tapes=tapes)
     predicted = write_plan(directory, schedule, job.plan.platform, how)
-    say(adjoints.told(schedule, platform, kept), how)
+    say(adjoints.told(schedule, platform, kept, how.overlap), how)
     return conclude(
         job,
         directory,

@@ -22,7 +22,10 @@ _WITH_KERNELS = (
     "ckio.planners.hrevolve.unroll",
     "ckio.planners.mixed.runs",
 )
-"""Modules whose `warm_up()` calls each of their kernels once."""
+"""Modules whose `warm_up()` calls each of their kernels once, and which most planners need."""
+
+_taken: dict[tuple[str, ...], float] = {}
+"""The seconds that the kernels of such modules took in this process."""
 
 
 @cache
@@ -42,28 +45,30 @@ def announce() -> None:
 
     log.info(
         "planning with compiled code (numba %s); it is compiled once on each machine, which takes"
-        " up to half a minute",
+        " up to a minute",
         numba.__version__,
     )
 
 
-@cache
-def prepare() -> float:
-    """Compile all kernels, or load them from the disk, so that the next plan takes its own time.
+def prepare(*modules: str) -> None:
+    """Compile kernels, or load them from the disk, so that the next plan takes its own time.
 
-    Returns the seconds that this took, when it was done. Does nothing without numba.
+    Of these modules, which have a `warm_up()`; if none are named, of those that most planners need.
+    Does nothing the second time, nor without numba.
     """
+    modules = modules or _WITH_KERNELS
+    if modules in _taken or not available():
+        return
     start = perf_counter()
-    if available():
-        announce()
-        for module in _WITH_KERNELS:
-            import_module(module).warm_up()
-    return perf_counter() - start
+    announce()
+    for module in modules:
+        import_module(module).warm_up()
+    _taken[modules] = perf_counter() - start
 
 
 def seconds_of_loading() -> float:
     """What `prepare` took in this process; 0 where nothing has asked for it."""
-    return prepare() if prepare.cache_info().currsize else 0.0
+    return sum(_taken.values())
 
 
 def kernel(function: _Function, /) -> _Function:

@@ -8,7 +8,7 @@
     #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
     # ...
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
-    # overlap write_behind=1,read_ahead=0     of a timeline: the policy, where there is one
+    # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
     # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
     #| format = 1
     #| ...
@@ -70,11 +70,11 @@ def dump(
 ) -> None:
     """Write the text of a schedule, or of its timeline, line by line.
 
-    `overlap` is the policy of the timeline. Raises BadInput if the timeline does not begin as the
-    schedule does.
+    `overlap` is the policy of the timeline, or the one that the schedule was made for. Raises
+    BadInput if the timeline does not begin as the schedule does.
     """
     if timeline is None:
-        file.writelines(_headers("schedule", schedule, platform))
+        file.writelines(_headers("schedule", schedule, platform, overlap=overlap))
         file.writelines(_lines(schedule.actions))
         return
     if timeline.actions != schedule.actions[: len(timeline)]:

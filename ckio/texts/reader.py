@@ -47,7 +47,7 @@ class Document:
     timeline : Timeline or None
         None where the text is a schedule.
     overlap : Overlap
-        With which policy the timeline came about.
+        With which policy the timeline came about, or for which the schedule was made.
     """
 
     schedule: Schedule
@@ -193,7 +193,7 @@ class Reader:
         match line.split():
             case ["#", "stored", level, kind, step, *name]:
                 self.keep_stored(line, level, kind, step, name)
-            case ["#", "overlap", policy] if self.times is not None:
+            case ["#", "overlap", policy]:
                 self.keep_overlap(line, policy)
             case ["#", "platform", digest]:
                 self.digest = digest

@@ -8,6 +8,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio.overlap import Overlap
+from ckio.planners import compiled
 from ckio.texts import loads
 
 NODE = """
@@ -29,6 +30,12 @@ PLAN = (
     *("--restart", "1MiB", "--tape", "1MiB", "--adjoint", "1MiB"),
 )
 POLICY = "write_behind=1,read_ahead=1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """Compiled code, once for all forks."""
+    compiled.prepare("ckio.planners.overlapped")
 
 
 @pytest.fixture
@@ -104,6 +111,28 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) 
     said = ckio("compare", "plain.txt", "over.txt", at=place).stdout
     assert "transfers behind it" in said
     assert re.search(r"the program is at storage for .* predicted, .* measured", said)
+
+
+def test_a_plan_for_overlap_is_simulated_with_its_policy(place: Path) -> None:
+    made = answer("plan", "--overlap", *PLAN, at=place)
+    line = ("simulate", "--planner", "overlapped", *PLAN)
+    found = answer(*line, at=place)
+    assert found["overlap"] == made["overlap"]
+    assert found["makespan"] == made["makespan"] < found["synchronous"]
+    said = ckio(*line, "--overlap", "none", at=place).stdout
+    assert f"overlap none as asked for, instead of {made['overlap']} of the plan\n" in said
+    assert f"makespan {found['synchronous']:.6g} s" in said
+
+
+def test_a_timeline_is_simulated_again_with_its_policy(place: Path) -> None:
+    ckio("simulate", *PLAN, "--overlap", POLICY, "-o", "over.txt", at=place)
+    found = answer("simulate", "over.txt", at=place)
+    assert found["overlap"] == POLICY
+    plain = answer("simulate", "over.txt", "--overlap", "none", at=place)
+    assert found["makespan"] < found["synchronous"] == plain["makespan"]
+    assert "overlap" not in plain
+    said = ckio("simulate", "over.txt", "--overlap", "none", at=place).stdout
+    assert f"overlap none as asked for, instead of {POLICY} of over.txt" in said
 
 
 def test_a_policy_that_is_none_gets_one_line(place: Path) -> None:

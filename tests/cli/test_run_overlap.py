@@ -7,7 +7,24 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import killed, left, place, reference, words
 
+from ckio.overlap import Overlap
+from ckio.planners import compiled
+from ckio.texts import loads
+
 POLICY = ("--overlap", "write_behind=2,read_ahead=2")
+PLANNED = ("--planner", "overlapped")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """Compiled code, once for all forks."""
+    compiled.prepare("ckio.planners.overlapped")
+
+
+def policies(at: Path) -> list[Overlap]:
+    """With what a run was predicted, and with what it was run."""
+    texts = (at / "run" / name for name in ("predicted.txt", "measured.txt"))
+    return [loads(text.read_text()).overlap for text in texts]
 
 
 @pytest.mark.parametrize("far", ["directory", "hdf5", "zstd"])
@@ -46,9 +63,18 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
     policy = ("--overlap", found["overlap"])
     again = answer("simulate", "plan.txt", *policy, at=at)
     assert again["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
+    named = answer(*line, *PLANNED, at=at)
+    for figures in (found, named):
+        assert figures.pop("plan_seconds") > 0
+    assert named == found
     assert "leave out --planner revolve" in complaint(
         *line, "--overlap", "--planner", "revolve", at=at
     )
+    ckio(*line, "--format", "paper", "-o", "paper.txt", at=at)
+    told = ckio(*line, "--overlap", "--format", "paper", "-o", "over.txt", at=at).stdout
+    assert "written to over.txt, which cannot say the policy" in told
+    line = ("plan", "--sequence", "paper.txt", "--platform", "node.toml", "--overlap")
+    assert "paper.txt is planned already; leave out --overlap" in complaint(*line, at=at)
 
 
 def test_a_journal_has_a_line_for_each_action(tmp_path: Path) -> None:
@@ -62,4 +88,38 @@ def test_a_journal_has_a_line_for_each_action(tmp_path: Path) -> None:
 
 def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
-    assert "write_behind=N" in complaint(*words("--overlap", "both"), at=at)
+    said = complaint(*words("--overlap", "both"), at=at)
+    assert "'both' is not write_behind=N" in said
+    assert "nor is it all, or none" in said
+
+
+def test_a_run_overlaps_as_its_plan_was_made_for(tmp_path: Path) -> None:
+    at = place(tmp_path / "at")
+    found = answer(*words(*PLANNED), at=at)
+    assert found["gradient_digest"] == reference(tmp_path)["gradient_digest"]
+    policy = Overlap.parse(found["overlap"])
+    assert policy
+    assert policies(at) == [policy, policy]
+    again = answer("simulate", "run/schedule.txt", "--overlap", found["overlap"], at=at)
+    assert again["makespan"] == found["predicted"]
+
+
+@pytest.mark.parametrize(("word", "policy"), [("none", Overlap()), ("all", Overlap(None, None))])
+def test_a_policy_that_is_asked_for_replaces_that_of_the_plan(
+    tmp_path: Path, word: str, policy: Overlap
+) -> None:
+    at = place(tmp_path / "at")
+    line = words(*PLANNED, "--overlap", word)
+    said = [line for line in ckio(*line, at=at).stdout.splitlines() if "as asked for" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"overlap {policy if policy else 'none'} as asked for, instead of ")
+    assert said[0].endswith(" of the plan")
+    assert policies(at) == [policy, policy]
+
+
+def test_a_policy_in_place_of_none_needs_no_word(tmp_path: Path) -> None:
+    at = place(tmp_path / "at")
+    said = ckio(*words("--overlap", "all"), at=at).stdout
+    assert "as asked for" not in said
+    assert "overlap        write_behind=all,read_ahead=all" in said
+    assert answer(*words("--overlap", "none", into="plain"), at=at)["overlap"] is None

@@ -16,7 +16,7 @@ ever above the least makespan without it.
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from ckio.planners import compiled, hrevolve
 from ckio.planners.base import Room, log, rooms, without_notes
 from ckio.planners.overlapped.engine import simulated
 from ckio.planners.varying.bound import sorted_bound
-from ckio.platforms import FREE, Platform
+from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 from ckio.traffic import memory_level
 
@@ -38,14 +38,20 @@ if TYPE_CHECKING:
 _HORIZONS = (2.0, 5.0, 10.0, 20.0)
 """How far ahead to read, in slowest transfers."""
 
-_Way = tuple[float, Schedule, Overlap]
-"""What a schedule takes, itself, and with which policy."""
-
 _BOUNDED = 5 * 10**7
 """Steps times far slots for which the bound counts what the channel does: some seconds."""
 
 _SLOW = 20_000
 """Actions that are simulated without numba at the most."""
+
+
+class _Way(NamedTuple):
+    """What a schedule takes, itself, with which policy, and how it was made."""
+
+    seconds: float
+    schedule: Schedule
+    overlap: Overlap
+    how: str = "H-Revolve's schedule"
 
 
 @dataclass(frozen=True)
@@ -88,25 +94,60 @@ def plan(chain: Chain, platform: Platform, /) -> Overlapped:
 
     With several far levels it is made for the best one of them, or is H-Revolve's for all; so it
     is for chains whose steps differ or which are too long, and without numba. Where the first
-    level is not plain memory, there is no room for what is on its way, and nothing overlaps.
-    Raises as `hrevolve` does.
+    level is not plain memory, there is no room for what is on its way, and nothing overlaps. The
+    note of the schedule says which it is. Raises as `hrevolve` does.
     """
+    prepare(platform)
     least = hrevolve.hrevolve(chain, platform)
     near, far = _sides(chain, platform)
-    found: list[_Way] = [(makespan(least, platform), least, Overlap())]
-    why = ""
-    if memory_level(platform) is None:
-        why = "the first level is not memory, so there is no room for what is on its way"
-    else:
+    found = [_Way(makespan(least, platform), least, Overlap())]
+    if memory_level(platform) is not None:
         found += _compared(least, platform, [_policy(horizon) for horizon in _horizons(far)])
-        if not compiled.available():
-            why = "H-Revolve's schedule, as numba is missing (pip install ckio[fast])"
-        elif near is not None:
+        if near is not None and compiled.available():
             for room in far:
                 found += _planned(chain, platform, near, room)
-    seconds, schedule, overlap = min(found, key=lambda one: one[0])
-    made = Overlapped(schedule, overlap, seconds, _bound(chain, platform, near, far), found[0][0])
-    return replace(made, schedule=_noted(made, why))
+    best = min(found, key=lambda way: way.seconds)
+    bound = _bound(chain, platform, near, far)
+    made = Overlapped(best.schedule, best.overlap, best.seconds, bound, found[0].seconds)
+    searched = any(way.schedule is not least for way in found)
+    how = best.how if searched else f"{best.how}, as {_why_not(chain, platform, near, far)}"
+    return replace(made, schedule=_noted(made, how))
+
+
+def prepare(platform: Platform, /) -> None:
+    """Load the compiled code that `plan` needs for this platform; the first time, compile it."""
+    if memory_level(platform) is not None:
+        compiled.prepare(__name__)
+
+
+def warm_up() -> None:
+    """Call each kernel once, by a plan for a small machine."""
+    costs = {"advance": 1.0, "record": 1.0, "reverse": 1.0}
+    chain = Chain(steps=60, **costs, restart=1, tape=1, adjoint=1)
+    slow = Affine(latency=2.0)
+    far = Level(name="far", capacity=9, write=slow, read=slow, backend="directory")
+    platform = Platform((Level(name="near", capacity=3), far))
+    near, others = _sides(chain, platform)
+    if near is not None:
+        _planned(chain, platform, near, others[0])
+        _bound(chain, platform, near, others)
+
+
+def _why_not(chain: Chain, platform: Platform, near: Room | None, far: list[Room]) -> str:
+    """Why nothing but H-Revolve's schedule is compared: the first of all reasons that holds."""
+    reasons = {
+        "the first level is not memory, so there is no room for what is on its way": (
+            memory_level(platform) is None
+        ),
+        "numba is missing (pip install ckio[fast])": not compiled.available(),
+        "steps differ": chain.varies,
+        "one step needs no checkpoint": chain.length == 1,
+        "memory has no room for a checkpoint": near is None,
+        "no far level has room for a checkpoint": not far,
+        "steps take no time": not chain.advance,
+        "the chain is too long to be searched": True,
+    }
+    return next(reason for reason, holds in reasons.items() if holds)
 
 
 def _sides(chain: Chain, platform: Platform) -> tuple[Room | None, list[Room]]:
@@ -135,7 +176,7 @@ def _compared(schedule: Schedule, platform: Platform, policies: list[Overlap]) -
     if len(schedule) > _SLOW and not compiled.available():
         return []
     seconds = simulated(schedule, platform, policies)
-    return [(taken, schedule, policy) for taken, policy in zip(seconds, policies, strict=True)]
+    return [_Way(taken, schedule, policy) for taken, policy in zip(seconds, policies, strict=True)]
 
 
 def _planned(chain: Chain, platform: Platform, near: Room, far: Room) -> list[_Way]:
@@ -154,7 +195,11 @@ def _planned(chain: Chain, platform: Platform, near: Room, far: Room) -> list[_W
         begin=begin,
         end=end,
     )
-    return _compared(Schedule(chain, actions), platform, [_policy(found.horizon)])
+    names = [platform.levels[room.number].name for room in (near, far)]
+    return [
+        way._replace(how=f"made for {' and '.join(names)}")
+        for way in _compared(Schedule(chain, actions), platform, [_policy(found.horizon)])
+    ]
 
 
 def _machine(chain: Chain, platform: Platform, near: Room, far: Room) -> "Machine":
@@ -188,13 +233,12 @@ def _bound(chain: Chain, platform: Platform, near: Room | None, far: list[Room])
         return hrevolve.solve(chain, least, planner="overlapped", repaired=True).seconds
 
 
-def _noted(made: Overlapped, why: str) -> Schedule:
+def _noted(made: Overlapped, how_made: str) -> Schedule:
     """Its schedule, with a sentence that says how to run it and how good it is."""
     how = f"with overlap {made.overlap}" if made.overlap else "without overlap"
     note = f"{how}: {made.makespan:.6g} s, {made.gap:.1%} above a bound"
     if made.overlap:
         note += f", and {1 - made.makespan / made.synchronous:.1%} less than without overlap"
-    if why:
-        note += f"; {why}"
+    note += f"; {how_made}"
     log.info("overlapped: %s", note)
     return Schedule(made.schedule.chain, made.schedule.actions, note=note)
