@@ -1,0 +1,141 @@
+"""The plans of a run that fails: the first one, and what is planned from what survives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Key, Write
+from ckio.chain import Chain
+from ckio.columns import DISCARD, WRITE, Actions
+from ckio.occupancy import Lifetimes
+from ckio.platforms import Platform
+from ckio.recover import recover, with_adjoint_checkpoints
+from ckio.schedule import Schedule, seconds_of
+
+Stored = tuple[frozenset[Key], ...]
+"""The keys on each level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """How a run is planned.
+
+    Attributes
+    ----------
+    first : Schedule
+        What the first process does.
+    rest : function
+        The schedule for what is left, from what survives on each level. The same survivors give the
+        same schedule, so that it is asked once for each.
+    """
+
+    first: Schedule
+    rest: Callable[[Stored], Schedule]
+
+
+def recovering(
+    schedule: Schedule, platform: Platform, /, *, level: int, every: float, tapes: bool = False
+) -> Plans:
+    """A schedule, without adjoints, that stores them on `level` every so many seconds of work.
+
+    It is to be planned for `ckio.recover.aside` of the platform. Raises as
+    `with_adjoint_checkpoints` does; the plans of the rest, as `recover`.
+    """
+    chain = schedule.chain
+
+    def rest(survivors: Stored) -> Schedule:
+        return recover(chain, platform, survivors, level=level, every=every, tapes=tapes)
+
+    return Plans(with_adjoint_checkpoints(schedule, platform, every, level=level), rest)
+
+
+class Timed:
+    """A schedule with the time at which each action is done, and what is stored after each.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    until : float64 array
+        Seconds from the first action to the end of each; its makespan is the last one.
+    verifying : float
+        Seconds to read all that is stored before the first action, as a process does that resumes.
+    """
+
+    def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
+        self.schedule = schedule
+        self.until: NDArray[np.float64] = np.cumsum(seconds_of(schedule, platform))
+        self.verifying = _reading(schedule.chain, platform, schedule.stored)
+        starts = Actions.of(
+            Write(key, number) for number, keys in enumerate(schedule.stored) for key in keys
+        )
+        # What lies there at the start is written first of all: every stay begins with a Write.
+        self._before = len(starts)
+        self._levels = len(platform.levels)
+        changes = (schedule.actions.op == WRITE) | (schedule.actions.op == DISCARD)
+        self._changes = np.append(0, np.cumsum(changes))
+        self._stays = Lifetimes.of(starts + schedule.actions)
+
+    @property
+    def seconds(self) -> float:
+        """The makespan, to the last bit."""
+        return float(self.until[-1]) if len(self.until) else 0.0
+
+    def done(self, seconds: float, /) -> int:
+        """How many actions are complete after so many seconds of work."""
+        return int(np.searchsorted(self.until, seconds, side="right"))
+
+    def changed(self, done: int, /) -> int:
+        """How often something was stored or discarded in so many actions."""
+        return int(self._changes[done])
+
+    def survivors(self, done: int, survive: frozenset[int], /) -> Stored:
+        """What lies on these levels once so many actions are done; a part of one leaves nothing."""
+        row = self._before + done
+        there = (self._stays.written < row) & (self._stays.discarded >= row)
+        there &= np.isin(self._stays.named.level, list(survive))
+        named = self._stays.named.take(there)
+        stored: list[set[Key]] = [set() for _ in range(self._levels)]
+        for found in named.rows():
+            stored[found[2]].add(named.key(found))
+        return tuple(map(frozenset, stored))
+
+
+def _reading(chain: Chain, platform: Platform, stored: Sequence[frozenset[Key]]) -> float:
+    return sum(
+        level.read(chain.nbytes(key))
+        for level, keys in zip(platform.levels, stored, strict=False)
+        for key in sorted(keys, key=lambda key: (key.kind.value, key.step))
+    )
+
+
+class Book:
+    """The plans of a run, each made once.
+
+    What survives after an action is a function of the schedule and of how often anything was stored
+    or discarded until then; the plan of the rest is one of what survives.
+    """
+
+    def __init__(self, plans: Plans, platform: Platform, /) -> None:
+        self.first: Final = Timed(plans.first, platform)
+        self._rest, self._platform = plans.rest, platform
+        self._known: dict[Stored, Timed] = {}
+        self._after: dict[tuple[Timed, int, frozenset[int]], Timed] = {}
+
+    def __len__(self) -> int:
+        """How many plans of a rest were made."""
+        return len(self._known)
+
+    def after(self, plan: Timed, done: int, survive: frozenset[int], /) -> Timed:
+        """The plan of a process that goes on after so many actions of one."""
+        where = plan, plan.changed(done), survive
+        if (known := self._after.get(where)) is None:
+            known = self._after[where] = self._from(plan.survivors(done, survive))
+        return known
+
+    def _from(self, survivors: Stored) -> Timed:
+        if (known := self._known.get(survivors)) is None:
+            known = self._known[survivors] = Timed(self._rest(survivors), self._platform)
+        return known

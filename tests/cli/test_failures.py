@@ -1,0 +1,290 @@
+"""What failures do to a run, by options; and real runs, killed where the simulated ones are."""
+
+import json
+import random
+import shutil
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import click
+import numpy as np
+import pytest
+from cli.commands import ckio
+from cli.resumable import STEPS, place, words
+from click.testing import CliRunner, Result
+
+from ckio.chain import Chain
+from ckio.cli.adjoints import Wish
+from ckio.cli.failures import Asked, failures_options, planned, tell
+from ckio.cli.options import cost_options, json_option, planner_options
+from ckio.cli.plans import Plan, plan_of
+from ckio.columns import RECORD, REVERSE
+from ckio.errors import BadInput
+from ckio.planners.hrevolve import hrevolve
+from ckio.platforms import Platform
+from ckio.schedule import makespan, seconds_of
+from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory
+from ckio.texts import loads
+
+NODE = """
+[[level]]
+name = "ram"
+capacity = 300
+[[level]]
+name = "nvme"
+capacity = 1000
+write = {latency = 2.0}
+read = {latency = 1.0}
+backend = "directory"
+options = {path = "nvme"}
+[[level]]
+name = "archive"
+capacity = 1000
+write = {latency = 8.0}
+read = {latency = 4.0}
+backend = "hdf5"
+options = {path = "archive.h5"}
+"""
+COSTS = "--steps 16 --restart 100 --tape 100 --adjoint 100 --advance 1 --record 1 --reverse 2"
+CHAIN = Chain(steps=16, advance=1, record=1, reverse=2, restart=100, tape=100, adjoint=100)
+
+
+@click.command()
+@planner_options
+@cost_options
+@failures_options
+@json_option
+def command(*, failures: Asked | None, as_json: bool, **options: Any) -> None:
+    """As a command asks for failures."""
+    if failures is None:
+        click.echo("nothing fails")
+        return
+    tell(plan_of(**options, quiet=as_json), failures, as_json=as_json)
+
+
+def asked(at: Path, options: str, *, node: str = NODE) -> Result:
+    (at / "node.toml").write_text(node)
+    line = f"--platform {at / 'node.toml'} {COSTS} {options}"
+    return CliRunner().invoke(command, line.split())
+
+
+def told(at: Path, options: str, *, node: str = NODE) -> dict[str, Any]:
+    result = asked(at, f"{options} --json", node=node)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -> None:
+    found = told(tmp_path, "--mtbf 40 --restart-time 5 --trajectories 20")
+    assert (found["planner"], found["steps"], found["mtbf"]) == ("hrevolve", 16, 40.0)
+    assert found["level"] == "nvme"
+    assert found["young"] == sqrt(2 * 2 * 40)
+    every = [one["every"] for one in found["intervals"]]
+    assert every == pytest.approx([found["daly"] * 2.0**k for k in range(-2, 3)])
+    least = min(found["intervals"], key=lambda one: one["expected"])
+    assert found["best"] == least["every"]
+    adjoints = [one["adjoints"] for one in found["intervals"]]
+    assert adjoints == sorted(adjoints, reverse=True)
+    for one in found["intervals"]:
+        assert one["trajectories"] == 20
+        assert list(one["quantiles"]) == ["10%", "50%", "90%", "99%"]
+        assert one["planned"] <= one["quantiles"]["10%"] <= one["expected"] + 9 * one["error"]
+        assert one["failures"] > 0
+
+
+def test_the_table_says_the_same_as_the_json(tmp_path: Path) -> None:
+    options = "--mtbf 60 --trajectories 5 --seed 3"
+    found, table = told(tmp_path, options), asked(tmp_path, options).output
+    lines = [line for line in table.splitlines() if "%" in line][1:]
+    for one, line in zip(found["intervals"], lines, strict=True):
+        assert f"  {one['expected']:.6g}  " in line
+        assert line.endswith(f" {one['redone']:.1%}")
+    assert "best of these: every" in table
+    assert "5 runs, 60 s between two failures" in table
+
+
+def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:
+    first, again, other = (
+        told(tmp_path, f"--mtbf 40 --every 20s --trajectories 10 --seed {seed}")
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first["intervals"][0]["expected"] != other["intervals"][0]["expected"]
+
+
+def test_a_lost_node_takes_its_levels_with_it(tmp_path: Path) -> None:
+    options = "--every 20s --trajectories 20"
+    killed = told(tmp_path, f"--mtbf 60 {options}")
+    lost = told(tmp_path, f"--node-mtbf 60 --node-level nvme {options}")
+    assert told(tmp_path, f"--node-mtbf 60 {options}") == killed
+    assert lost["intervals"][0]["redone"] > killed["intervals"][0]["redone"]
+    both = told(tmp_path, f"--mtbf 60 --node-mtbf 30 {options}")
+    assert both["mtbf"] == pytest.approx(20.0)
+
+
+def test_a_trace_is_replayed_from_its_start(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("20\n0m45s node\n400 process\n")
+    options = f"--failures {trace} --every 20s --restart-time 5"
+    (one,) = told(tmp_path, f"{options} --node-level nvme")["intervals"]
+    assert (one["failures"], one["trajectories"], one["error"]) == (2.0, 1, None)
+    assert len(set(one["quantiles"].values())) == 1
+    plan = Plan("hrevolve", CHAIN, Platform.loads(NODE), hrevolve)
+    plans, _ = planned(plan, Wish(20.0), quiet=True)
+    kinds = [Failure(survive=frozenset(kept), restart=5.0) for kept in ({1, 2}, {2})]
+    moments = list(zip((20.0, 45.0), kinds, strict=True))
+    assert one["expected"] == trajectory(Book(plans, plan.platform), moments).makespan
+    somewhere = told(tmp_path, f"{options} --trajectories 10")["intervals"][0]
+    assert somewhere["trajectories"] == 10
+    assert somewhere["error"] > 0
+    assert "1 run, 133.3 s between" in asked(tmp_path, options).output
+
+
+def test_an_empty_trace_is_a_run_without_failures(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("# a good week\n")
+    found = told(tmp_path, f"--failures {tmp_path / 'trace'}")
+    assert found["mtbf"] is None
+    for one in found["intervals"]:
+        assert one["expected"] == one["planned"]
+    assert "for ever between" in asked(tmp_path, f"--failures {tmp_path / 'trace'}").output
+
+
+def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> None:
+    volatile = NODE.split('[[level]]\nname = "nvme"', maxsplit=1)[0].replace("300", "800")
+    found = told(tmp_path, "--mtbf 100 --trajectories 20", node=volatile)
+    assert found["level"] is None
+    assert (found["daly"], found["young"]) == (None, None)
+    (one,) = found["intervals"]
+    assert one["adjoints"] == 0
+    assert one["expected"] > one["planned"]
+    assert "never" in asked(tmp_path, "--mtbf 100 --trajectories 20", node=volatile).output
+
+
+def test_without_these_options_nothing_fails(tmp_path: Path) -> None:
+    assert asked(tmp_path, "").output == "nothing fails\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--seed 3", "nothing fails: give --mtbf"),
+        ("--node-level nvme", "nothing fails: give --mtbf"),
+        ("--mtbf 1d --node-level disk", "no level is named 'disk'"),
+        ("--mtbf 1d --failures trace", "leave out --mtbf"),
+        ("--failures no-such-file", "no-such-file"),
+        ("--mtbf 0.001", "after 10000 failures"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(tmp_path: Path, options: str, says: str) -> None:
+    result = asked(tmp_path, options)
+    assert isinstance(result.exception, BadInput)
+    assert says in str(result.exception)
+
+
+def test_a_trace_that_is_none_is_blamed_on_its_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("soon\n")
+    result = asked(tmp_path, f"--failures {trace}")
+    assert str(result.exception).startswith(f"{trace}: line 1: 'soon' is not a time")
+
+
+# ---- real runs
+
+
+def plan_at(at: Path) -> Plan:
+    """The plan of the run that is made there."""
+    platform = Platform.loads((at / "node.toml").read_text())
+    return Plan("hrevolve", platform.models["ocean:growth"].with_steps(STEPS), platform, hrevolve)
+
+
+def instant(life: Life, platform: Platform, what: str, number: int) -> float:
+    """When a life is in the middle of so many-th step forward, or back; infinite if never."""
+    actions, costs = life.schedule.actions, seconds_of(life.schedule, platform)
+    these = actions.op == REVERSE if what == "adjoint" else actions.op <= RECORD
+    counted = np.cumsum(np.where(these, actions.end - actions.begin, 0))
+    row = int(np.searchsorted(counted, number))
+    if row == len(counted):
+        return inf
+    ahead = counted[row] - number + 0.5  # a step takes a second
+    return life.work + float(np.cumsum(costs)[row]) - float(ahead)
+
+
+def steps_of(run: Trajectory, platform: Platform) -> tuple[int, int]:
+    """Steps forward and back that were complete, in all processes of a run."""
+    forward, back = 0.0, 0.0
+    for life in run.lives:
+        actions, until = life.schedule.actions, np.cumsum(seconds_of(life.schedule, platform))
+        share = np.zeros(len(actions))
+        share[: life.done] = 1
+        steps = (actions.end - actions.begin) * share
+        if life.failure is not None and actions.op[life.done] <= REVERSE:
+            before = until[life.done - 1] if life.done else 0.0
+            steps[life.done] = int(life.end - life.work - before)
+        forward += steps[actions.op <= RECORD].sum()
+        back += steps[actions.op == REVERSE].sum()
+    return int(forward), int(back)
+
+
+def check_killed(
+    at: Path, patch: pytest.MonkeyPatch, kills: list[tuple[str, int, bool]]
+) -> Trajectory:
+    """Kill a run in the middle of these steps, some with their node; hold it against the simulator.
+
+    The plans of all processes are the same, and so are the steps that they do.
+    """
+    plan = plan_at(at)
+    plans, _ = planned(plan, Wish(8.0), quiet=True)
+    book, moments = Book(plans, plan.platform), list[Moment]()
+    run = trajectory(book, moments)
+    patch.setenv("WORK", str(at / "work"))
+    for what, number, node in kills:
+        when = instant(run.lives[-1], plan.platform, what, number)
+        with patch.context() as here:
+            here.setenv("KILL", f"{what}:{number}")
+            done = ckio(*words("--resume"), at=at, status=ANY)
+        assert done.returncode == (0 if when == inf else -9), done.stderr
+        if when == inf:
+            break
+        if node:
+            shutil.rmtree(at / "ck")
+        failure = Failure(survive=frozenset() if node else frozenset({1}))
+        moments.append((when, failure))
+        run = trajectory(book, moments)
+    ckio(*words("--resume"), at=at)
+    written = [at / "run" / f"schedule-{number}.txt" for number in range(1, run.failures + 1)]
+    files = [*written, at / "run" / "schedule.txt"]
+    assert not (at / "run" / f"schedule-{len(files)}.txt").exists()
+    for life, file in zip(run.lives, files, strict=True):
+        really = loads(file.read_text()).schedule
+        assert really.actions == life.schedule.actions
+        assert really.stored == life.schedule.stored
+    log = (at / "work").read_text()
+    assert (log.count("s"), log.count("a")) == steps_of(run, plan.platform)
+    return run
+
+
+def test_a_run_that_is_really_killed_does_what_the_simulated_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = [("step", 30, False), ("adjoint", 17, False), ("step", 25, True), ("adjoint", 3, False)]
+    run = check_killed(place(tmp_path), monkeypatch, kills)
+    assert run.failures == len(kills)
+    assert run.redone > 0
+    forward, back = steps_of(run, plan_at(tmp_path).platform)
+    assert back > STEPS
+    assert forward > makespan(run.lives[0].schedule, plan_at(tmp_path).platform) - back
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(25))
+def test_however_a_run_is_killed_it_does_what_the_simulated_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    kills = [
+        (draw.choice(["step", "adjoint"]), draw.randint(1, 40), draw.random() < 0.2)
+        for _ in range(draw.randint(1, 5))
+    ]
+    check_killed(place(tmp_path), monkeypatch, kills)
