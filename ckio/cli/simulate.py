@@ -9,7 +9,8 @@ from ckio.cli import console
 from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
-from ckio.cli.plans import plan_of
+from ckio.cli.plans import plan_of, policy
+from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.occupancy import accesses, waits
@@ -28,12 +29,13 @@ from ckio.traffic import memory_level
 @planner_options
 @cost_options
 @overlap_option
+@ranks_options
 @out("-o", "--output", help="write the timeline to this file")
 @json_option
 def command(
     *,
     file: Path | None,
-    overlap: Overlap,
+    overlap: Overlap | None,
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -44,9 +46,21 @@ def command(
 
     With --overlap, transfers go on behind the computation: so many checkpoints may wait to be
     written, and so many be read before they are needed (`all`: as many as memory has room for),
-    none earlier than so many seconds of computing before its use.
+    none earlier than so many seconds of computing before its use. A schedule that was planned for
+    overlap is simulated with what it was planned for.
+
+    With --ranks, so many ranks have this schedule, each with levels of its own; those that are
+    --shared have one bandwidth for all.
     """
-    schedule, platform = _schedule(file, options, quiet=as_json)
+    ranks = ranks_of(options)
+    schedule, platform, own = _schedule(file, options, quiet=as_json)
+    overlap = policy(overlap, own, f"of {file or 'the plan'}", quiet=as_json)
+    if ranks is not None:
+        if output is not None:
+            raise BadInput("--ranks has no timeline to write; leave out --output")
+        with blamed_on(file):
+            simulate_and_say(schedule, platform, ranks, overlap, as_json=as_json)
+        return
     bar = console.progress("simulating", len(schedule), unit="actions", quiet=as_json)
     with bar as tick, blamed_on(file):
         timeline = simulate(schedule, platform, overlap=overlap, watch=tick)
@@ -54,7 +68,7 @@ def command(
         write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
     if overlap:
-        found |= hidden(schedule, platform, timeline)
+        found |= {"overlap": str(overlap), **hidden(schedule, platform, timeline)}
     found["lossy"] = lossy(platform)
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
@@ -121,14 +135,16 @@ def _said(policy: Overlap, found: dict[str, Any]) -> str:
 
 def _schedule(
     file: Path | None, options: dict[str, Any], *, quiet: bool
-) -> tuple[Schedule, Platform]:
+) -> tuple[Schedule, Platform, Overlap]:
+    """What is to be simulated, on what, and the policy that it was made for."""
     if file is None:
         plan = plan_of(**options, quiet=quiet)
-        return plan.schedule(quiet=quiet)[0], plan.platform
+        planned = plan.planned(quiet=quiet)
+        return planned.schedule, plan.platform, planned.overlap
     other = options.pop("platform")
     given = [name for name, value in options.items() if value not in (None, {})]
     if given:
         name = "set" if given[0] == "settings" else given[0]
         raise BadInput(f"{file} is planned already; leave out --{name}, or leave out {file}")
     found = read_document(file)
-    return found.schedule, platform_for(found, file, other)
+    return found.schedule, platform_for(found, file, other), found.overlap

@@ -1,0 +1,194 @@
+"""Many ranks: how many, what they share, how their steps differ, and when they wait."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ckio.chain import as_float, is_whole
+from ckio.errors import BadInput
+from ckio.platforms import size
+
+_MOST_SIGMA: Final = 10.0
+"""Where three ranks in a thousand are slower by e^30, something else was meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A channel that all ranks use together.
+
+    Attributes
+    ----------
+    bandwidth : float
+        Bytes per second, as they are stored, of all ranks' reads and writes together.
+    collective : bool
+        Whether a write begins only when all ranks have come to it; reads begin at any time.
+    """
+
+    bandwidth: float
+    collective: bool = False
+
+    def __post_init__(self) -> None:
+        bandwidth = as_float(self.bandwidth)
+        if bandwidth is None or not 0 < bandwidth < inf:
+            raise BadInput(
+                f"Shared: bandwidth = {self.bandwidth!r}; it must be a finite number of bytes per"
+                " second above 0"
+            )
+        object.__setattr__(self, "bandwidth", bandwidth)
+
+    @staticmethod
+    def parse(text: str, /) -> tuple[str, "Shared"]:
+        """The name of a channel and how it is shared, from words.
+
+        >>> Shared.parse("archive=100GB,collective")
+        ('archive', Shared(bandwidth=100000000000.0, collective=True))
+
+        Raises BadInput.
+        """
+        name, _, rest = text.partition("=")
+        amount, *words = rest.split(",")
+        if not name or not amount or words not in ([], ["collective"]):
+            raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND[,collective]")
+        return name, Shared(size(amount), bool(words))
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """Factors exp(sigma z), where z is normal: half of them are above 1."""
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        sigma = as_float(self.sigma)
+        if sigma is None or not 0 <= sigma <= _MOST_SIGMA:
+            raise BadInput(
+                f"Lognormal: sigma = {self.sigma!r}; it must be from 0 to {_MOST_SIGMA:g}"
+            )
+        object.__setattr__(self, "sigma", sigma)
+
+    def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
+        """So many factors, each from the generator's next normal number."""
+        factors = random.standard_normal(count)
+        factors *= self.sigma
+        return np.exp(factors, out=factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Factors by their quantiles, from the least to the largest, at equal distances.
+
+    Between two of them factors are spread evenly; where they are equal, so are the factors:
+    (1, 1, 1, 1, 2) leaves three quarters of the ranks as they are.
+    """
+
+    factors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        factors = [as_float(factor) for factor in self.factors]
+        known = [factor for factor in factors if factor is not None and 0 < factor < inf]
+        if not known or len(known) < len(factors) or known != sorted(known):
+            raise BadInput(
+                f"Quantiles: factors = {self.factors!r}; they must be finite numbers above 0, each"
+                " at least as large as the one before it"
+            )
+        object.__setattr__(self, "factors", tuple(known))
+
+    def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
+        """So many factors, each from the generator's next number between 0 and 1."""
+        at = np.linspace(0.0, 1.0, len(self.factors))
+        return np.interp(random.random(count), at, self.factors)
+
+
+Spread: TypeAlias = Lognormal | Quantiles
+"""How factors on seconds of computing are distributed."""
+
+
+def parse_spread(text: str, /) -> Spread:
+    """A distribution from words: `lognormal:SIGMA` or `quantiles:FACTOR,...`.
+
+    >>> parse_spread("lognormal:0.05"), parse_spread("quantiles:1,1,1,1.5")
+    (Lognormal(sigma=0.05), Quantiles(factors=(1.0, 1.0, 1.0, 1.5)))
+
+    Raises BadInput.
+    """
+    kind, _, numbers = text.partition(":")
+    try:
+        factors = tuple(map(float, numbers.split(",")))
+    except ValueError:
+        factors = ()
+    match kind, factors:
+        case "lognormal", (sigma,):
+            return Lognormal(sigma)
+        case "quantiles", (_, *_):
+            return Quantiles(factors)
+        case _:
+            raise BadInput(f"{text!r} is not lognormal:SIGMA or quantiles:FACTOR,...")
+
+
+class Barrier(Enum):
+    """When all ranks wait for the slowest."""
+
+    NONE = "none"
+    """Only where a collective write begins."""
+    STEP = "step"
+    """After every step that is computed, forward or back."""
+    STRETCH = "stretch"
+    """Before every transfer on a shared channel, and at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """So many ranks, each with one and the same schedule and with levels of its own.
+
+    Attributes
+    ----------
+    count : int
+        How many.
+    shared : mapping of str to Shared
+        By name, the channels that all ranks use together; a level that says nothing else has a
+        channel of its own name.
+    spread : Lognormal or Quantiles, optional
+        Of the factor of each rank: on all its seconds of computing, the same for the whole run.
+    jitter : Lognormal or Quantiles, optional
+        Of the factor of each step that a rank computes: one more draw for every step, also for
+        one that it computed before. The factors of rank and step are multiplied.
+    barrier : Barrier
+        When all ranks wait for the slowest.
+    seed : int
+        Which factors are drawn. Those of a rank do not depend on how many others there are.
+    """
+
+    count: int
+    shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
+    spread: Spread | None = None
+    jitter: Spread | None = None
+    barrier: Barrier = Barrier.NONE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("count", 1), ("seed", 0)):
+            number = getattr(self, name)
+            if not is_whole(number) or number < least:
+                raise BadInput(
+                    f"Ranks: {name} = {number!r}; it must be a whole number of at least {least}"
+                )
+        object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
+
+    def factors(self) -> NDArray[np.float64]:
+        """The factor of every rank."""
+        if self.spread is None:
+            return np.ones(self.count)
+        return self.spread.draw(np.random.default_rng((self.seed, 0)), self.count)
+
+    def draws(self, rank: int, steps: int, /) -> NDArray[np.float64] | None:
+        """The factors of the steps that a rank computes, in this order; None without jitter."""
+        if self.jitter is None:
+            return None
+        return self.jitter.draw(np.random.default_rng((self.seed, 1 + rank)), steps)

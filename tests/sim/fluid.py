@@ -1,0 +1,105 @@
+"""Ranks simulated in the plainest way: every client's bytes, from one instant to the next.
+
+Nothing of `ckio.sim.ranks` but its words is used: a rank goes through its actions one by one, and
+the level of water in max-min fairness is found by bisection.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, seconds
+from ckio.sim.ranks.words import Ranks
+
+
+@dataclass
+class Doing:
+    """What a rank does: it passes time, waits for others, or moves bytes on a channel."""
+
+    seconds: float = 0.0
+    gate: bool = False
+    channel: str = ""
+    left: float = 0.0
+    speed: float = inf
+
+
+def program(schedule: Schedule, platform: Platform, ranks: Ranks, factor: float) -> Iterator[Doing]:
+    """What one rank does, action by action."""
+    for action in schedule.actions:
+        match action:
+            case Advance() | Record() | Reverse():
+                yield Doing(factor * seconds(action, schedule.chain, platform))
+            case Discard():
+                yield Doing(seconds(action, schedule.chain, platform))
+            case Write(key, number) | Read(key, number):
+                level, payload = platform.levels[number], schedule.chain.nbytes(key)
+                price = level.write if isinstance(action, Write) else level.read
+                shared = ranks.shared.get(level.channel)
+                if shared is None:
+                    yield Doing(price(payload))
+                    continue
+                if shared.collective and isinstance(action, Write):
+                    yield Doing(gate=True)
+                yield Doing(price.latency)
+                speed = level.ratio / price.per_byte if price.per_byte else inf
+                yield Doing(channel=level.channel, left=level.ratio * payload, speed=speed)
+
+
+def water(bandwidth: float, speeds: list[float]) -> float:
+    """The share at which clients of these speeds use the bandwidth up; it is not less than 0."""
+    if sum(speeds) <= bandwidth:
+        return inf
+    low, high = 0.0, bandwidth
+    for _ in range(200):
+        middle = (low + high) / 2
+        if sum(min(speed, middle) for speed in speeds) > bandwidth:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def finishes(
+    schedule: Schedule, platform: Platform, ranks: Ranks, factors: list[float]
+) -> list[float]:
+    """When each rank is done, with these factors on its computing; there are no barriers."""
+    programs = [program(schedule, platform, ranks, factor) for factor in factors]
+    doing = [next(program, None) for program in programs]
+    now, ends = 0.0, [0.0] * len(factors)
+    while any(doing):
+        if all(one is not None and one.gate for one in doing):
+            doing = [next(program, None) for program in programs]
+        speeds = _speeds(doing, ranks)
+        lasts = [_lasts(one, speed) for one, speed in zip(doing, speeds, strict=True)]
+        elapsed = min(lasts)
+        now += elapsed if elapsed < inf else 0.0
+        for rank, one in enumerate(doing):
+            if one is None or one.gate:
+                continue
+            if lasts[rank] <= elapsed:
+                ends[rank], doing[rank] = now, next(programs[rank], None)
+            elif one.channel:
+                one.left -= speeds[rank] * elapsed
+            else:
+                one.seconds -= elapsed
+    return ends
+
+
+def _speeds(doing: list[Doing | None], ranks: Ranks) -> list[float]:
+    """Bytes per second of each rank, 0 where it moves none."""
+    found = [0.0] * len(doing)
+    for name, shared in ranks.shared.items():
+        here = {at: one.speed for at, one in enumerate(doing) if one and one.channel == name}
+        share = water(shared.bandwidth, list(here.values()))
+        for rank, speed in here.items():
+            found[rank] = min(speed, share)
+    return found
+
+
+def _lasts(one: Doing | None, speed: float) -> float:
+    """Seconds until this ends if nothing else changes; at the gate, for ever."""
+    if one is None or one.gate:
+        return inf
+    return one.left / speed if one.channel else one.seconds
