@@ -7,7 +7,9 @@ simulated (`engine`, on `programs` and `channels`).
     segments    what segments of the chain take, for each length and number of far slots
     woven       what they take when the next one is begun while one is taken back
     chains      which of them make the best chain
+    climb       changes of that chain, as a tree of `pieces`, for what segments do to one another
     search      on which grid, and by which rules
+    windows     what segments take at the least beside what is on its way
     bound       what no plan is expected to come below
 
 H-Revolve's schedule is always among those that are compared, with and without overlap, so none is
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 _HORIZONS = (2.0, 5.0, 10.0, 20.0)
 """How far ahead to read, in slowest transfers."""
+
+_CLOSE = 1.001
+"""A plan that takes no more than so many times the bound is not made better."""
 
 _BOUNDED = 5 * 10**7
 """Steps times far slots for which the bound counts what the channel does: some seconds."""
@@ -100,14 +105,14 @@ def plan(chain: Chain, platform: Platform, /) -> Overlapped:
     prepare(platform)
     least = hrevolve.hrevolve(chain, platform)
     near, far = _sides(chain, platform)
+    bound = _bound(chain, platform, near, far)
     found = [_Way(makespan(least, platform), least, Overlap())]
     if memory_level(platform) is not None:
         found += _compared(least, platform, [_policy(horizon) for horizon in _horizons(far)])
         if near is not None and compiled.available():
             for room in far:
-                found += _planned(chain, platform, near, room)
+                found += _planned(chain, platform, near, room, bound * _CLOSE)
     best = min(found, key=lambda way: way.seconds)
-    bound = _bound(chain, platform, near, far)
     made = Overlapped(best.schedule, best.overlap, best.seconds, bound, found[0].seconds)
     searched = any(way.schedule is not least for way in found)
     how = best.how if searched else f"{best.how}, as {_why_not(chain, platform, near, far)}"
@@ -129,7 +134,7 @@ def warm_up() -> None:
     platform = Platform((Level(name="near", capacity=3), far))
     near, others = _sides(chain, platform)
     if near is not None:
-        _planned(chain, platform, near, others[0])
+        _planned(chain, platform, near, others[0], 0.0)
         _bound(chain, platform, near, others)
 
 
@@ -179,12 +184,14 @@ def _compared(schedule: Schedule, platform: Platform, policies: list[Overlap]) -
     return [_Way(taken, schedule, policy) for taken, policy in zip(seconds, policies, strict=True)]
 
 
-def _planned(chain: Chain, platform: Platform, near: Room, far: Room) -> list[_Way]:
-    """The best plan that is found for memory and one far level."""
+def _planned(chain: Chain, platform: Platform, near: Room, far: Room, enough: float) -> list[_Way]:
+    """The best plan for memory and one far level, or the first that takes no more than `enough`."""
     from ckio.planners.overlapped.search import search
 
     found = (
-        search(_machine(chain, platform, near, far), _horizons([far])) if chain.advance else None
+        search(_machine(chain, platform, near, far), _horizons([far]), enough)
+        if chain.advance
+        else None
     )
     if found is None:
         return []

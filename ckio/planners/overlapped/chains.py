@@ -116,6 +116,13 @@ def _cut(table: _Table, lengths: Ints, seconds: Table, row: Ints, first: int) ->
                         table.seconds[after, end], table.split[i + 1, end] = value, place
 
 
+def planned(machine: Machine, segments: Segments, cut: Cut) -> list[list[int]]:
+    """What `Segments.chosen` has for each segment of a cut."""
+    rows = _rows(machine, segments, len(cut.places))
+    chosen: list[list[int]] = segments.chosen[:, rows, list(cut.places)].T.tolist()
+    return chosen
+
+
 def written(machine: Machine, segments: Segments, cut: Cut) -> tuple[Room, int]:
     """The actions of a whole chain that is cut so, and how many there are."""
     most = ROWS * (machine.length + 2)
@@ -131,13 +138,13 @@ def written(machine: Machine, segments: Segments, cut: Cut) -> tuple[Room, int]:
     task = (tables.FRESH, at, machine.length - at, machine.near)
     tail = segments.variants[0]._replace(slots=machine.near)
     count = tables.unroll(tail, task, rows, count)
-    row = _rows(machine, segments, len(begins))
+    plans = planned(machine, segments, cut)
     begin = end = slots = 0
     for number in reversed(range(len(begins))):
-        variant, planned, pairs, kind = segments.chosen[:, row[number], cut.places[number]].tolist()
+        variant, count_on, pairs, kind = plans[number]
         levels, other = segments.variants[variant], end
         end = tables.access(draft, end, READ, 1, begins[number])
-        task = (tables.FAR, begins[number], lengths[number] - 1, planned)
+        task = (tables.FAR, begins[number], lengths[number] - 1, count_on)
         end = tables.unroll(levels, task, draft, end)
         if slots == machine.near:
             kind &= 2  # no near slot is left for the frontier

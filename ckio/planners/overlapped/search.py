@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 
 from ckio.planners.overlapped import chains, segments
-from ckio.planners.overlapped.chains import Found
+from ckio.planners.overlapped.chains import Cut, Found
+from ckio.planners.overlapped.climb import climbed
 from ckio.planners.overlapped.programs import Ints
-from ckio.planners.overlapped.segments import Grid, Machine
+from ckio.planners.overlapped.segments import Grid, Machine, Segments
 from ckio.planners.overlapped.tables import Rules, near_table
 from ckio.planners.overlapped.woven import improved
 
@@ -29,6 +30,12 @@ _PRICES: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 _GAPS: Final = ((0, 0), (0.5, 0), (0.75, 0), (0.75, 0.2), (0.75, 0.4), (0.9, 0), (1, 0))
 """Gaps in writes, and bursts in near slots."""
 
+_CUTS: Final = 12
+"""Chains that are simulated, for each least length: what the sum of segments says is not exact."""
+
+_CLIMBED: Final = 3
+"""Chains that are changed piece by piece."""
+
 _LONGEST: Final = 1200
 """Steps of a segment that are planned for at the most."""
 
@@ -36,10 +43,11 @@ _MOST_WORK: Final = 6 * 10**9
 """Sums that are compared to cut a chain: some ten seconds."""
 
 
-def search(machine: Machine, horizons: list[float]) -> Found | None:
+def search(machine: Machine, horizons: list[float], enough: float = 0.0) -> Found | None:
     """The best plan found with one of some horizons, in seconds.
 
-    None for a chain that is too long for its far slots to be searched.
+    The search ends with a plan that takes no longer than `enough`. None for a chain that is too
+    long for its far slots to be searched.
     """
     scale = _Scale.of(machine)
     if scale is None:
@@ -53,13 +61,45 @@ def search(machine: Machine, horizons: list[float]) -> Found | None:
         costs.near_read,
     )
     solved = segments.solve(machine, near, scale.grid, _ways(machine))
-    found = [
-        chains.simulated(machine, *chains.written(machine, each, cut), horizons)
-        for each in (solved, improved(machine, solved))
-        for shortest in scale.shortest
-        for cut in chains.cuts(machine, each, shortest, 3)
+    best: Found | None = None
+    for find in (_plain, _woven, _changed):
+        for found in find(machine, solved, scale.shortest, horizons):
+            best = found if best is None or found.seconds < best.seconds else best
+        if best is not None and best.seconds <= enough:
+            break
+    return best
+
+
+def _plain(
+    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
+) -> list[Found]:
+    return [found for _, found in _cut(machine, solved, shortest, horizons)]
+
+
+def _woven(
+    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
+) -> list[Found]:
+    return _plain(machine, improved(machine, solved), shortest, horizons)
+
+
+def _changed(
+    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
+) -> list[Found]:
+    plans = sorted(_cut(machine, solved, shortest, horizons), key=lambda one: one[1].seconds)
+    starts = [(cut, found.horizon) for cut, found in plans[:_CLIMBED]]
+    changed = climbed(machine, solved, starts)
+    return [] if changed is None else [changed]
+
+
+def _cut(
+    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
+) -> list[tuple[Cut, Found]]:
+    """The chains of which the sums are the least, simulated."""
+    return [
+        (cut, chains.simulated(machine, *chains.written(machine, solved, cut), horizons))
+        for steps in shortest
+        for cut in chains.cuts(machine, solved, steps, _CUTS)
     ]
-    return min(found, key=lambda plan: plan.seconds, default=None)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ckio.planners.overlapped.tables import Levels, Rows, Table
 
 # mypy: disable-error-code="no-any-return"
 
-_VARIANTS = 6
+_VARIANTS = 20
 """So many of them are tried."""
 
 CYCLES = 5, 3
