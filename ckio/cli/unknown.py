@@ -4,9 +4,10 @@ Where the end is, is written to the run's directory once it is known. From then 
 many steps, and the rest is planned for a fresh model from what is stored, as if it were resumed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -37,10 +38,9 @@ from ckio.model import Differentiable
 from ckio.planners.online import Online
 from ckio.platforms import Platform
 from ckio.rundir import Manifest, RunDirectory
-from ckio.runner.unknown import run_forward
+from ckio.runner.forward import Forward, Stored, ready_for_the_way_back, run_forward
 from ckio.schedule import Schedule
 from ckio.texts import dumps
-from ckio.timeline import Timeline
 
 PLANNER = "online"
 """The planner of what does not know its end."""
@@ -62,24 +62,14 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
         model = model_of(job, how)
         check_finishes(job, model)
         kept, smaller = adjoints.without_end(chain, platform, model, wish)
-        rule = Online(chain, smaller)
-        _ = rule.levels  # raises where none is of use
+        _ = Online(chain, smaller).levels  # raises where none is of use
         directory.write_plan(_no_plan(chain, platform), "")
         manifest = manifest_of(job, directory, model, kept, how)
         directory.begin(manifest)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
             none: list[set[Key]] = [set() for _ in backends]
-            before = _forward(job, model, rule, backends, stored=none, how=how)
-            return _back(
-                job,
-                directory,
-                manifest,
-                platform=platform,
-                backends=backends,
-                kept=kept,
-                how=how,
-                before=before,
-            )
+            before = _forward(job, model, platform, backends, kept=kept, stored=none, how=how)
+            return _back(job, directory, manifest, before, kept=kept, how=how)
 
 
 def go_on(
@@ -91,22 +81,12 @@ def go_on(
     with reopened(job.plan.platform, manifest.run, keep=how.keeps, quiet=how.quiet) as found:
         for line in found.lost:
             click.echo(f"ckio: {line}", err=True)
-        smaller = adjoints.aside_for(kept, job.plan.chain, found.platform)
         stored = [{key for key in keys if key.kind is Kind.RESTART} for keys in found.survivors]
         furthest = max((key.step for keys in stored for key in keys), default=0)
         say(f"resumed at step {furthest}, on the way forward", how)
-        rule = Online(job.plan.chain, smaller)
-        before = _forward(job, model, rule, found.backends, stored=stored, how=how)
-        return _back(
-            job,
-            directory,
-            manifest,
-            platform=found.platform,
-            backends=found.backends,
-            kept=kept,
-            how=how,
-            before=before,
-        )
+        there = found.platform, found.backends
+        before = _forward(job, model, *there, kept=kept, stored=stored, how=how)
+        return _back(job, directory, manifest, before, kept=kept, how=how)
 
 
 def _no_plan(chain: Chain, platform: Platform) -> str:
@@ -116,29 +96,55 @@ def _no_plan(chain: Chain, platform: Platform) -> str:
     return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"
 
 
+def _warn(text: str) -> None:
+    click.echo(f"ckio: {text}", err=True)
+
+
+def _rule(kept: Kept, chain: Chain, platform: Platform, stored: Stored, /) -> Online:
+    """The rule beside the room for adjoint checkpoints, as far as nothing is stored in it yet.
+
+    There may be, where a run was stopped on its way forward, or a level has less room than planned.
+    """
+    smaller = adjoints.aside_for(kept, chain, platform)
+    levels = []
+    for level, keys in zip(smaller.levels, stored, strict=True):
+        held = sum(level.stored(chain.nbytes(key)) for key in keys)
+        fits = level.capacity is None or held <= level.capacity
+        levels.append(level if fits else replace(level, capacity=held))
+    return Online(chain, replace(smaller, levels=tuple(levels)))
+
+
 def _forward(
     job: Job,
     model: Differentiable,
-    rule: Online,
+    platform: Platform,
     backends: Sequence[Backend],
     *,
-    stored: Sequence[Collection[Key]],
+    kept: Kept,
+    stored: Stored,
     how: How,
-) -> Timeline:
+) -> Forward:
     """Run to the end of the program; raises Halted where it is stopped before."""
-    platform, stopper = rule.platform, how.stopper
+    chain, stopper = job.plan.chain, how.stopper
     with ExitStack() as stack:
         tick = stack.enter_context(console.progress("running forward", quiet=how.quiet))
         live = watched(lambda: model, tick)()
         journal = journal_of(job, how)
         watch = None if journal is None else stack.enter_context(journal)
         if stopper is not None:
-            stopper.start(seconds_to_stop(Schedule(rule.chain.with_steps(1), ()), platform))
+            stopper.start(seconds_to_stop(Schedule(chain.with_steps(1), ()), platform))
         try:
             with blamed(f"model {job.model!r}"):
-                return run_forward(rule, live, backends, stored=stored, watch=watch, stop=stopper)[
-                    1
-                ]
+                return run_forward(
+                    partial(_rule, kept, chain),
+                    platform,
+                    live,
+                    backends,
+                    say=_warn,
+                    stored=stored,
+                    watch=watch,
+                    stop=stopper,
+                )
         except Stopped as stopped:
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):
@@ -152,24 +158,29 @@ def _back(
     job: Job,
     directory: RunDirectory,
     manifest: Manifest,
+    before: Forward,
+    /,
     *,
-    platform: Platform,
-    backends: Sequence[Backend],
     kept: Kept,
     how: How,
-    before: Timeline,
 ) -> Outcome:
     """The rest, now that the end is known, by a fresh model."""
-    steps = int(before.actions.end.max(initial=0))
+    steps, wished = before.steps, kept
     chain = job.plan.chain.with_steps(steps)
     directory.begin(replace(manifest, chain=chain))
     job = replace(job, plan=replace(job.plan, chain=chain))
     say(f"the model is finished after {steps} steps", how)
     model = model_of(job, how)
-    stored = [set(backend.keys()) for backend in backends]
-    with console.progress(f"planning the way back over {steps} steps", quiet=how.quiet):
+
+    def plan(rest: Platform, stored: Stored) -> Schedule:
+        nonlocal kept
         tapes = stores_tapes(job, stored)
-        schedule, kept = next_plan(chain, platform, stored, model, kept, tapes=tapes)
+        schedule, kept = next_plan(chain, rest, stored, model, wished, tapes=tapes)
+        return schedule
+
+    with console.progress(f"planning the way back over {steps} steps", quiet=how.quiet):
+        schedule, before = ready_for_the_way_back(plan, chain, before, say=_warn)
+    platform = before.platform
     predicted = write_plan(directory, schedule, job.plan.platform, how)
     say(adjoints.told(schedule, platform, kept, how.overlap), how)
     return conclude(
@@ -178,9 +189,9 @@ def _back(
         model,
         schedule,
         platform=platform,
-        backends=backends,
+        backends=before.backends,
         predicted=predicted,
         kept=kept,
         how=how,
-        before=before,
+        before=before.timeline,
     )

@@ -71,19 +71,19 @@ def recover(
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)
-    again = None if killed is None else taken_up(killed, platform, stored, adjoint)
+    where, often = (0, inf) if level is None else (level, every)
+    plans = list[Schedule]()
+    if killed is not None and (again := taken_up(killed, platform, stored, adjoint)) is not None:
+        again = with_adjoint_checkpoints(again, platform, often, level=where)
+        plans += [again] if _is_legal(again, platform) else []
     try:
         anew = _from_stored(chain, platform, stored, adjoint, level=level, tapes=tapes)
     except BadInput:
-        if again is None:
+        if not plans:
             raise
-        ways = [again]
     else:
-        ways = [anew] if again is None else [anew, again]
-    where, often = (0, inf) if level is None else (level, every)
-    plans = [with_adjoint_checkpoints(way, platform, often, level=where) for way in ways]
-    legal = [plan for plan in plans if plan is plans[0] or _is_legal(plan, platform)]
-    return min(legal, key=lambda plan: makespan(plan, platform))
+        plans.insert(0, with_adjoint_checkpoints(anew, platform, often, level=where))
+    return min(plans, key=lambda plan: makespan(plan, platform))
 
 
 def _is_legal(schedule: Schedule, platform: Platform) -> bool:

@@ -5,15 +5,17 @@ from contextlib import contextmanager
 from traceback import format_exception_only
 from typing import Final, NoReturn
 
-from ckio.actions import Action, Advance, Discard, Key
+from ckio.actions import Action, Advance, Discard, Key, Write
 from ckio.backends.base import Backend
-from ckio.chain import is_whole
+from ckio.chain import Chain, is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
 from ckio.machine import Machine
 from ckio.model import Model
+from ckio.platforms import Platform
 from ckio.runner.perform import Pace, perform_one, where
+from ckio.runner.remains import Failure
 from ckio.runner.rule import Rule
 from ckio.timeline import Event, Recorder
 
@@ -38,6 +40,8 @@ class Performance:
         bytes_of_a_step = 1 + chain.restart + chain.tape + chain.adjoint
         endless = chain.with_steps(_ENDLESS // bytes_of_a_step)
         self.machine = Machine(endless, rule.platform, stored)
+        self._state = self.machine.state
+        self._doing: Action = Advance(0, 1)
         self.actions: list[Action] = []
         self.recorder = Recorder()
         self._model, self._backends, self._watch = model, backends, watch
@@ -47,6 +51,7 @@ class Performance:
     def do(self, action: Action) -> None:
         """Any action, if it is legal now."""
         self.machine.apply(action)
+        self._doing = action
         start = self._now()
         with self._named(action):
             nbytes = perform_one(action, self._model, self._backends)
@@ -56,6 +61,7 @@ class Performance:
         """Advance as far as there are steps; returns the step reached."""
         action = Advance(begin, end)
         self.machine.apply(action)
+        self._doing = action
         start = self._now()
         with self._named(action):
             reached = self._model.advance(begin, end)
@@ -64,6 +70,7 @@ class Performance:
                     f"the model says that it reached {reached!r}; it must return the step where it"
                     f" stands, {end} unless it finished before"
                 )
+        self.machine.state = int(reached)
         if reached > begin:
             self._done(Advance(begin, reached), start, 0)
         return int(reached)
@@ -90,9 +97,25 @@ class Performance:
     def turn(self, steps: int) -> None:
         """From here on the chain has so many steps; the last of them has just been done."""
         endless = self.machine
-        self.machine = Machine(endless.chain.with_steps(steps), endless.platform, endless.stored)
-        self.machine.state, self.machine.turned = steps, True
-        self.machine.count = len(self.actions)
+        chain = endless.chain.with_steps(steps)
+        self.machine = self._machine(chain, endless.platform, endless.stored)
+        self.machine.turned = True
+
+    def failure(self, error: StorageError, level: int) -> Failure:
+        """What failed last, and where the model stands: where it stood before that."""
+        machine, action = self.machine, self._doing
+        stored = [set(keys) for keys in machine.stored]
+        if isinstance(action, Write):  # whatever the level says, it is not to be relied on
+            stored[level].discard(action.key)
+        before = self._machine(machine.chain, machine.platform, stored)
+        return Failure(error, level, action, before)
+
+    def go_on(
+        self, platform: Platform, backends: Sequence[Backend], stored: Sequence[Collection[Key]]
+    ) -> None:
+        """After a failure: with these levels, on which that is stored."""
+        self._backends = backends
+        self.machine = self._machine(self.machine.chain, platform, stored)
 
     def give_up(self) -> NoReturn:
         """There is no step: discard what was stored, and say so."""
@@ -101,8 +124,17 @@ class Performance:
                 self.do(Discard(key, level))
         raise RunFailed("the model is finished at step 0; there is no step to reverse")
 
+    def _machine(
+        self, chain: Chain, platform: Platform, stored: Sequence[Collection[Key]]
+    ) -> Machine:
+        """The machine where the model stands, of another chain or with other levels."""
+        machine = Machine(chain, platform, stored)
+        machine.state, machine.count = self._state, len(self.actions)
+        return machine
+
     def _done(self, action: Action, start: float, nbytes: int) -> None:
         stop = self._now()
+        self._state = self.machine.state
         self.actions.append(action)
         self.recorder.add(start, stop, nbytes)
         if self._watch is not None:

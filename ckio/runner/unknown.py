@@ -2,13 +2,14 @@
 
 Nothing is known before but the rule, so what `run` checks of a whole schedule is checked here an
 action at a time: each is applied to a Machine first, and performed if it is legal. The schedule is
-what comes out, and is legal for a chain of as many steps as there turned out to be.
+what comes out, and is legal for a chain of as many steps as there turned out to be. `forward.py`
+has the first half alone, which goes on when a level fails.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from ckio.actions import Key, Kind, Read
+from ckio.actions import Key, Kind
 from ckio.backends.base import Backend
 from ckio.clock import Clock
 from ckio.columns import Actions
@@ -76,10 +77,10 @@ def run_to_end(
         empty again, and the model knows its functional. Or it finished early on the way back; or
         it, or a backend, raised something that is not ckio's own, which is then the `__cause__`.
     """
-    _check_fit(rule, model, backends, [])
-    _reserve(rule, model, backends)
+    check_fit(rule, model, backends, [])
+    reserve(rule, model, backends)
     performance = Performance(rule, model, backends, clock=clock, watch=watch)
-    steps = _forward(rule, performance, 0, _never)
+    steps = forward(rule, performance, 0)
     performance.turn(steps)
     back = rule.finish(steps, performance.machine.stored)
     for action in back.actions:
@@ -89,68 +90,9 @@ def run_to_end(
     return Schedule(back.chain, actions, note=note), performance.recorder.timeline(actions)
 
 
-def run_forward(
-    rule: Rule,
-    model: Model,
-    backends: Sequence[Backend],
-    /,
-    *,
-    stored: Sequence[Collection[Key]] = (),
-    clock: Clock | None = None,
-    watch: Callable[[Event], None] | None = None,
-    stop: Stop | None = None,
-) -> tuple[int, Timeline]:
-    """The first half of `run_to_end`: returns the number of steps, and what was done so far.
-
-    The rest can then be planned from what is stored, for a fresh model of a chain of so many steps,
-    as the rest of a run that was killed is.
-
-    Parameters
-    ----------
-    rule, model, backends, clock, watch
-        As `run_to_end` takes them, but for what is stored.
-    stored
-        What lies on each level of a run that goes on. The restart data that has come furthest is
-        read first.
-    stop
-        Asked at every action, and about every half second; `Stopped` is raised once it says yes.
-
-    Raises
-    ------
-    Stopped
-        `stop` said yes; the model stands at x_state, and `adjoint` is beyond the end.
-    IllegalAction, BadInput, StorageError, RunFailed
-        As `run_to_end` does.
-    """
-    _check_fit(rule, model, backends, stored)
-    _reserve(rule, model, backends)
-    performance = Performance(rule, model, backends, clock=clock, watch=watch, stored=stored)
-    begin = 0
-    if furthest := _furthest(stored):
-        performance.do(furthest)
-        begin = furthest.key.step
-    steps = _forward(rule, performance, begin, _never if stop is None else stop)
-    return steps, performance.recorder.timeline(Actions.of(performance.actions))
-
-
-def _furthest(stored: Sequence[Collection[Key]]) -> Read | None:
-    """The Read of the restart data that has come furthest, from the nearest level."""
-    found = [
-        (-key.step, number, Read(key, number))
-        for number, keys in enumerate(stored)
-        for key in keys
-        if key.kind is Kind.RESTART
-    ]
-    return min(found, key=lambda row: row[:2], default=(0, 0, None))[2]
-
-
-def _never() -> bool:
-    return False
-
-
-def _forward(rule: Rule, performance: "Performance", step: int, stop: Stop) -> int:
+def forward(rule: Rule, performance: Performance, step: int, stop: Stop | None = None, /) -> int:
     """From x_step to where the model is finished, which is after step 0; returns where that is."""
-    cut = performance.whole if stop is _never else performance.pieces
+    cut = performance.whole if stop is None else performance.pieces
     follower = rule.follow(step, performance.machine.stored)
     while True:
         for action in follower.at(step):
@@ -159,17 +101,17 @@ def _forward(rule: Rule, performance: "Performance", step: int, stop: Stop) -> i
         while step < until:
             asked = min(until, step + AT_ONCE)
             for begin, end in cut(step, asked):
-                if stop():
+                if stop is not None and stop():
                     raise performance.stopped()
                 step = performance.advance(begin, end)
                 if step < end:
                     return step if step else performance.give_up()
 
 
-def _check_fit(
-    rule: Rule, model: Model, backends: Sequence[Backend], stored: Sequence[Collection[Key]]
+def check_fit(
+    rule: Rule, model: Model, backends: Sequence[Backend], stored: Sequence[Collection[Key]], /
 ) -> None:
-    """The rule, the model and the open levels must speak of the same things."""
+    """Raise BadInput unless the rule, the model and the open levels speak of the same things."""
     chain, levels = rule.chain, rule.platform.levels
     if len(backends) != len(levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
@@ -196,8 +138,8 @@ def _check_fit(
         )
 
 
-def _reserve(rule: Rule, model: Model, backends: Sequence[Backend]) -> None:
-    """Make room for all that the rule may store in memory that has an end."""
+def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
+    """Make room for all that the rule may store in memory that has an end; raises BadInput."""
     nbytes, levels = rule.chain.restart, rule.levels
     for room in (levels.near, *(far.room for far in levels.far)):
         level, backend = rule.platform.levels[room.number], backends[room.number]

@@ -1,20 +1,29 @@
 """`ckio run` without --steps: the model says when it is finished, also after a kill."""
 
 import json
+import resource
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.commands import answer, ckio, complaint
-from cli.resumable import COSTS, RESUME, STEPS, killed, left, place
+from cli.commands import CKIO, answer, ckio, complaint
+from cli.resumable import COSTS, RESUME, STEPS, killed, left, place, stored_in
 
 MODEL = f"""\
+import os
+import shutil
 import numpy as np
 import ocean
 
 
 class Ending(ocean.Growth):
+    def step(self, state, i):
+        if os.environ.get("HARM") == str(i):
+            shutil.rmtree("ck", ignore_errors=True)
+        super().step(state, i)
+
     def finished(self, state, i):
         return i >= {STEPS}
 
@@ -93,3 +102,86 @@ def test_steps_may_not_be_given_later(at: Path, monkeypatch: pytest.MonkeyPatch)
     killed(monkeypatch, at, "step:20", *LINE)
     line = complaint(*RESUME, "--steps", 30, at=at)
     assert "--steps is 30, the run was begun without" in line
+
+
+# Levels that fail on the way forward
+
+
+def in_little_room(at: Path, nbytes: int, *words: object) -> "subprocess.CompletedProcess[str]":
+    """The command with files of so many bytes at most."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
+
+    return subprocess.run(
+        [CKIO, *map(str, words)],
+        cwd=at, capture_output=True, text=True, check=False, preexec_fn=limit,
+    )  # fmt: skip
+
+
+def test_a_disk_that_fills_on_the_way_forward_is_told_and_the_run_goes_on(
+    at: Path, known: dict[str, Any]
+) -> None:
+    done = in_little_room(at, 20_000, *LINE, "--json")
+    assert done.returncode == 0, done.stderr
+    (told,) = done.stderr.splitlines()
+    for word in ("level 'far' is full", "Write(x_", "File too large", "planned anew"):
+        assert word in told
+    assert json.loads(done.stdout)["gradient_digest"] == known["gradient_digest"]
+    assert left(at) == []
+
+
+def test_a_level_that_is_deleted_on_the_way_forward_is_given_up(
+    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARM", "20")
+    done = ckio(*LINE, at=at)
+    assert "level 'far' fails, and is given up: #" in done.stderr
+    assert known["gradient_digest"] in done.stdout
+
+
+def test_a_level_that_is_gone_when_the_way_back_begins_is_given_up(
+    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its room is set aside for adjoint checkpoints: forward, nothing is stored on it."""
+    text = (at / "node.toml").read_text()
+    (at / "node.toml").write_text(text.replace("48000", "20000"))
+    monkeypatch.setenv("HARM", "34")
+    done = ckio(*LINE, at=at)
+    assert "level 'far' fails, and is given up: " in done.stderr
+    assert "reserving failed" in done.stderr
+    assert known["gradient_digest"] in done.stdout
+
+
+def without_memory(at: Path, capacity: int = 48_000) -> None:
+    """Let the durable level be all that there is."""
+    text = (at / "node.toml").read_text().replace("48000", str(capacity))
+    begin = text.index("[[level]]")
+    (at / "node.toml").write_text(text[:begin] + text[text.index("[[level]]", begin + 1) :])
+
+
+def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
+    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_memory(at)
+    killed(monkeypatch, at, "step:20", *LINE)
+    with monkeypatch.context() as here:
+        here.setenv("HARM", "25")
+        done = ckio(*RESUME, at=at, status=1)
+    assert "there is no way to go on" in done.stderr
+    assert "resume the run" in done.stderr
+    assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
+
+
+@pytest.mark.parametrize("step", [20, 27])
+def test_a_run_stopped_where_the_room_is_used_up_goes_on_beside_what_it_stored(
+    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Where it stands is stored in the room for adjoint checkpoints: there is no other."""
+    without_memory(at, 40_000)
+    for moment in (f"step:{step}", "step:3", "step:6"):
+        line = (*LINE, "--resume")
+        killed(monkeypatch, at, f"{moment}:{int(signal.SIGTERM)}", *line, status=75)
+    assert len(stored_in(at)) * 4104 > 40_000 - 2 * 8216
+    assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
+    assert left(at) == []

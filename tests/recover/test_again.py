@@ -9,7 +9,7 @@ import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.chain import Chain
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NoSchedule
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import Killed, recover, redone_at_most, with_adjoint_checkpoints
 from ckio.recover.again import taken_up
@@ -139,3 +139,19 @@ def test_it_is_done_where_nothing_better_is_known() -> None:
     known = recover(CHAIN, PLATFORM, stored, level=1, every=inf, killed=KILLED)
     assert makespan(known, PLATFORM) < makespan(alone, PLATFORM)
     assert known.note == "what was killed, taken up again"
+
+
+def test_it_is_no_way_round_the_room_for_adjoints() -> None:
+    """What was killed stored none: it is taken up only where none is wished."""
+    small = replace(PLATFORM.levels[1], capacity=1)
+    platform = replace(PLATFORM, levels=(PLATFORM.levels[0], small))
+    back = [Record(3, 6), Reverse(3, 6), Read(x(2), 0), Record(2, 3), Reverse(2, 3)]
+    back += [Read(x(0), 0), Record(0, 2), Reverse(0, 2), Discard(x(0), 0), Discard(x(2), 0)]
+    plan = Schedule(CHAIN, [Write(x(0), 0), Advance(0, 2), Write(x(2), 0), Advance(2, 3), *back])
+    killed, nothing = Killed(plan, {1}), (frozenset[Key](), frozenset[Key]())
+    assert taken_up(killed, platform, nothing, None) is not None
+    for told in (None, killed):
+        with pytest.raises(NoSchedule, match="two adjoints take"):
+            recover(CHAIN, platform, nothing, level=1, every=1.0, killed=told)
+    rest = recover(CHAIN, platform, nothing, level=None, every=inf, killed=killed)
+    assert validate(rest, platform).adjoint == 0
