@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: what was run, what it cost, and three pictures."""
+"""The report as one self-contained HTML page: what was run, what it cost, and the pictures."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -9,11 +9,17 @@ import numpy as np
 from ckio.chain import Chain
 from ckio.columns import READ, WRITE
 from ckio.occupancy import accesses, occupancies
-from ckio.pictures import STYLE, Axis, resources, storage, sweeps
+from ckio.pictures import STYLE, Axis, Picture, resources, spacetime, storage, sweeps, zoom
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Platform
 from ckio.timeline import Timeline
 
+_SCHEDULE: Final = (
+    "The schedule",
+    "Steps across, time down; one line for each sweep. Arrows to the right are the forward, arrows"
+    " to the left the adjoint. A cross is restart data, by its shape and colour on which level; in"
+    " a box it is read. The thin line below it lasts as long as it is stored.",
+)
 _CAPTIONS: Final = (
     (
         "Who works when",
@@ -27,7 +33,8 @@ _CAPTIONS: Final = (
         "What is stored",
         "How full each level is, against its capacity (dashed). A level that stays at its capacity"
         " limits the plan: with more room there, fewer steps would be computed twice. A level that"
-        " stays far below has room to spare.",
+        " stays far below has room to spare. With overlap, what is on its way between the model and"
+        " the levels takes memory too.",
     ),
     (
         "The adjoint moving back",
@@ -71,13 +78,18 @@ def page(
         *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
         "<h2>Storage levels</h2>",
         _table(_levels(predicted if measured is None else measured, chain, platform)),
+        *_schedule(predicted if measured is None else measured, chain, platform),
         *_figures(timelines, chain, platform),
         "<h2>The platform</h2>",
         "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",
     ]
     return _DOCUMENT.format(
-        title=escape(title), style=STYLE + _STYLE, body="\n".join(body), script=_SCRIPT
+        title=escape(title),
+        style=STYLE + _STYLE + zoom.STYLE,
+        body="\n".join(body),
+        elements=zoom.ELEMENTS,
+        script=zoom.SCRIPT,
     )
 
 
@@ -121,10 +133,24 @@ def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[s
     return rows
 
 
+def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
+    """The picture with steps across: it is the same schedule in all timelines."""
+    picture = spacetime(timeline, chain, platform)
+    return [zoom.HELP, _figure(*_SCHEDULE, [f"<div>{picture.element()}</div>"])]
+
+
+def _figure(heading: str, caption: str, pictures: Iterable[str]) -> str:
+    return (
+        f"<figure>\n<h2>{heading}</h2>\n<figcaption>{caption}</figcaption>\n"
+        + "\n".join(pictures)
+        + "\n</figure>"
+    )
+
+
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
-    """The three pictures, each of every timeline, all on the axis of the longest."""
+    """The pictures with time across, each of every timeline, all on the axis of the longest."""
     axis = Axis(max(timeline.makespan for timeline in timelines.values()))
-    drawn = {
+    drawn: dict[str, tuple[Picture, ...]] = {
         name: (
             resources(timeline, platform, axis),
             storage(timeline, chain, platform, axis),
@@ -134,14 +160,15 @@ def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -
     }
     switch = [_SWITCH] if len(timelines) > 1 else []
     return switch + [
-        f"<figure>\n<h2>{heading}</h2>\n<figcaption>{caption}</figcaption>\n"
-        + "\n".join(
-            f'<div class="{name}"><h3>{name}, {seconds_text(timelines[name].makespan)}</h3>\n'
-            f"{pictures[place].element()}</div>"
-            for name, pictures in drawn.items()
+        _figure(
+            *words,
+            (
+                f'<div class="{name}"><h3>{name}, {seconds_text(timelines[name].makespan)}</h3>\n'
+                f"{pictures[place].element()}</div>"
+                for name, pictures in drawn.items()
+            ),
         )
-        + "\n</figure>"
-        for place, (heading, caption) in enumerate(_CAPTIONS)
+        for place, words in enumerate(_CAPTIONS)
     ]
 
 
@@ -194,16 +221,6 @@ label { margin-right: 1rem; }
   h2, figcaption { break-after: avoid; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
-#hair { position: fixed; top: 0; bottom: 0; width: 0; border-left: 1px dotted var(--quiet);
-  pointer-events: none; }
-"""
-
-_SCRIPT: Final = """\
-const hair = document.getElementById("hair");
-addEventListener("pointermove", (event) => {
-  hair.hidden = !event.target.closest("svg.picture");
-  hair.style.left = event.clientX + "px";
-});
 """
 
 _DOCUMENT: Final = """\
@@ -219,7 +236,7 @@ _DOCUMENT: Final = """\
 </head>
 <body>
 {body}
-<div id="hair" hidden></div>
+{elements}
 <script>
 {script}</script>
 </body>

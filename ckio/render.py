@@ -54,7 +54,7 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
         return "no actions"
     steps = np.maximum(actions.end, actions.begin + (actions.kind == _TAPE)).max()
     scale = _Scale.of(int(steps), width)
-    row = _rows(actions)
+    row = lines_of(actions)
     fold = -(-(int(row[-1]) + 1) // LINES)
     canvas = _draw(actions, row // fold, scale, folded=fold > 1)
 
@@ -130,8 +130,8 @@ def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.floa
     return actions, np.array(start) if start else None
 
 
-def _rows(actions: Actions) -> _Ints:
-    """The line of each action, counted from 0; a discard belongs to the line before it."""
+def lines_of(actions: Actions, /) -> _Ints:
+    """The line of each action: one for each sweep; a discard belongs to the line before it."""
     shown = np.flatnonzero(actions.op != DISCARD)
     drawn = actions.take(shown)
     sweep = _sweeps(drawn)

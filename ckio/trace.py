@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ckio.chain import Chain
 from ckio.columns import WRITE, Actions
 from ckio.occupancy import Occupancy, occupancies
+from ckio.pictures.staging import staged
 from ckio.pictures.words import WORDS
 from ckio.platforms import Platform
 from ckio.timeline import Timeline
@@ -23,6 +24,8 @@ With overlap that is what the program does for a level, or waits for; channels a
 
 def trace(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
     """The JSON text: a complete event for each action, and a counter for what each level holds.
+
+    With overlap another counts what is on its way, in staging memory.
 
     Times are in microseconds, to the nanosecond. Of the counters, one value for each time.
     """
@@ -38,6 +41,8 @@ def trace(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
         platform.levels, occupancies(timeline, chain, platform), strict=True
     ):
         events += _counter(f"bytes on {level.name}", occupancy)
+    if len(moved):
+        events += _counter("bytes on their way", staged(timeline, chain, platform))
     body = ",\n".join(events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{body}\n]}}\n'
 

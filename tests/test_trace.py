@@ -116,3 +116,21 @@ def test_slices_of_one_thread_never_overlap_where_transfers_do(
         begin = round(event["ts"] * 1000)
         assert begin >= ends.get(event["tid"], 0)
         ends[event["tid"]] = begin + round(event["dur"] * 1000)
+
+
+def test_with_overlap_a_counter_says_what_is_on_its_way() -> None:
+    disk = Level(name="disk", backend="directory", write=Affine(4.0))
+    platform = Platform((Level(name="ram", capacity=100, write=Affine(0.5)), disk))
+    timeline = simulate(
+        Schedule(CHAIN, [Advance(0, 2), Write(Key(Kind.RESTART, 2), 1)]),
+        platform,
+        overlap=Overlap(1),
+    )
+    counters = [
+        (e["ts"], e["args"]["bytes"])
+        for e in events(timeline, CHAIN, platform, "C")
+        if e["name"] == "bytes on their way"
+    ]
+    assert counters == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
+    plain = events(TIMELINE, CHAIN, PLATFORM, "C")
+    assert "bytes on their way" not in {event["name"] for event in plain}

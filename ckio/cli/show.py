@@ -1,5 +1,7 @@
 """`ckio show`: a schedule or a timeline as a picture."""
 
+import gzip
+import os
 import shutil
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import click
 
 from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
+from ckio.errors import BadInput
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.render import render
@@ -19,14 +22,16 @@ from ckio.timeline import Timeline
 @click.argument("file", type=FILE)
 @click.option("--platform", type=FILE, metavar="FILE", help="where FILE does not say it")
 @out("--svg", metavar="OUT", help="write the pictures as SVG")
+@out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[plot]]")
 @out("--html", metavar="OUT", help="write a page of pictures")
-@out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens")
+@out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
 @click.option("--width", type=click.IntRange(40), help="columns of the text picture")
 def command(
     *,
     file: Path,
     platform: Path | None,
     svg: Path | None,
+    png: Path | None,
     html: Path | None,
     perfetto: Path | None,
     width: int | None,
@@ -37,7 +42,8 @@ def command(
     a measured timeline the page shows both.
     """
     found = read_document(file)
-    if svg is None and html is None and perfetto is None:
+    files = [path for path in (svg, png, html, perfetto) if path is not None]
+    if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
         say_lossy(found.platform or Platform(()))
@@ -49,18 +55,49 @@ def command(
         predicted = simulate(found.schedule, machine, overlap=found.overlap)
     chain = found.schedule.chain
     timeline = found.timeline or predicted
-    if svg is not None:
+    if svg is not None or png is not None:
         from ckio.pictures import draw
 
-        write_text(svg, draw(timeline, chain, machine))
+        _write_pictures(draw(timeline, chain, machine), svg, png)
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
         from ckio.trace import trace
 
-        write_text(perfetto, trace(timeline, chain, machine))
-    for written in filter(None, (svg, html, perfetto)):
+        _write_trace(perfetto, trace(timeline, chain, machine))
+    for written in files:
         click.echo(f"written to {written}")
+
+
+def _write_pictures(drawn: str, svg: Path | None, png: Path | None) -> None:
+    if png is not None:
+        from ckio.pictures.png import png as painted
+
+        _write_bytes(png, painted(drawn))
+    if svg is not None:
+        write_text(svg, drawn)
+
+
+def _write_trace(path: Path, text: str) -> None:
+    if path.suffix == ".gz":
+        _write_bytes(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
+    else:
+        write_text(path, text)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; a device or a pipe gets the bytes as they come."""
+    plain = not path.exists() or path.is_file()
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name}.part") if plain else target
+    try:
+        part.write_bytes(data)
+        if plain:
+            part.replace(target)
+    except OSError as error:
+        if plain:
+            part.unlink(missing_ok=True)
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:

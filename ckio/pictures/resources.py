@@ -22,6 +22,7 @@ from ckio.pictures.svg import (
     group,
     name,
     path,
+    plot,
     rect,
     skyline,
     text,
@@ -50,19 +51,21 @@ def resources(timeline: Timeline, platform: Platform, axis: Axis, /) -> Picture:
         for place, level in enumerate(platform.levels)
     ]
     below: list[str] = []
-    above: list[str] = []
+    bars: list[str] = []
+    words: list[str] = []
     for lane, ops, events in lanes:
         below.append(rect(LEFT, y, COLUMNS, TRACK * len(ops), css="lane"))
-        above.append(name(y + 11, lane))
+        words.append(name(y + 11, lane))
         for op in ops:
             places = np.flatnonzero(events.actions.op == op)
-            above.append(text(LEFT - 8, y + 11, WORDS[op], "faint right"))
-            above.append(group(f"bar {WORDS[op]}", _bars(events, places, axis, y + 1, WORDS[op])))
+            words.append(text(LEFT - 8, y + 11, WORDS[op], "faint right"))
+            bars.append(group(f"bar {WORDS[op]}", _bars(events, places, axis, y + 1, WORDS[op])))
             y += TRACK
         y += 8
     bottom = y - 4
     frame = axis.draw(4, bottom, end=timeline.makespan)
-    return Picture(bottom + FOOT, (*below, frame, *above), "Who works when")
+    parts = (*below, frame, plot("time", (4, bottom), bars), *words)
+    return Picture(bottom + FOOT, parts, "Who works when")
 
 
 def _bars(timeline: Timeline, places: Ints, axis: Axis, y: float, word: str) -> list[str]:

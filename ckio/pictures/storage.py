@@ -1,11 +1,13 @@
 """The picture of what is stored: how full each level is over time."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ckio.chain import Chain
 from ckio.occupancy import Occupancy, occupancies
+from ckio.pictures.staging import staged
 from ckio.pictures.svg import (
     COLUMNS,
     DISTINCT,
@@ -19,6 +21,7 @@ from ckio.pictures.svg import (
     name,
     number,
     path,
+    plot,
     rect,
     skyline,
     text,
@@ -26,38 +29,75 @@ from ckio.pictures.svg import (
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
 from ckio.timeline import Timeline
+from ckio.traffic import memory_level
 
 FLOOR, GAP = 62, 16
 """Heights: of one level, and between two."""
 FAR: Final = 4
 """A capacity this many times the peak is left out of the picture, and told in words only."""
+ON_ITS_WAY: Final = "on its way"
+"""What memory between the model and the far levels is called."""
 
 
 def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) -> Picture:
     """Time across, bytes up; a dashed line is the capacity."""
-    tops = [4.0 + place * (FLOOR + GAP) for place in range(len(platform.levels))]
+    floors = _floors(timeline, chain, platform)
+    tops = [4.0 + place * (FLOOR + GAP) for place in range(len(floors))]
     bottom = tops[-1] + FLOOR if tops else 4.0
     parts = [rect(LEFT, top, COLUMNS, FLOOR, css="lane") for top in tops]
     parts.append(axis.draw(4, bottom, end=timeline.makespan))
-    for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
-        level, base = platform.levels[place], tops[place] + FLOOR
-        parts += [name(tops[place] + 12, level.name, room=18), *_words(occupancy, level, base)]
-        parts += _fill(occupancy, level, f"level{place % 4}", axis, base)
+    fills: list[str] = []
+    for top, floor in zip(tops, floors, strict=True):
+        parts += [name(top + 12, floor.name, room=18), *_words(floor, top + FLOOR)]
+        fills += _fill(floor, axis, top + FLOOR)
+    parts.append(plot("time", (4, bottom), fills))
     return Picture(bottom + FOOT, tuple(parts), "How full each level is")
 
 
-def _words(occupancy: Occupancy, level: Level, base: float) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """One level, or what is on its way: its name, how full it is, and its capacity in words."""
+
+    name: str
+    occupancy: Occupancy
+    capacity: int | None
+    room: str
+    css: str
+
+
+def _floors(timeline: Timeline, chain: Chain, platform: Platform) -> list[_Floor]:
+    """The levels, and with overlap the memory between them and the model."""
+    floors = [
+        _Floor(level.name, occupancy, level.capacity, _room(level), f"level{place % 4}")
+        for place, (level, occupancy) in enumerate(
+            zip(platform.levels, occupancies(timeline, chain, platform), strict=True)
+        )
+    ]
+    if len(timeline.transfers):
+        memory = memory_level(platform)
+        room = "of free memory" if memory is None else f"in {platform.levels[memory].name}"
+        floors.append(_Floor(ON_ITS_WAY, staged(timeline, chain, platform), None, room, "way"))
+    return floors
+
+
+def _room(level: Level) -> str:
+    return "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}"
+
+
+def _words(floor: _Floor, base: float) -> list[str]:
+    most = floor.occupancy.peak_checkpoints
     lines = (
-        f"at most {bytes_text(occupancy.peak_bytes)}",
-        "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}",
-        f"{occupancy.peak_checkpoints:,} checkpoints",
+        f"at most {bytes_text(floor.occupancy.peak_bytes)}",
+        floor.room,
+        f"{most:,} checkpoint{'' if most == 1 else 's'}",
     )
     return [text(0, base - 34 + 14 * row, line, "faint") for row, line in enumerate(lines)]
 
 
-def _fill(occupancy: Occupancy, level: Level, css: str, axis: Axis, base: float) -> list[str]:
+def _fill(floor: _Floor, axis: Axis, base: float) -> list[str]:
     """The staircase step by step; or, merged, its highest and its lowest in each column."""
-    peak, capacity = occupancy.peak_bytes, level.capacity
+    occupancy, css, capacity = floor.occupancy, floor.css, floor.capacity
+    peak = occupancy.peak_bytes
     limit = capacity if capacity is not None and capacity <= FAR * peak else None
     scale = FLOOR / (1.1 * max(1, peak if limit is None else limit))
     height: Floats = scale * occupancy.nbytes.astype(np.float64)

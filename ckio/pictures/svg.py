@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.pictures.words import round_numbers, time_unit
+from ckio.columns import RECORD
+from ckio.pictures.words import WORDS, round_numbers, time_unit
 from ckio.raster import runs
 
 Floats = NDArray[np.float64]
@@ -24,23 +25,25 @@ FOOT: Final = 22
 DISTINCT: Final = 250
 """The most shapes of one class that are drawn one by one."""
 
-_LIGHT = """\
+LIGHT: Final = """\
   --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
-  --advance: #56b4e9; --record: #e69f00; --reverse: #0061a0;
+  --advance: #3d9bdb; --record: #d98e00; --reverse: #004f8a;
   --write: #d55e00; --read: #009e73; --discard: #7b7f86;
-  --level0: #c0578f; --level1: #007a65; --level2: #8a6d00; --level3: #4a4e55;"""
-_DARK = """\
+  --level0: #d0699f; --level1: #00806c; --level2: #7a4f00; --level3: #22252a;"""
+"""The colours on paper."""
+DARK: Final = """\
   --paper: #15181b; --ink: #e8eaed; --faint: #a2a9b2; --grid: #3a3f46; --lane: #1f2328;
   --advance: #a3d9f7; --record: #f0b030; --reverse: #3d95dd;
   --write: #f2803c; --read: #2dc69c; --discard: #959aa2;
-  --level0: #ea9cc6; --level1: #43cfae; --level2: #dcbf4f; --level3: #c3c7cd;"""
+  --level0: #d0609a; --level1: #43c7a6; --level2: #f0dc82; --level3: #ffffff;"""
+"""Those on a dark screen."""
 
 STYLE: Final = f"""\
 .picture {{
-{_LIGHT}
+{LIGHT}
 }}
 @media screen and (prefers-color-scheme: dark) {{ .picture {{
-{_DARK}
+{DARK}
 }} }}
 .picture {{ font: 12px system-ui, sans-serif; }}
 .picture text {{ fill: var(--ink); }}
@@ -56,6 +59,12 @@ STYLE: Final = f"""\
 .picture .bar {{ fill: var(--colour); shape-rendering: crispEdges; }}
 .picture .line {{ stroke: var(--colour); fill: none; }}
 .picture .move {{ stroke-width: 2.2; stroke-linecap: round; }}
+.picture .thick {{ stroke-width: 3.6; }}
+.picture .mark {{ stroke-width: 1.6; }}
+.picture .stay {{ stroke-width: 1; opacity: .7; }}
+.picture .plot {{ overflow: visible; }}
+.picture .ink {{ --colour: var(--ink); }}
+.picture .way {{ --colour: var(--faint); }}
 .picture .bar :hover {{ fill: var(--ink); }}
 .picture .line :hover {{ stroke: var(--ink); }}
 .picture .hint {{ opacity: 0; }}
@@ -69,9 +78,9 @@ STYLE: Final = f"""\
         *("level0", "level1", "level2", "level3"),
     )
 )
-"""Okabe and Ito's colours, which colour-blind people can tell apart.
+"""Near Okabe and Ito's colours, which colour-blind people can tell apart.
 
-Brightness or place also tells them apart, for print in grey.
+In grey, brightness, width, shape or place tells them apart.
 """
 
 
@@ -141,18 +150,57 @@ class Axis:
         ticks = round_numbers(self.seconds / unit, about=8)
         places = self.x(np.array(ticks) * unit).tolist()
         finish = self.x(np.array([end]))[0]
-        return "".join(
-            [
-                path("".join(f"M{number(x)} {top}V{bottom}" for x in places), css="grid"),
-                path(f"M{number(finish)} {top}V{bottom}", css="end", title="the end of the run"),
-                *(
-                    text(x, bottom + 15, f"{tick:,.10g}", "faint middle")
-                    for x, tick in zip(places, ticks, strict=True)
-                    if x < RIGHT - 50
-                ),
-                text(RIGHT, bottom + 15, f"time ({sign})", "faint right"),
-            ]
-        )
+        line = path(f"M{number(finish)} {top}V{bottom}", css="end", title="the end of the run")
+        marks = list(zip(places, ticks, strict=True))
+        return ruler(
+            *("time", marks, (top, bottom)),
+            until=self.seconds / unit,
+            base=bottom + 15,
+            words=f"time ({sign})",
+        ) + plot("time", (top, bottom), [line])
+
+
+def ruler(
+    along: str,
+    marks: Iterable[tuple[float, float]],
+    across: tuple[float, float],
+    /,
+    *,
+    until: float,
+    base: float,
+    words: str,
+) -> str:
+    """Grid lines from top to bottom at `marks`, (place, number) each, and their labels on `base`.
+
+    The number that it goes up to, and where it is, are for the page's script, which draws it anew
+    when a reader zooms in on a part; `words` stay.
+    """
+    top, bottom = map(number, across)
+    marks = list(marks)
+    lines = "".join(f"M{number(x)} {top}V{bottom}" for x, _ in marks)
+    labels = "".join(
+        text(x, base, f"{value:,.10g}", "faint middle") for x, value in marks if x < RIGHT - 50
+    )
+    return (
+        f'<g class="ruler" data-axis="{along}" data-until="{until!r}" data-top="{top}"'
+        f' data-bottom="{bottom}" data-base="{number(base)}">{path(lines, css="grid")}{labels}</g>'
+        + text(RIGHT, base, words, "faint right")
+    )
+
+
+def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> str:
+    """What lies along an axis ("time" or "step"): the part of a picture that a page zooms in on."""
+    top, height = number(across[0]), number(across[1] - across[0])
+    return (
+        f'<svg class="plot" data-axis="{along}" x="{LEFT}" y="{top}" width="{COLUMNS}"'
+        f' height="{height}" viewBox="{LEFT} {top} {COLUMNS} {height}"'
+        f' preserveAspectRatio="none">{"".join(parts)}</svg>'
+    )
+
+
+def line_css(op: int, /) -> str:
+    """The class of an action's lines: also in grey, record is not advance."""
+    return f"line move {'thick ' if op == RECORD else ''}{WORDS[op]}"
 
 
 def group(css: str, parts: Iterable[str], /) -> str:

@@ -23,8 +23,10 @@ from ckio.pictures.svg import (
     Picture,
     group,
     legend,
+    line_css,
     number,
     path,
+    plot,
     rect,
     text,
 )
@@ -53,13 +55,17 @@ def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) 
         axis.draw(TOP, BOTTOM, end=timeline.makespan),
         _steps(chain.length, scale),
     ]
-    for place in used:
-        lines = _stays(there[place], axis, scale, names[place], until=timeline.makespan)
-        parts.append(group(f"line level{place % 4}", lines))
-    parts += [
-        group(f"line move {WORDS[op]}", _moves(timeline, op, axis, scale))
-        for op in (ADVANCE, RECORD, REVERSE)
+    lines = [
+        group(
+            f"line level{place % 4}",
+            _stays(there[place], axis, scale, names[place], until=timeline.makespan),
+        )
+        for place in used
     ]
+    lines += [
+        group(line_css(op), _moves(timeline, op, axis, scale)) for op in (ADVANCE, RECORD, REVERSE)
+    ]
+    parts.append(plot("time", (TOP, BOTTOM), lines))
     return Picture(BOTTOM + FOOT, tuple(parts), "Where the forward and the adjoint stand")
 
 

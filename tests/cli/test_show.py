@@ -1,0 +1,86 @@
+"""`ckio show` writes each kind of picture, whole or not at all."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from cli.commands import ckio, complaint
+
+NODE = """
+format = 1
+working_memory = 7
+[[level]]
+name = "ram"
+capacity = 20
+[[level]]
+name = "disk"
+backend = "directory"
+write = {latency = 2.5}
+read = {latency = 2.0}
+"""
+PLAN = (
+    *("--steps", 12, "--platform", "node.toml", "--advance", 1, "--record", 1, "--reverse", 2),
+    *("--restart", 10, "--tape", 7, "--adjoint", 3, "--planner", "hrevolve"),
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "node.toml").write_text(NODE)
+    ckio("plan", *PLAN, "-o", "plan.txt", at=tmp_path)
+    return tmp_path
+
+
+def test_all_kinds_at_once(place: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = {"--svg": "s.svg", "--png": "p.png", "--html": "h.html", "--perfetto": "t.json"}
+    words = [word for pair in files.items() for word in pair]
+    done = ckio("show", "plan.txt", *words, at=place)
+    assert done.stdout == "".join(f"written to {name}\n" for name in files.values())
+    root = ElementTree.parse(place / "s.svg").getroot()
+    labels = [picture.get("aria-label") for picture in root.findall("{*}svg")]
+    assert labels[0] == "The schedule: steps across, time down"
+    assert len(labels) == 4
+    assert (place / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert "The schedule" in (place / "h.html").read_text()
+    assert json.loads((place / "t.json").read_text())["traceEvents"]
+    assert not list(place.glob(".*"))
+
+
+def test_a_trace_can_be_compressed(place: Path) -> None:
+    ckio("show", "plan.txt", "--perfetto", "t.json", at=place)
+    ckio("show", "plan.txt", "--perfetto", "t.json.gz", at=place)
+    packed = (place / "t.json.gz").read_bytes()
+    assert gzip.decompress(packed) == (place / "t.json").read_bytes()
+
+
+def test_with_overlap_all_of_them_show_what_is_on_its_way(place: Path) -> None:
+    overlap = ("--overlap", "write_behind=1,read_ahead=1")
+    ckio("simulate", "plan.txt", *overlap, "-o", "over.txt", at=place)
+    files = ("--svg", "s.svg", "--html", "h.html", "--perfetto", "t.json")
+    ckio("show", "over.txt", *files, at=place)
+    for name, words in (
+        ("s.svg", ">on its way<"),
+        ("h.html", ">on its way<"),
+        ("t.json", '"bytes on their way"'),
+    ):
+        assert words in (place / name).read_text()
+
+
+def test_what_cannot_be_written_is_said_before_anything_is(place: Path) -> None:
+    (place / "folder").mkdir()
+    assert "is a directory" in complaint("show", "plan.txt", "--png", "folder", at=place)
+    assert "there is no directory" in complaint("show", "plan.txt", "--png", "no/p.png", at=place)
+
+
+def test_an_old_picture_is_replaced_and_a_link_is_followed(place: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (place / "real.png").write_text("old")
+    (place / "link.png").symlink_to("real.png")
+    ckio("show", "plan.txt", "--png", "link.png", at=place)
+    assert (place / "link.png").is_symlink()
+    assert (place / "real.png").read_bytes().startswith(b"\x89PNG")
+    ckio("show", "plan.txt", "--png", os.devnull, at=place)
