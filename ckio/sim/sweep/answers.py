@@ -1,0 +1,210 @@
+"""A question, and its answer: a plan for a chain on a platform, and what it takes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from ckio.chain import Chain
+from ckio.columns import DISCARD, READ, WRITE
+from ckio.errors import BadInput
+from ckio.overlap import Overlap
+from ckio.planners.base import without_notes
+from ckio.platforms import Level, Platform
+from ckio.schedule import Schedule, counts, makespan
+from ckio.sim.engine import simulate
+from ckio.sim.ranks import simulate_ranks
+from ckio.sim.ranks.words import Ranks
+from ckio.traffic import memory_level
+
+if TYPE_CHECKING:  # which brings numba in
+    from ckio.planners.overlapped import Overlapped
+
+Call: TypeAlias = "Callable[[Chain, Platform], Schedule | Overlapped]"
+"""A planner with its own options."""
+
+_MOST_STEPS: Final = 2**31 - 1
+"""The schedule of more would take some 100 GB."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a plan takes, and how it is to be carried out.
+
+    Attributes
+    ----------
+    planner : str
+        Its name; several questions that differ in nothing else are planned once.
+    call : function
+        The planner with its own options.
+    chain : Chain
+    platform : Platform
+    memory : str
+        The level whose bytes are the memory of the answer; where it is left out, that is 0.
+    overlap : Overlap or None
+        How transfers go on behind the computation; None: as the planner means it.
+    ranks : Ranks or None
+        So many ranks carry it out together; None is one, alone.
+    """
+
+    planner: str
+    call: Call
+    chain: Chain
+    platform: Platform
+    memory: str
+    overlap: Overlap | None = None
+    ranks: Ranks | None = None
+
+    def seen(self) -> "Question":
+        """What the planner sees of it: equal where the same plan is the answer.
+
+        Our own planners ask only how many checkpoints a level holds together, and how many steps'
+        tape the working memory. Those of others, and `overlapped`, may ask for bytes.
+        """
+        plain = replace(self, overlap=None, ranks=None)
+        module = getattr(getattr(self.call, "func", self.call), "__module__", "")
+        if self.chain.varies or not module.startswith("ckio.planners.") or "overlapped" in module:
+            return plain
+        room, tape = self.platform.working_memory, self.chain.largest("tape")
+        if room is not None and tape:
+            room = min(self.chain.length, room // tape) * tape
+        levels = tuple(_rounded(level, self.chain) for level in self.platform.levels)
+        return replace(plain, platform=replace(self.platform, levels=levels, working_memory=room))
+
+
+def _rounded(level: Level, chain: Chain) -> Level:
+    """A level with as many bytes as checkpoints can take of it, and no more than all of them."""
+    sizes = [level.stored(chain.largest(size)) for size in ("restart", "tape")]
+    unit = math.gcd(*sizes)
+    if level.capacity is None or not unit:
+        return level
+    everything = (chain.length + 1) * sum(sizes)
+    return replace(level, capacity=min(level.capacity // unit * unit, everything))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a schedule does with one level: bytes as they are stored, of all its accesses."""
+
+    written: int = 0
+    read: int = 0
+    peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the plan of a question takes.
+
+    Attributes
+    ----------
+    makespan : float
+        Seconds; of many ranks, until the slowest is done.
+    forward, actions : int
+        Forward steps, advanced and recorded, and actions.
+    memory : int or None
+        The most bytes of checkpoints at one time on the level that is the question's memory. With
+        overlap, where what is on its way shares this level, all of its capacity; None without one.
+    levels : mapping of str to Use
+        By name; those that are left out are not here.
+    reason : str
+        Why there is no plan; then all numbers are 0.
+    """
+
+    makespan: float = 0.0
+    forward: int = 0
+    actions: int = 0
+    memory: int | None = 0
+    levels: Mapping[str, Use] | None = None
+    reason: str = ""
+
+
+def answers(questions: Sequence[Question], /) -> Iterator[Answer]:
+    """The answers to questions for which the same plan is `seen`; it is made once."""
+    first = questions[0]
+    planned = _planned(first)
+    for question in questions:
+        if isinstance(planned, str) and question != first:
+            yield Answer(reason=_refusal(question))
+        elif isinstance(planned, str):
+            yield Answer(reason=planned)
+        else:
+            yield _answer(question, *planned)
+
+
+def _refusal(question: Question) -> str:
+    """Why a question has no plan, in the words that go with its own numbers."""
+    planned = _planned(question)
+    assert isinstance(planned, str), f"{question} has a plan, and one like it has none"
+    return planned
+
+
+def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
+    """The schedule and the policy that it is made for; or why there is none."""
+    steps = f"{question.chain.length} steps take more memory than there is"
+    if question.chain.length > _MOST_STEPS:
+        return steps
+    try:
+        with without_notes():
+            found = question.call(question.chain, question.platform)
+    except BadInput as error:
+        return str(error)
+    except (MemoryError, OverflowError):
+        return steps
+    return (found, Overlap()) if isinstance(found, Schedule) else (found.schedule, found.overlap)
+
+
+def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
+    overlap = own if question.overlap is None else question.overlap
+    try:
+        seconds = _seconds(question, schedule, overlap)
+    except BadInput as error:
+        return Answer(reason=str(error))
+    except MemoryError:
+        return Answer(reason="its simulation takes more memory than there is")
+    if not math.isfinite(seconds):
+        return Answer(reason="it takes more seconds than a number holds")
+    levels = {
+        level.name: _use(schedule, level, number)
+        for number, level in enumerate(question.platform.levels)
+    }
+    return Answer(
+        makespan=seconds,
+        forward=counts(schedule).forward,
+        actions=len(schedule),
+        memory=_memory(question, levels, overlap),
+        levels=levels,
+    )
+
+
+def _seconds(question: Question, schedule: Schedule, overlap: Overlap) -> float:
+    """The makespan; it is simulated where costs alone do not say it."""
+    platform, ranks = question.platform, question.ranks
+    if ranks is not None:
+        if overlap:
+            raise BadInput("ranks: transfers of many ranks are synchronous, and this has overlap")
+        return simulate_ranks(schedule, platform, ranks).makespan
+    if overlap:
+        return simulate(schedule, platform, overlap=overlap).makespan
+    return makespan(schedule, platform)
+
+
+def _use(schedule: Schedule, level: Level, number: int) -> Use:
+    actions = schedule.actions.take(
+        (schedule.actions.op >= WRITE) & (schedule.actions.level == number)
+    )
+    stored = level.stored_of(schedule.chain.nbytes_of(actions))
+    written, read = (int(stored[actions.op == op].sum()) for op in (WRITE, READ))
+    change = np.where(actions.op == WRITE, stored, np.where(actions.op == DISCARD, -stored, 0))
+    return Use(written, read, int(change.cumsum().max(initial=0)))
+
+
+def _memory(question: Question, levels: Mapping[str, Use], overlap: Overlap) -> int | None:
+    platform = question.platform
+    if question.memory not in levels:
+        return 0
+    number = platform.number(question.memory)
+    if overlap and number == memory_level(platform):
+        return platform.levels[number].capacity
+    return levels[question.memory].peak

@@ -1,0 +1,312 @@
+"""What varies: axes in words, their values, and the points that they span."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+from ckio.chain import SECONDS, SIZES, Chain
+from ckio.errors import BadInput
+from ckio.overlap import Overlap
+from ckio.platforms import Level, Platform, size
+from ckio.sim.ranks.words import Ranks
+from ckio.sim.sweep.answers import Call, Question
+
+Value: TypeAlias = int | float | str | None
+"""A number, a word, or None for a capacity without end."""
+
+_MOST_VALUES: Final = 10_000
+"""On one axis."""
+_MOST_POINTS: Final = 100_000
+"""Of all axes together."""
+
+_NEVER_FILLS: Final = "unlimited"
+
+
+def _bytes(text: str) -> int:
+    return size(text)
+
+
+def _room(text: str) -> int | None:
+    return None if text == _NEVER_FILLS else size(text)
+
+
+def _rate(text: str) -> int:
+    """Bytes per second, above 0."""
+    found = size(text.removesuffix("/s"))
+    if not found:
+        raise BadInput("a bandwidth is above 0")
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a number") from None
+    if not (math.isfinite(found) and found >= 0):
+        raise BadInput(f"{text!r} is not a finite number of at least 0")
+    return found
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:19])):
+        raise BadInput(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _slots(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
+def _presence(text: str) -> str:
+    if text not in ("on", "off"):
+        raise BadInput(f"{text!r} is neither on nor off")
+    return text
+
+
+def _policy(text: str) -> str:
+    if text not in ("all", "none"):
+        Overlap.parse(text.replace("/", ","))
+    return text
+
+
+_Read: TypeAlias = Callable[[str], Value]
+
+_GLOBAL: Final[Mapping[str, _Read]] = {
+    "planner": str,
+    "overlap": _policy,
+    "ranks": _count,
+    "steps": _count,
+    "working_memory": _room,
+    **dict.fromkeys(SECONDS, _seconds),
+    **dict.fromkeys(SIZES, _bytes),
+}
+"""What is varied by its own name, and how its values are read."""
+
+_OF_LEVEL: Final[Mapping[str, _Read]] = {
+    "capacity": _room,
+    "slots": _slots,
+    "ratio": _seconds,
+    **{f"{access}latency": _seconds for access in ("", "write.", "read.")},
+    **{f"{access}bandwidth": _rate for access in ("", "write.", "read.")},
+}
+"""What is varied of a level, after its name and a dot."""
+
+_PRESENCE: Final = "presence"
+_WORDS: Final = ("planner", "overlap", _PRESENCE)
+"""What is varied by words, which have no order."""
+_FLOATS: Final = (*SECONDS, "ratio", "latency")
+"""What is not counted in whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One thing that varies, and the values that it takes.
+
+    Attributes
+    ----------
+    name : str
+        As it is written, such as `ram.capacity`.
+    values : tuple of Value
+        Bytes, bytes per second, seconds, numbers or words; never two equal ones.
+    knob : str
+        What it is, without the level's name; `presence` where the name is a level's.
+    level : str or None
+        The level that it is of.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    knob: str
+    level: str | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its values are numbers."""
+        return self.knob not in _WORDS
+
+    @property
+    def is_presence(self) -> bool:
+        """Whether it leaves a level out."""
+        return self.knob == _PRESENCE
+
+    @property
+    def touches(self) -> frozenset[str]:
+        """What it sets; two axes do not set the same."""
+        access, _, what = self.knob.rpartition(".")
+        if what in ("latency", "bandwidth"):
+            words = {f"{each}.{what}" for each in ([access] if access else ["write", "read"])}
+        else:
+            words = {"capacity" if what == "slots" else what}
+        return frozenset(f"{self.level}:{word}" for word in words)
+
+
+def parse(text: str, platform: Platform, /) -> Axis:
+    """An axis from `NAME=VALUES`.
+
+    NAME is planner, overlap, ranks, steps, working_memory, a cost or size of the chain, LEVEL for
+    its presence (on, off), or LEVEL.capacity, .slots (of restart data), .ratio (stored bytes per
+    byte), .bandwidth, .latency, .write.bandwidth and so on. VALUES are separated by commas; each is
+    one value, or LOW:HIGH:COUNT for COUNT numbers that grow by equal factors. In a policy for
+    overlap a / stands for the comma. Raises BadInput, which names the axis and the rule.
+    """
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise BadInput(f"axis {text!r} is not NAME=VALUE,... or NAME=LOW:HIGH:COUNT")
+    knob, level, read = _meant(name, values, platform)
+    try:
+        found = [value for part in values.split(",") for value in _values(part, knob, read)]
+    except BadInput as error:
+        raise BadInput(f"axis {name}: {error}") from None
+    if len(set(found)) < len(found):
+        raise BadInput(f"axis {name}: {_twice(found)} is given twice")
+    if len(found) > _MOST_VALUES:
+        raise BadInput(f"axis {name}: {len(found)} values; {_MOST_VALUES} are the most")
+    return Axis(name, tuple(found), knob, level)
+
+
+def _twice(found: Sequence[Value]) -> Value:
+    return next(value for at, value in enumerate(found) if value in found[:at])
+
+
+def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, _Read]:
+    """The knob, its level, and how values are read."""
+    levels = [level.name for level in platform.levels]
+    if name in levels and (name not in _GLOBAL or {"on", "off"}.issuperset(values.split(","))):
+        return _PRESENCE, name, _presence
+    if name in _GLOBAL:
+        return name, None, _GLOBAL[name]
+    for level in sorted(levels, key=len, reverse=True):
+        knob = name.removeprefix(f"{level}.")
+        if knob != name and knob in _OF_LEVEL:
+            return knob, level, _OF_LEVEL[knob]
+    raise BadInput(
+        f"axis {name}: there is no such thing to vary; take {', '.join(_GLOBAL)}, a level"
+        f" ({', '.join(levels) or 'this platform has none'}) to leave it out, or"
+        f" LEVEL.{', .'.join(_OF_LEVEL)}"
+    )
+
+
+def _values(part: str, knob: str, read: _Read) -> list[Value]:
+    """One value, or those of a range."""
+    if ":" not in part or knob in _WORDS:
+        if not part:
+            raise BadInput("a value is missing between two commas")
+        return [read(part)]
+    bounds = part.split(":")
+    if len(bounds) != 3:
+        raise BadInput(f"{part!r} is not LOW:HIGH:COUNT")
+    low, high, count = read(bounds[0]), read(bounds[1]), _count(bounds[2])
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or not 0 < low < high:
+        raise BadInput(f"{part!r}: a range goes from a number above 0 to a larger one")
+    if not 2 <= count <= _MOST_VALUES:
+        raise BadInput(f"{part!r}: a range has 2 to {_MOST_VALUES} values")
+    between = [low * (high / low) ** (at / (count - 1)) for at in range(1, count - 1)]
+    found = [low, *between, high]
+    return [*found] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, found))]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where on each axis, and the question there; or why none can be asked."""
+
+    values: tuple[Value, ...]
+    question: Question | str
+
+
+def points(
+    axes: Sequence[Axis], base: Question, planners: Mapping[str, Call], /
+) -> Iterator[Point]:
+    """The product of all axes, the last one fastest; `planners` has every name that is asked for.
+
+    Raises BadInput for axes that set the same, a value that is wrong by itself, and too many
+    points. What does not go together with the others is a point with the reason.
+    """
+    _check(axes, base, planners)
+    # The chain first, as slots are of its checkpoints, and levels are left out last of all.
+    order = sorted(range(len(axes)), key=lambda at: _turn(axes[at]))
+    for values in product(*(axis.values for axis in axes)):
+        question: Question | str = base
+        try:
+            for at in order:
+                question = changed(question, axes[at], values[at], planners)  # type: ignore[arg-type]
+        except BadInput as error:
+            question = str(error)
+        yield Point(values, question)
+
+
+def _turn(axis: Axis) -> int:
+    return (axis.level is not None) + axis.is_presence
+
+
+def _check(axes: Sequence[Axis], base: Question, planners: Mapping[str, Call]) -> None:
+    for at, axis in enumerate(axes):
+        for other in axes[:at]:
+            if axis.touches & other.touches:
+                raise BadInput(f"axis {axis.name}: {other.name} sets the same; give one of them")
+        for value in axis.values:
+            try:
+                changed(base, axis, value, planners)
+            except BadInput as error:
+                raise BadInput(f"axis {axis.name}: {error}") from None
+    if (count := math.prod(len(axis.values) for axis in axes)) > _MOST_POINTS:
+        raise BadInput(f"{count} points are spanned; {_MOST_POINTS} are the most")
+
+
+def changed(
+    question: Question, axis: Axis, value: Value, planners: Mapping[str, Call], /
+) -> Question:
+    """The question with one value of an axis; raises BadInput where it does not fit."""
+    if axis.level is not None:
+        return replace(question, platform=_with_level(question, axis.level, axis.knob, value))
+    new: dict[str, Any]
+    match axis.knob:
+        case "planner":
+            new = {"planner": value, "call": planners[str(value)]}
+        case "overlap":
+            new = {"overlap": _overlap(str(value))}
+        case "ranks":
+            count: dict[str, Any] = {"count": value}
+            new = {"ranks": replace(question.ranks or Ranks(count=1), **count)}
+        case "working_memory" as room:
+            new = {"platform": replace(question.platform, **{room: value})}  # type: ignore[arg-type]
+        case "steps" if isinstance(value, int):
+            new = {"chain": question.chain.with_steps(value)}
+        case cost:
+            new = {"chain": replace(question.chain, **{cost: value})}  # type: ignore[arg-type]
+    return replace(question, **new)
+
+
+def _overlap(text: str) -> Overlap:
+    if text == "all":
+        return Overlap(None, None)
+    return Overlap() if text == "none" else Overlap.parse(text.replace("/", ","))
+
+
+def _with_level(question: Question, name: str, knob: str, value: Value) -> Platform:
+    """The platform with a level that differs in one thing, or is left out."""
+    platform = question.platform
+    number = platform.number(name)
+    found = [*platform.levels]
+    if knob == _PRESENCE:
+        found[number : number + 1] = [found[number]] if value == "on" else []
+    else:
+        found[number] = replace(found[number], **_new(found[number], knob, value, question.chain))
+    return replace(platform, levels=tuple(found))
+
+
+def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
+    """What differs in a level with one thing changed."""
+    access, _, what = knob.rpartition(".")
+    prices = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
+    match what, value:
+        case "slots", int(slots):
+            return {"capacity": slots * level.stored(chain.largest("restart"))}
+        case "bandwidth", int(rate):
+            return {each: replace(price, per_byte=1 / rate) for each, price in prices.items()}
+        case "latency", float(seconds):
+            return {each: replace(price, latency=seconds) for each, price in prices.items()}
+        case _:
+            return {what: value}

@@ -1,0 +1,203 @@
+"""`ckio sweep`: each row is what `ckio plan` and `simulate` say; CSV, JSON, picture, errors."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ckio.cli.plan import command as plan
+from ckio.cli.simulate import command as simulate
+from ckio.cli.sweep import command as sweep
+from ckio.errors import BadInput
+
+NODE = """
+format = 1
+working_memory = 60
+[[level]]
+name = "ram"
+capacity = 200
+[[level]]
+name = "nvme"
+backend = "directory"
+capacity = 400
+write = {latency = 0.1, per_byte = 0.0125}
+read = {latency = 0.1, per_byte = 0.01}
+"""
+COSTS = (
+    *("--advance", "1", "--record", "1.25", "--reverse", "2.5"),
+    *("--restart", "40", "--tape", "60", "--adjoint", "40"),
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(NODE)
+    return path
+
+
+def said(command: click.Command, node: Path, *words: object) -> str:
+    given = ["--platform", str(node), *COSTS, *map(str, words)]
+    done = CliRunner().invoke(command, given, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def answer(command: click.Command, node: Path, *words: object) -> dict[str, Any]:
+    text = said(command, node, *words, "--json")
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def table(node: Path, *words: object) -> list[dict[str, str]]:
+    path = node.with_name("out.csv")
+    said(sweep, node, *words, "-o", path)
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_row_is_what_plan_and_simulate_say(node: Path) -> None:
+    axes = ("--vary", "planner=hrevolve,mixed,disk-revolve,auto", "--vary", "steps=5,40")
+    rows = table(node, *axes)
+    assert len(rows) == 8
+    for row in rows:
+        options = ("--planner", row["planner"], "--steps", row["steps"])
+        found = answer(plan, node, *options)
+        assert float(row["makespan"]) == found["makespan"]
+        assert float(row["makespan"]) == answer(simulate, node, *options)["makespan"]
+        assert int(row["forward_steps"]) == found["forward_steps"]
+        assert int(row["actions"]) == found["actions"]
+        if row["planner"] == "hrevolve":
+            peaks = {level["name"]: 40 * level["peak"] for level in found["levels"]}
+            assert peaks == {name: int(row[f"{name}.peak"]) for name in ("ram", "nvme")}
+            assert row["memory"] == row["ram.peak"]
+
+
+def test_a_changed_level_is_the_level_of_a_changed_file(node: Path) -> None:
+    rows = table(node, "--steps", 40, "--vary", "ram.capacity=80,160", "--vary", "nvme=on,off")
+    for row in rows:
+        other = NODE.replace("capacity = 200", f"capacity = {row['ram.capacity']}")
+        if row["nvme"] == "off":
+            other = other[: other.rindex("[[level]]")]
+        path = node.with_name("other.toml")
+        path.write_text(other)
+        assert float(row["makespan"]) == answer(plan, path, "--steps", 40)["makespan"]
+
+
+def test_overlap_and_ranks_are_those_of_simulate(node: Path) -> None:
+    for row in table(node, "--steps", 40, "--vary", "overlap=none,all"):
+        found = answer(simulate, node, "--steps", 40, "--overlap", row["overlap"])
+        assert float(row["makespan"]) == found["makespan"]
+    shared = ("--steps", 40, "--shared", "nvme=300", "--jitter", "lognormal:0.1")
+    for row in table(node, *shared, "--vary", "ranks=1,4"):
+        found = answer(simulate, node, *shared, "--ranks", row["ranks"])
+        assert float(row["makespan"]) == found["makespan"]
+
+
+def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
+    axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
+    refused, *planned = table(node, *axes)
+    assert "needs a level with room for one checkpoint" in refused["reason"]
+    assert (refused["makespan"], refused["pareto"], refused["ram.peak"]) == ("", "", "")
+    assert all(row["makespan"] and not row["reason"] for row in planned)
+    found = answer(sweep, node, *axes)
+    assert found["points"][0]["reason"] == refused["reason"]
+    shown = said(sweep, node, *axes)
+    assert "none" in shown
+    assert f"no schedule: {refused['reason']}" in shown
+
+
+def test_table_and_json_and_csv_say_the_same(node: Path) -> None:
+    axes = ("--steps", 40, "--vary", "ram.slots=1:16:5", "--vary", "nvme=on,off")
+    rows, found, shown = table(node, *axes), answer(sweep, node, *axes), said(sweep, node, *axes)
+    lines = shown.splitlines()[2:12]
+    for row, point, line in zip(rows, found["points"], lines, strict=True):
+        assert int(row["ram.slots"]) == point["values"]["ram.slots"]
+        assert float(row["makespan"]) == point["makespan"]
+        assert bool(int(row["pareto"])) == point["pareto"] == line.endswith("*")
+        assert f"{point['makespan']:.6g}" in line
+    assert 0 < sum(point["pareto"] for point in found["points"]) < len(rows)
+    assert found["answer"] in shown
+    alone = said(sweep, node, "--steps", 40, "--vary", "ram.slots=1,2,39,60")
+    assert "from <" not in alone
+    assert "of ram.slots: " in alone
+    assert "nothing is gained" in alone
+
+
+def test_the_picture_has_a_line_for_each_value_and_marks_the_front(node: Path) -> None:
+    path = node.with_name("picture.svg")
+    axes = ("--steps", 40, "--vary", "ram.slots=1:16:5", "--vary", "nvme=on,off")
+    assert f"written to {path}" in said(sweep, node, *axes, "--picture", path)
+    found = answer(sweep, node, *axes)
+    groups = ElementTree.parse(path).getroot().findall("{http://www.w3.org/2000/svg}g")
+    lines = [group for group in groups if str(group.get("class")).startswith("line")]
+    assert [len(group) for group in lines] == [1, 1, 1]
+    assert all(str(line.get("d")).count("L") == 4 for group in lines[:2] for line in group)
+    marks = [len(group) for group in groups if str(group.get("class")).startswith("bar")]
+    best = {(point["memory"], point["makespan"]) for point in found["points"] if point["pareto"]}
+    every = {(point["memory"], point["makespan"]) for point in found["points"]}
+    assert marks == [5, 5, len(every - best), len(best)]
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        ("ram.capacity=80,unlimited",),
+        ("planner=hrevolve,mixed", "nvme.bandwidth=10:1000:3"),
+        ("ram=off,on", "steps=3"),
+        ("overlap=all,none",),
+        ("ram.slots=0,4", "nvme.ratio=0.5,1", "tape=30,60"),
+    ],
+)
+def test_whatever_varies_can_be_drawn(axes: tuple[str, ...], node: Path) -> None:
+    path = node.with_name("picture.svg")
+    varied = [word for axis in axes for word in ("--vary", axis)]
+    steps = () if "steps=3" in axes else ("--steps", 20)
+    if "tape=30,60" in axes:
+        place = COSTS.index("--tape")
+        costs = (*COSTS[:place], *COSTS[place + 2 :])
+        words = ["--platform", str(node), *costs, *map(str, steps), *varied]
+        done = CliRunner().invoke(sweep, [*words, "--picture", str(path)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    else:
+        said(sweep, node, *steps, *varied, "--picture", path)
+    text = path.read_text()
+    ElementTree.fromstring(text)
+    assert "nan" not in text
+    assert "inf" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--vary", "ram.size=3"), "axis ram.size: there is no such thing to vary"),
+        (("--vary", "steps=3"), "--steps is what --vary steps=... varies"),
+        (("--vary", "restart=3"), "--restart is what --vary restart=... varies"),
+        (("--vary", "planner=hrevolv"), "no planner is named 'hrevolv'"),
+        (("--vary", "planner=hrevolve,mixed", "--period", 3), "has no option --period"),
+        (("--vary", "ram.slots=1", "--picture", "x.png"), "pictures are written as .svg"),
+        (("--vary", "ram.slots=3", "--vary", "ram.slots=4"), "axis ram.slots: ram.slots sets"),
+        (("--vary", "nvme=on", "--shared", "nvme=300"), "say how many: --ranks"),
+        (
+            ("--vary", "steps=3,4", "--vary", "ram.slots=1:400:14", "--picture", "x.svg"),
+            "--steps is what",
+        ),
+        (
+            ("--vary", "nvme=on", "--vary", "ram.slots=1:400:14", "--picture", "x.svg"),
+            "a picture has 10 lines at the most",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told(
+    words: tuple[object, ...], told: str, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(node.parent)
+    with pytest.raises(BadInput) as error:
+        said(sweep, node, "--steps", 20, *words)
+    assert told in str(error.value)
