@@ -26,6 +26,9 @@ COMMANDS: Final = {
     "calibrate": "Measure this machine's storage levels and a model's steps.",
     "plan": "Make a planner's schedule for a chain on a platform.",
     "simulate": "Predict when every action of a schedule begins and ends.",
+    "failures": "Expect a makespan where a run is killed now and then, and the best interval of"
+    " adjoint checkpoints.",
+    "sweep": "Ask what other machines, chains and planners would take.",
     "run": "Run a model's adjoint by a schedule, on real storage.",
     "compare": "Line up a predicted and a measured timeline.",
     "show": "Draw a schedule or a timeline.",

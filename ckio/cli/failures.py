@@ -1,4 +1,4 @@
-"""What failures do to a run: `failures_options` for a command, and `tell` what comes of them."""
+"""`ckio failures`: the makespan of a run that is killed now and then, before anything is run."""
 
 import functools
 import math
@@ -12,25 +12,25 @@ import click
 
 from ckio.actions import Kind
 from ckio.cli import console
-from ckio.cli.adjoints import Kept, Wish, first_plan, is_durable, next_plan
+from ckio.cli.adjoints import Kept, Wish, durable, first_plan, next_plan
+from ckio.cli.expected import Found, figures, show
 from ckio.cli.files import FILE, read_text
 from ckio.cli.job import WITH_TAPES
-from ckio.cli.plans import Plan
+from ckio.cli.levels import say_lossy
+from ckio.cli.options import cost_options, json_option, planner_options
+from ckio.cli.plans import OVERLAPPED, Plan, plan_of
 from ckio.cli.stopping import duration, duration_option
 from ckio.errors import BadInput, NoSchedule
-from ckio.pictures.words import seconds_text
 from ckio.platforms import Platform
-from ckio.recover import adjoint_seconds
+from ckio.recover import Killed, adjoint_seconds
 from ckio.recover import every as daly
+from ckio.registry import lossy
 from ckio.schedule import Schedule
 from ckio.sim.failures import (
-    QUANTILES,
     Failure,
     Moment,
     Plans,
     Stored,
-    Tried,
-    best,
     compare,
     exponential,
     from_somewhere,
@@ -43,9 +43,90 @@ from ckio.testing import CountingModel
 _RUNS: Final = 200
 
 
+@click.command()
+@planner_options
+@cost_options
+@duration_option("--mtbf", help="mean time between failures of the process")
+@duration_option("--node-mtbf", help="mean time between losses of its node")
+@click.option(
+    "--node-level",
+    "node_levels",
+    multiple=True,
+    metavar="LEVEL",
+    help="a level that is lost with the node; may be repeated",
+)
+@click.option(
+    "--failures",
+    "trace",
+    type=FILE,
+    metavar="FILE",
+    help="when something fails, a line each: TIME [process|node]",
+)
+@duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
+@click.option(
+    "--trajectories",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help=f"runs that fail at random  [default: {_RUNS}; one from the start of FILE]",
+)
+@click.option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
+@duration_option(
+    "--every", help="work between two adjoint checkpoints  [default: around Daly's interval]"
+)
+@json_option
+def command(
+    *,
+    mtbf: float | None,
+    node_mtbf: float | None,
+    node_levels: tuple[str, ...],
+    trace: Path | None,
+    restart_time: float | None,
+    trajectories: int | None,
+    seed: int | None,
+    every: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Expect a makespan where a run is killed now and then, and the best interval of adjoint
+    checkpoints.
+
+    Many runs are simulated, each as `ckio run` would do it, and `ckio run --resume` after each
+    failure: it restarts, reads what survives, plans the rest, and goes on. Several intervals
+    between adjoint checkpoints are tried, and all of them see the same failures.
+
+    A process that is killed leaves all durable levels. One whose node is lost leaves them without
+    each --node-level; without any, both are the same. The times between two failures are drawn from
+    an exponential distribution, or read from FILE: then one run begins with its first line, or
+    --trajectories so many begin somewhere in it, and see it again and again.
+
+    Planning takes no time in these runs, and an action that was cut short is done again from its
+    start. What is left is really planned, once for each state in which a run was killed: for long
+    chains a few --trajectories are a good beginning.
+    """
+    asked = Asked(
+        process=mtbf,
+        node=node_mtbf,
+        node_levels=node_levels,
+        restart=restart_time or 0.0,
+        trace=trace,
+        runs=trajectories,
+        seed=seed,
+        every=every,
+    )
+    plan = plan_of(**options, quiet=as_json)
+    found = find(plan, asked, quiet=as_json)
+    if as_json:
+        told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
+        console.print_json({**told, "lossy": lossy(plan.platform)})
+        return
+    click.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
+    show(found)
+    say_lossy(plan.platform)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a command line says of failures.
+    """What a command line says of failures; raises BadInput where it does not fit together.
 
     Attributes
     ----------
@@ -59,103 +140,43 @@ class Asked:
         The file that says when something fails, instead of mean times.
     runs : int or None
         How many runs; None for what fits: one that begins with a trace, else some hundred.
-    seed : int
-        Of the failures.
+    seed : int or None
+        Of the failures; None is 0.
     every : float or None
         Seconds of work between two adjoint checkpoints; None to try several.
     """
 
-    process: float | None
-    node: float | None
-    node_levels: tuple[str, ...]
-    restart: float | None
-    trace: Path | None
-    runs: int | None
-    seed: int
-    every: float | None
+    process: float | None = None
+    node: float | None = None
+    node_levels: tuple[str, ...] = ()
+    restart: float = 0.0
+    trace: Path | None = None
+    runs: int | None = None
+    seed: int | None = None
+    every: float | None = None
+
+    def __post_init__(self) -> None:
+        random = (self.process, self.node) != (None, None)
+        if self.trace is None and not random:
+            raise BadInput("say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE")
+        if self.trace is not None and random:
+            raise BadInput("--failures says when something fails: leave out --mtbf and --node-mtbf")
+        if self.node_levels and (self.trace, self.node) == (None, None):
+            raise BadInput("--node-level is lost with its node: say how often, by --node-mtbf")
+        if self.trace is not None and self.seed is not None and self.runs is None:
+            raise BadInput(
+                "--seed: a run from the start of FILE is not random; give --trajectories"
+            )
 
     def kinds(self, platform: Platform, /) -> dict[str, Failure]:
         """The ways to fail; raises BadInput for a level that there is not."""
-        durable = frozenset(k for k, level in enumerate(platform.levels) if is_durable(level))
-        shared = durable.difference(map(platform.number, self.node_levels))
-        means, again = {"process": self.process, "node": self.node}, self.restart or 0.0
-        survive = {"process": durable, "node": shared}
+        kept = frozenset(durable(platform))
+        survive = {"process": kept, "node": kept.difference(map(platform.number, self.node_levels))}
+        means = {"process": self.process, "node": self.node}
         return {
-            name: Failure(survive=survive[name], mtbf=mean or math.inf, restart=again)
+            name: Failure(survive=survive[name], mtbf=mean or math.inf, restart=self.restart)
             for name, mean in means.items()
         }
-
-
-_OPTIONS: Final = (
-    duration_option("--mtbf", "process", help="mean time between failures of the process"),
-    duration_option("--node-mtbf", "node", help="mean time between losses of its node"),
-    click.option(
-        "--node-level", "node_levels", multiple=True, metavar="LEVEL",
-        help="a level that is lost with the node; may be repeated",
-    ),
-    duration_option("--restart-time", "again", help="from a failure until another process runs"),
-    click.option(
-        "--failures", "trace", type=FILE, metavar="FILE",
-        help="when something fails, a line each: TIME [process|node]",
-    ),
-    click.option(
-        "--trajectories", "runs", type=click.IntRange(1), metavar="N",
-        help=f"runs that fail at random  [default: {_RUNS}; one from the start of FILE]",
-    ),
-    click.option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]"),
-    duration_option(
-        "--every", help="work between two adjoint checkpoints  [default: around Daly's interval]"
-    ),
-)  # fmt: skip
-_NAMES: Final = ("process", "node", "node_levels", "again", "trace", "runs", "seed", "every")
-
-
-def failures_options(function: Callable[..., Any], /) -> Callable[..., Any]:
-    """Give a command all options of failures, as one argument `failures`.
-
-    It is an `Asked`, or None where no failure is asked for.
-    """
-
-    @functools.wraps(function)
-    def collected(**options: Any) -> Any:
-        given = {name: options.pop(name) for name in _NAMES}
-        return function(failures=_asked(**given), **options)
-
-    return functools.reduce(lambda made, add: add(made), _OPTIONS[::-1], collected)
-
-
-def _asked(*, again: float | None, seed: int | None, **given: Any) -> Asked | None:
-    asked = Asked(restart=again, seed=seed or 0, **given)
-    if (asked.process, asked.node, asked.trace) != (None, None, None):
-        if asked.trace is not None and (asked.process, asked.node) != (None, None):
-            raise BadInput("--failures says when something fails: leave out --mtbf and --node-mtbf")
-        return asked
-    if (again, seed, asked.runs, asked.every) != (None,) * 4 or asked.node_levels:
-        raise BadInput("nothing fails: give --mtbf, --node-mtbf or --failures as well")
-    return None
-
-
-@dataclass(frozen=True)
-class Found:
-    """What failures do to a run.
-
-    Attributes
-    ----------
-    mean : float
-        Seconds between two failures.
-    level : str or None
-        Where the adjoint is stored; None where no level keeps it.
-    young, daly : float
-        Their intervals, in seconds; infinite where the adjoint is not stored.
-    tried : tuple of Tried
-        Ascending intervals, the run's own among them.
-    """
-
-    mean: float
-    level: str | None
-    young: float
-    daly: float
-    tried: tuple[Tried, ...]
 
 
 def planned(plan: Plan, wish: Wish, /, *, quiet: bool) -> tuple[Plans, Kept]:
@@ -169,24 +190,16 @@ def planned(plan: Plan, wish: Wish, /, *, quiet: bool) -> tuple[Plans, Kept]:
         return replace(plan, platform=smaller).schedule(quiet=quiet)[0]
 
     schedule, kept = first_plan(chain, platform, model, first, wish)
+    survives = durable(platform)
 
-    def rest(survivors: Stored) -> Schedule:
+    def rest(killed: Schedule, survivors: Stored) -> Schedule:
         tapes = plan.planner in WITH_TAPES or any(
             key.kind is Kind.TAPE for keys in survivors for key in keys
         )
-        return next_plan(chain, platform, survivors, model, kept, tapes=tapes)[0]
+        last = Killed(killed, survives)
+        return next_plan(chain, platform, survivors, model, kept, tapes=tapes, killed=last)[0]
 
     return Plans(schedule, rest), kept
-
-
-def tell(plan: Plan, asked: Asked, /, *, as_json: bool) -> None:
-    """Print what `find` finds: a table, or one JSON object."""
-    found = find(plan, asked, quiet=as_json)
-    if as_json:
-        told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
-        console.print_json(told)
-    else:
-        show(found)
 
 
 def find(plan: Plan, asked: Asked, /, *, quiet: bool) -> Found:
@@ -194,13 +207,21 @@ def find(plan: Plan, asked: Asked, /, *, quiet: bool) -> Found:
 
     Raises BadInput for what does not fit together, and for a run that never comes to its end.
     """
+    if plan.planner == OVERLAPPED:
+        raise BadInput(
+            f"--planner {OVERLAPPED}: runs that fail are simulated without overlap; choose another"
+        )
     moments, mean, runs = _moments(asked, plan.platform)
+    # The intervals differ; what they are put into is planned once.
+    plan = replace(plan, call=functools.cache(plan.call))
     first, kept = planned(plan, Wish(asked.every, mean), quiet=quiet)
     plans = {kept.every: first}
-    if asked.every is None and kept.level is not None:
+    if asked.every is None and kept.every < math.inf:
         for every in intervals(kept.every):
             with suppress(NoSchedule):
-                plans.setdefault(every, planned(plan, Wish(every), quiet=quiet)[0])
+                more = planned(plan, Wish(every), quiet=quiet)[0]
+                if more.adjoints or all(one.adjoints for one in plans.values()):
+                    plans.setdefault(every, more)  # of those that store none, one is enough
     with console.progress("failing", runs * len(plans), unit="runs", quiet=quiet) as tick:
         tried = compare(plans, plan.platform, moments, runs, watch=tick)
     return Found(mean, kept.level, *_estimates(plan, kept, mean), tried)
@@ -210,18 +231,20 @@ def _moments(
     asked: Asked, platform: Platform
 ) -> tuple[Callable[[int], Iterator[Moment]], float, int]:
     """The failures of each run, the mean time between them, and how many runs."""
-    kinds = asked.kinds(platform)
+    kinds, seed = asked.kinds(platform), asked.seed or 0
     if asked.trace is None:
         ways = tuple(kinds.values())
-        return lambda run: exponential(ways, (asked.seed, run)), mtbf(ways), asked.runs or _RUNS
+        return lambda run: exponential(ways, (seed, run)), mtbf(ways), asked.runs or _RUNS
     try:
         trace = parse_trace(read_text(asked.trace), kinds, duration)
+        if asked.runs is not None:
+            from_somewhere(trace, (seed,))  # raises where there is nothing to see
     except BadInput as error:
         raise BadInput(f"{asked.trace}: {error}") from None
     mean = trace[-1][0] / len(trace) if trace else math.inf
     if asked.runs is None:
         return lambda _run: iter(trace), mean, 1
-    return lambda run: from_somewhere(trace, (asked.seed, run)), mean, asked.runs
+    return lambda run: from_somewhere(trace, (seed, run)), mean, asked.runs
 
 
 def _estimates(plan: Plan, kept: Kept, mean: float) -> tuple[float, float]:
@@ -230,75 +253,3 @@ def _estimates(plan: Plan, kept: Kept, mean: float) -> tuple[float, float]:
         return math.inf, math.inf
     cost = adjoint_seconds(plan.chain, plan.platform, plan.platform.number(kept.level))
     return math.sqrt(2 * cost * mean), daly(cost, mean)
-
-
-def figures(found: Found, /) -> dict[str, Any]:
-    """What `--json` says of failures."""
-    return {
-        "mtbf": found.mean,
-        "young": found.young,
-        "daly": found.daly,
-        "best": best(found.tried).every,
-        "level": found.level,
-        "intervals": [_figures(one) for one in found.tried],
-    }
-
-
-def _figures(one: Tried) -> dict[str, Any]:
-    outcomes, expected = one.outcomes, one.outcomes.expected
-    return {
-        "every": one.every,
-        "adjoints": one.adjoints,
-        "planned": outcomes.planned,
-        "expected": expected.seconds,
-        "error": expected.error,
-        "quantiles": {
-            f"{share:.0%}": seconds
-            for share, seconds in zip(QUANTILES, outcomes.quantiles(), strict=True)
-        },
-        "trajectories": len(outcomes.makespan),
-        "failures": float(outcomes.failures.mean()),
-        "restarting": float(outcomes.restarting.mean()),
-        "redone": outcomes.share_redone,
-        "plans": outcomes.plans,
-    }
-
-
-def show(found: Found, /) -> None:
-    """The table of the intervals that were tried, and the best beside the estimates."""
-    runs = len(found.tried[0].outcomes.makespan)
-    times = "run" if runs == 1 else "runs"
-    mean = seconds_text(found.mean) if found.mean < math.inf else "for ever"
-    click.echo(f"{runs} {times}, {mean} between two failures; makespans in s\n")
-    header = ["adjoint stored every", "times", "no failure", "expected", "±"]
-    header += [f"{share:.0%}" for share in QUANTILES]
-    rows = [_row(one) for one in found.tried]
-    bold = [found.tried.index(best(found.tried))]
-    console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
-    if len(found.tried) > 1:
-        click.echo(_said(found))
-
-
-def _row(one: Tried) -> list[str]:
-    outcomes, expected = one.outcomes, one.outcomes.expected
-    return [
-        seconds_text(one.every) if one.adjoints else "never",
-        f"{one.adjoints}",
-        f"{outcomes.planned:.6g}",
-        f"{expected.seconds:.6g}",
-        f"{expected.error:.2g}" if math.isfinite(expected.error) else "",
-        *(f"{seconds:.6g}" for seconds in outcomes.quantiles()),
-        f"{outcomes.failures.mean():.3g}",
-        f"{outcomes.share_redone:.1%}",
-    ]
-
-
-def _said(found: Found) -> str:
-    least = best(found.tried)
-    words = f"best of these: every {seconds_text(least.every)}"
-    nearest = min(found.tried, key=lambda one: abs(one.every - found.daly))
-    if nearest is not least:
-        saved = least.outcomes.less_than(nearest.outcomes)
-        words += f", {saved.seconds:.3g} ± {saved.error:.2g} s less than at Daly's"
-    estimates = f"Daly's is {seconds_text(found.daly)}, Young's {seconds_text(found.young)}"
-    return f"{words}; {estimates}"

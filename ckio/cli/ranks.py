@@ -44,7 +44,12 @@ def _spread(_context: click.Context, _option: click.Parameter, value: Any) -> Sp
 
 
 _OPTIONS: Final = (
-    click.option("--ranks", type=int, help="simulate so many ranks, all with this schedule"),
+    click.option(
+        "--ranks",
+        type=click.IntRange(1),
+        metavar="N",
+        help="simulate so many ranks, all with this schedule",
+    ),
     click.option(
         "--shared",
         multiple=True,
@@ -68,7 +73,7 @@ _OPTIONS: Final = (
         help="when all ranks wait for the slowest: never, after each step, or before each"
         " transfer on a shared channel",
     ),
-    click.option("--seed", type=int, help="which factors are drawn (0 if not given)"),
+    click.option("--seed", type=click.IntRange(0), help="which factors are drawn  [default: 0]"),
 )
 
 

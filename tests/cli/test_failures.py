@@ -1,6 +1,5 @@
 """What failures do to a run, by options; and real runs, killed where the simulated ones are."""
 
-import json
 import random
 import shutil
 from math import inf, sqrt
@@ -8,22 +7,20 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
-import click
 import numpy as np
 import pytest
-from cli.commands import ckio
+from cli.commands import answer, ckio, complaint
 from cli.resumable import STEPS, place, words
-from click.testing import CliRunner, Result
 
 from ckio.chain import Chain
 from ckio.cli.adjoints import Wish
-from ckio.cli.failures import Asked, failures_options, planned, tell
-from ckio.cli.options import cost_options, json_option, planner_options
-from ckio.cli.plans import Plan, plan_of
+from ckio.cli.failures import planned
+from ckio.cli.plans import Plan
 from ckio.columns import RECORD, REVERSE
-from ckio.errors import BadInput
+from ckio.pictures.words import seconds_text
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
+from ckio.registry import find
 from ckio.schedule import makespan, seconds_of
 from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory
 from ckio.texts import loads
@@ -48,32 +45,23 @@ backend = "hdf5"
 options = {path = "archive.h5"}
 """
 COSTS = "--steps 16 --restart 100 --tape 100 --adjoint 100 --advance 1 --record 1 --reverse 2"
+RESTART = 1.0
 CHAIN = Chain(steps=16, advance=1, record=1, reverse=2, restart=100, tape=100, adjoint=100)
 
 
-@click.command()
-@planner_options
-@cost_options
-@failures_options
-@json_option
-def command(*, failures: Asked | None, as_json: bool, **options: Any) -> None:
-    """As a command asks for failures."""
-    if failures is None:
-        click.echo("nothing fails")
-        return
-    tell(plan_of(**options, quiet=as_json), failures, as_json=as_json)
-
-
-def asked(at: Path, options: str, *, node: str = NODE) -> Result:
+def line(at: Path, options: str, *, node: str = NODE) -> list[str]:
+    """The command, for this machine."""
     (at / "node.toml").write_text(node)
-    line = f"--platform {at / 'node.toml'} {COSTS} {options}"
-    return CliRunner().invoke(command, line.split())
+    return f"failures --platform node.toml {COSTS} {options}".split()
+
+
+def said(at: Path, options: str, *, node: str = NODE) -> str:
+    """What the command prints."""
+    return ckio(*line(at, options, node=node), at=at).stdout
 
 
 def told(at: Path, options: str, *, node: str = NODE) -> dict[str, Any]:
-    result = asked(at, f"{options} --json", node=node)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return answer(*line(at, options, node=node), at=at)
 
 
 def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -> None:
@@ -95,14 +83,14 @@ def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -
 
 
 def test_the_table_says_the_same_as_the_json(tmp_path: Path) -> None:
-    options = "--mtbf 60 --trajectories 5 --seed 3"
-    found, table = told(tmp_path, options), asked(tmp_path, options).output
-    lines = [line for line in table.splitlines() if "%" in line][1:]
-    for one, line in zip(found["intervals"], lines, strict=True):
-        assert f"  {one['expected']:.6g}  " in line
-        assert line.endswith(f" {one['redone']:.1%}")
-    assert "best of these: every" in table
-    assert "5 runs, 60 s between two failures" in table
+    options = "--mtbf 60 --trajectories 4 --seed 3"
+    found, table = told(tmp_path, options), said(tmp_path, options)
+    rows = [row for row in table.splitlines() if "%" in row][1:]
+    for one, row in zip(found["intervals"], rows, strict=True):
+        assert f"  {one['expected']:.6g}  " in row
+        assert row.endswith(f" {one['redone']:.1%}")
+    assert f"best of these: stored every {seconds_text(found['best'])} on nvme" in table
+    assert table.startswith("hrevolve, 16 steps: failures: one in 60 s on the average; 4 runs,")
 
 
 def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:
@@ -124,10 +112,20 @@ def test_a_lost_node_takes_its_levels_with_it(tmp_path: Path) -> None:
     assert both["mtbf"] == pytest.approx(20.0)
 
 
+def test_of_intervals_that_store_no_adjoint_one_is_enough(tmp_path: Path) -> None:
+    """The run takes some 80 s: Daly's interval is longer, and so are those beyond it."""
+    found = told(tmp_path, "--mtbf 2000 --trajectories 5")
+    assert found["daly"] > found["intervals"][-1]["planned"]
+    assert [one["adjoints"] for one in found["intervals"]][-2:] == [1, 0]
+    assert found["intervals"][-1]["every"] == found["daly"]
+    often = told(tmp_path, "--mtbf 80 --trajectories 5")
+    assert [one["adjoints"] for one in often["intervals"]].count(0) == 1
+    assert often["intervals"][-1]["every"] > often["daly"]
+
+
 def test_a_trace_is_replayed_from_its_start(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    trace.write_text("20\n0m45s node\n400 process\n")
-    options = f"--failures {trace} --every 20s --restart-time 5"
+    (tmp_path / "trace").write_text("20\n0m45s node\n400 process\n")
+    options = "--failures trace --every 20s --restart-time 5"
     (one,) = told(tmp_path, f"{options} --node-level nvme")["intervals"]
     assert (one["failures"], one["trajectories"], one["error"]) == (2.0, 1, None)
     assert len(set(one["quantiles"].values())) == 1
@@ -139,16 +137,18 @@ def test_a_trace_is_replayed_from_its_start(tmp_path: Path) -> None:
     somewhere = told(tmp_path, f"{options} --trajectories 10")["intervals"][0]
     assert somewhere["trajectories"] == 10
     assert somewhere["error"] > 0
-    assert "1 run, 133.3 s between" in asked(tmp_path, options).output
+    assert "one in 133.3 s on the average; 1 run," in (once := said(tmp_path, options))
+    assert "50%" not in once
 
 
 def test_an_empty_trace_is_a_run_without_failures(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("# a good week\n")
-    found = told(tmp_path, f"--failures {tmp_path / 'trace'}")
-    assert found["mtbf"] is None
-    for one in found["intervals"]:
-        assert one["expected"] == one["planned"]
-    assert "for ever between" in asked(tmp_path, f"--failures {tmp_path / 'trace'}").output
+    found = told(tmp_path, "--failures trace")
+    assert (found["mtbf"], found["daly"], found["young"]) == (None, None, None)
+    (one,) = found["intervals"]
+    assert (one["every"], one["adjoints"]) == (None, 0)
+    assert one["expected"] == one["planned"]
+    assert "failures: none; 1 run," in said(tmp_path, "--failures trace")
 
 
 def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> None:
@@ -159,48 +159,70 @@ def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> 
     (one,) = found["intervals"]
     assert one["adjoints"] == 0
     assert one["expected"] > one["planned"]
-    assert "never" in asked(tmp_path, "--mtbf 100 --trajectories 20", node=volatile).output
-
-
-def test_without_these_options_nothing_fails(tmp_path: Path) -> None:
-    assert asked(tmp_path, "").output == "nothing fails\n"
+    assert "the adjoint is not stored: no durable level" in said(
+        tmp_path, "--mtbf 100 --trajectories 20", node=volatile
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--seed 3", "nothing fails: give --mtbf"),
-        ("--node-level nvme", "nothing fails: give --mtbf"),
-        ("--mtbf 1d --node-level disk", "no level is named 'disk'"),
+        ("", "say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE"),
+        ("--seed 3", "say how often it fails"),
+        ("--mtbf 1d --node-level nvme", "say how often, by --node-mtbf"),
+        ("--node-mtbf 1d --node-level disk", "no level is named 'disk'"),
         ("--mtbf 1d --failures trace", "leave out --mtbf"),
         ("--failures no-such-file", "no-such-file"),
+        ("--failures trace --seed 3", "give --trajectories"),
+        ("--failures nothing --trajectories 3", "nothing: a trace to start somewhere in needs"),
+        ("--failures trace", "trace: line 1: 'soon' is not a time"),
         ("--mtbf 0.001", "after 10000 failures"),
+        ("--mtbf 0", "'0' is not a time"),
+        ("--mtbf nan", "'nan' is not a time"),
+        ("--node-mtbf=-1", "'-1' is not a time"),
+        ("--restart-time 1e99 --mtbf 1d", "'1e99' is not a time"),
+        ("--mtbf 1d --every 0", "'0' is not a time"),
+        ("--mtbf 1d --trajectories 0", "0 is not in the range"),
+        ("--mtbf 1d --trajectories 10000000", "10000000 is not in the range"),
+        ("--mtbf 1d --seed -1", "-1 is not in the range"),
+        ("--mtbf 1d --planner overlapped", "simulated without overlap; choose another"),
+        ("--mtbf 1d --planner unheard-of", "unheard-of"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(tmp_path: Path, options: str, says: str) -> None:
-    result = asked(tmp_path, options)
-    assert isinstance(result.exception, BadInput)
-    assert says in str(result.exception)
-
-
-def test_a_trace_that_is_none_is_blamed_on_its_file(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    trace.write_text("soon\n")
-    result = asked(tmp_path, f"--failures {trace}")
-    assert str(result.exception).startswith(f"{trace}: line 1: 'soon' is not a time")
+    (tmp_path / "trace").write_text("soon\n")
+    (tmp_path / "nothing").write_text("")
+    words = line(tmp_path, options)
+    assert says in complaint(*words, at=tmp_path)
+    assert says in complaint(*words, "--json", at=tmp_path)
 
 
 # ---- real runs
 
 
-def plan_at(at: Path) -> Plan:
+def place_for(at: Path, planner: str) -> Path:
+    """A place to run in; with tapes, one where it is mostly best to take up what was killed."""
+    node = place(at) / "node.toml"
+    if planner == "mixed":
+        larger = node.read_text().replace("capacity = 9000", "capacity = 14000")
+        node.write_text(f"working_memory = 8192\n{larger}")
+    return at
+
+
+def plan_at(at: Path, planner: str) -> Plan:
     """The plan of the run that is made there."""
     platform = Platform.loads((at / "node.toml").read_text())
-    return Plan("hrevolve", platform.models["ocean:growth"].with_steps(STEPS), platform, hrevolve)
+    chain = platform.models["ocean:growth"].with_steps(STEPS)
+    return Plan(planner, chain, platform, find("planners", planner))
 
 
 def instant(life: Life, platform: Platform, what: str, number: int) -> float:
-    """When a life is in the middle of so many-th step forward, or back; infinite if never."""
+    """When a life is in the middle of so many-th step forward, or back; infinite if never.
+
+    Or when its process is born, which is before it reads anything.
+    """
+    if what == "born":
+        return life.begin + RESTART / 2
     actions, costs = life.schedule.actions, seconds_of(life.schedule, platform)
     these = actions.op == REVERSE if what == "adjoint" else actions.op <= RECORD
     counted = np.cumsum(np.where(these, actions.end - actions.begin, 0))
@@ -219,7 +241,7 @@ def steps_of(run: Trajectory, platform: Platform) -> tuple[int, int]:
         share = np.zeros(len(actions))
         share[: life.done] = 1
         steps = (actions.end - actions.begin) * share
-        if life.failure is not None and actions.op[life.done] <= REVERSE:
+        if life.failure is not None and life.end >= life.work and actions.op[life.done] <= REVERSE:
             before = until[life.done - 1] if life.done else 0.0
             steps[life.done] = int(life.end - life.work - before)
         forward += steps[actions.op <= RECORD].sum()
@@ -228,13 +250,14 @@ def steps_of(run: Trajectory, platform: Platform) -> tuple[int, int]:
 
 
 def check_killed(
-    at: Path, patch: pytest.MonkeyPatch, kills: list[tuple[str, int, bool]]
+    at: Path, patch: pytest.MonkeyPatch, planner: str, kills: list[tuple[str, int, bool]]
 ) -> Trajectory:
     """Kill a run in the middle of these steps, some with their node; hold it against the simulator.
 
     The plans of all processes are the same, and so are the steps that they do.
     """
-    plan = plan_at(at)
+    plan = plan_at(at, planner)
+    line = words("--resume", "--planner", planner)
     plans, _ = planned(plan, Wish(8.0), quiet=True)
     book, moments = Book(plans, plan.platform), list[Moment]()
     run = trajectory(book, moments)
@@ -243,20 +266,21 @@ def check_killed(
         when = instant(run.lives[-1], plan.platform, what, number)
         with patch.context() as here:
             here.setenv("KILL", f"{what}:{number}")
-            done = ckio(*words("--resume"), at=at, status=ANY)
+            done = ckio(*line, at=at, status=ANY)
         assert done.returncode == (0 if when == inf else -9), done.stderr
         if when == inf:
             break
         if node:
-            shutil.rmtree(at / "ck")
-        failure = Failure(survive=frozenset() if node else frozenset({1}))
+            shutil.rmtree(at / "ck", ignore_errors=True)
+        failure = Failure(survive=frozenset() if node else frozenset({1}), restart=RESTART)
         moments.append((when, failure))
         run = trajectory(book, moments)
-    ckio(*words("--resume"), at=at)
-    written = [at / "run" / f"schedule-{number}.txt" for number in range(1, run.failures + 1)]
+    ckio(*line, at=at)
+    lives = [life for life in run.lives if life.end >= life.work]  # others have no plan yet
+    written = [at / "run" / f"schedule-{number}.txt" for number in range(1, len(lives))]
     files = [*written, at / "run" / "schedule.txt"]
     assert not (at / "run" / f"schedule-{len(files)}.txt").exists()
-    for life, file in zip(run.lives, files, strict=True):
+    for life, file in zip(lives, files, strict=True):
         really = loads(file.read_text()).schedule
         assert really.actions == life.schedule.actions
         assert really.stored == life.schedule.stored
@@ -265,16 +289,21 @@ def check_killed(
     return run
 
 
+@pytest.mark.parametrize("planner", ["hrevolve", "mixed"])
 def test_a_run_that_is_really_killed_does_what_the_simulated_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str
 ) -> None:
-    kills = [("step", 30, False), ("adjoint", 17, False), ("step", 25, True), ("adjoint", 3, False)]
-    run = check_killed(place(tmp_path), monkeypatch, kills)
+    kills = [("step", 30, False), ("adjoint", 17, False), ("born", 1, False), ("step", 25, True)]
+    kills += [("born", 1, True), ("adjoint", 3, False)]
+    run = check_killed(place_for(tmp_path, planner), monkeypatch, planner, kills)
     assert run.failures == len(kills)
     assert run.redone > 0
-    forward, back = steps_of(run, plan_at(tmp_path).platform)
+    platform = plan_at(tmp_path, planner).platform
+    forward, back = steps_of(run, platform)
     assert back > STEPS
-    assert forward > makespan(run.lives[0].schedule, plan_at(tmp_path).platform) - back
+    assert forward > makespan(run.lives[0].schedule, platform) - back
+    taken_up = [life for life in run.lives if life.schedule.note.startswith("what was killed")]
+    assert bool(taken_up) is (planner == "mixed")
 
 
 @pytest.mark.slow
@@ -287,4 +316,7 @@ def test_however_a_run_is_killed_it_does_what_the_simulated_one_does(
         (draw.choice(["step", "adjoint"]), draw.randint(1, 40), draw.random() < 0.2)
         for _ in range(draw.randint(1, 5))
     ]
-    check_killed(place(tmp_path), monkeypatch, kills)
+    for at_kill in draw.sample(range(1, len(kills) + 1), draw.randint(0, 1)):
+        kills.insert(at_kill, ("born", 1, draw.random() < 0.2))
+    planner = draw.choice(["hrevolve", "mixed"])
+    check_killed(place_for(tmp_path, planner), monkeypatch, planner, kills)

@@ -71,7 +71,7 @@ def test_ranks_that_share_take_longer() -> None:
     assert archive["busy"] == use.busy
     assert archive["achieved"] == use.achieved == pytest.approx(2e6)
     assert (archive["bandwidth"], archive["bytes"], archive["most"]) == (2e6, use.nbytes, 8)
-    alone = answer("--ranks", 8, "--shared", "archive=1TB")["channels"]["archive"]
+    alone = answer("--ranks", 8, "--shared", "archive=1TB/s")["channels"]["archive"]
     assert alone["slowed"] == {"least": 0, "median": 0, "most": 0}
     assert archive["slowed"]["least"] == archive["slowed"]["most"] == use.slowed[0] > 0
     assert found["waited"] == {"least": 0, "median": 0, "most": 0}
@@ -114,7 +114,6 @@ def test_without_ranks_nothing_is_left_of_the_options() -> None:
     ("words", "what"),
     [
         (("--ranks", 2, "--overlap", "write_behind=1"), "say --overlap none"),
-        (("--ranks", 0), "count = 0"),
         (("--ranks", 2, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (("--seed", 3), "--seed is for many ranks"),
         (("--barrier", "none"), "--barrier is for many ranks"),
@@ -130,7 +129,12 @@ def test_what_cannot_be_simulated_is_bad_input(words: tuple[object, ...], what: 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
+        (("--ranks", 0), "0 is not in the range"),
+        (("--ranks", "many"), "'many' is not a valid integer"),
+        (("--seed", -1), "-1 is not in the range"),
         (("--shared", "archive"), "is not CHANNEL="),
+        (("--shared", "archive=1e9"), "is not a size"),
+        (("--shared", "archive=-1GB"), "is not a size"),
         (("--shared", "archive=0"), "bandwidth = 0"),
         ((*SHARED, *SHARED), "archive is given twice"),
         (("--spread", "normal:1"), "is not lognormal"),

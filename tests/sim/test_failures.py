@@ -1,8 +1,9 @@
 """Runs that fail: one by hand and against a replay, many against what is known of the mean."""
 
+import signal
 from collections.abc import Iterable
 from itertools import islice
-from math import exp, inf
+from math import exp, inf, nan
 from random import Random
 
 import numpy as np
@@ -17,7 +18,7 @@ from ckio.errors import BadInput
 from ckio.machine import Machine
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
-from ckio.recover import aside, recover
+from ckio.recover import aside, every, recover
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.sim.failures import (
     QUANTILES,
@@ -28,6 +29,7 @@ from ckio.sim.failures import (
     Moment,
     Outcomes,
     Plans,
+    Stored,
     best,
     campaign,
     checked,
@@ -52,7 +54,7 @@ LOST = Failure(survive=frozenset({2}), mtbf=180.0, restart=20.0)
 
 def plans(every: float = 20.0, chain: Chain = CHAIN) -> Plans:
     schedule = hrevolve(chain, aside(PLATFORM, chain, 1))
-    return recovering(schedule, PLATFORM, level=1, every=every)
+    return recovering(schedule, PLATFORM, level=1, every=every, durable={1, 2})
 
 
 def moments(run: int) -> Iterable[Moment]:
@@ -61,7 +63,8 @@ def moments(run: int) -> Iterable[Moment]:
 
 def replayed(made: Plans, platform: Platform, trace: list[Moment]) -> list[Life]:
     """The same said with a Machine and one clock, an action at a time."""
-    trace, lives, schedule, begin, work = list(trace), [], made.first, 0.0, 0.0
+    trace, lives, schedule, begin, work = list(trace), list[Life](), made.first, 0.0, 0.0
+    begun = schedule
     while True:
         machine = Machine(schedule.chain, platform, schedule.stored)
         now, failure = work, None
@@ -80,7 +83,9 @@ def replayed(made: Plans, platform: Platform, trace: list[Moment]) -> list[Life]
             frozenset(keys if number in failure.survive else ())
             for number, keys in enumerate(machine.stored)
         )
-        schedule, begin = made.rest(survivors), end
+        if end >= work:  # or it had no plan yet
+            begun = schedule
+        schedule, begin = made.rest(begun, survivors), end
         chain = schedule.chain
         work = end + failure.restart
         for level, keys in zip(platform.levels, survivors, strict=True):
@@ -116,7 +121,7 @@ def test_one_failure_of_a_chain_of_two_steps_by_hand() -> None:
     )
     rests = []
 
-    def rest(survivors: tuple[frozenset[object], ...]) -> Schedule:
+    def rest(_killed: Schedule, survivors: Stored) -> Schedule:
         rests.append(survivors)
         return recover(chain, Platform((disk,)), survivors, level=0, every=inf)
 
@@ -136,8 +141,8 @@ def test_one_failure_of_a_chain_of_two_steps_by_hand() -> None:
 @settings(max_examples=20)
 @given(cases(RESTART_ONLY | WITH_TAPES, most_steps=6), st.randoms(use_true_random=False))
 def test_any_run_is_what_a_machine_and_a_clock_make_of_it(case: Case, random: Random) -> None:
-    rest = case.recovering()
-    made, length = Plans(case.schedule, rest), makespan(case.schedule, case.platform)
+    made = Plans(case.schedule, lambda killed, left: case.recovering(killed)(left))
+    length = makespan(case.schedule, case.platform)
     assume(length)
     shared = frozenset(number for number in case.durable if random.random() < 0.5)
     kinds = [
@@ -178,8 +183,15 @@ def test_what_is_lost_in_another_way_is_planned_in_another_way() -> None:
 
 
 def test_a_failure_while_it_starts_again_ends_that_process_too() -> None:
-    book = Book(plans(), PLATFORM)
+    made, killed = plans(), list[Schedule]()
+
+    def rest(what: Schedule, survivors: Stored) -> Schedule:
+        killed.append(what)
+        return made.rest(what, survivors)
+
+    book = Book(Plans(made.first, rest), PLATFORM)
     run = trajectory(book, [(40.0, KILLED), (42.0, LOST), (47.0, KILLED)])
+    assert killed == [made.first] * 2  # none of those that only started had begun its plan
     assert [life.done for life in run.lives[1:3]] == [0, 0]
     assert run.lives[1].schedule != run.lives[2].schedule
     assert not any(run.lives[2].schedule.stored[:2])
@@ -213,9 +225,9 @@ def test_a_run_that_would_not_end_is_given_up() -> None:
 def test_each_rest_is_planned_once() -> None:
     made, asked = plans(), []
 
-    def rest(survivors: tuple[frozenset[object], ...]) -> Schedule:
-        asked.append(survivors)
-        return made.rest(survivors)  # type: ignore[arg-type]
+    def rest(killed: Schedule, survivors: Stored) -> Schedule:
+        asked.append((killed, survivors))
+        return made.rest(killed, survivors)
 
     book = Book(Plans(made.first, rest), PLATFORM)
     found = campaign(book, moments, 40)
@@ -228,7 +240,7 @@ def test_the_mean_is_what_is_known_of_failures_without_memory(mean: float) -> No
     steps, every, cost, restart = 24, 4.0, 0.25, 1.0
     chain = Chain(steps=steps, advance=0, record=0, reverse=1, restart=0, tape=0, adjoint=4)
     platform = Platform((Level(name="disk", write=Affine(0.0, cost / 4)),))
-    made = recovering(hrevolve(chain, platform), platform, level=0, every=every)
+    made = recovering(hrevolve(chain, platform), platform, level=0, every=every, durable={0})
     failure = Failure(survive=frozenset({0}), mtbf=mean, restart=restart)
     found = campaign(Book(made, platform), lambda run: exponential((failure,), (3, run)), 1000)
 
@@ -274,6 +286,40 @@ def test_a_campaign_is_reproducible_and_its_quantiles_ascend() -> None:
     assert 0 < first.share_redone < 1
     with pytest.raises(BadInput, match="0 runs"):
         campaign(Book(plans(), PLATFORM), moments, 0)
+
+
+def test_an_interrupt_ends_it_wherever_it_comes() -> None:
+    """Simpy runs what is in its processes behind a net for all errors."""
+
+    def interrupted(*_: object) -> Schedule:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    def failures() -> Iterable[Moment]:
+        yield 40.0, KILLED
+        interrupted()
+
+    made = plans()
+    with pytest.raises(KeyboardInterrupt):
+        trajectory(Book(Plans(made.first, interrupted), PLATFORM), [(40.0, KILLED)])
+    with pytest.raises(KeyboardInterrupt):
+        trajectory(Book(made, PLATFORM), failures())
+
+
+@pytest.mark.parametrize("at", [30.0, nan])
+def test_moments_that_are_not_in_order_are_refused(at: float) -> None:
+    with pytest.raises(BadInput, match="comes after one at 40 s"):
+        trajectory(Book(plans(), PLATFORM), [(40.0, KILLED), (at, KILLED)])
+
+
+def test_where_it_hardly_fails_young_and_daly_agree_and_where_it_always_does_daly_waits() -> None:
+    """Tiny costs, and a mean time far below the interval that Young would have."""
+    for cost, mean in ((1e-9, 1e3), (1e-3, 1e9)):
+        assert every(cost, mean) == pytest.approx((2 * cost * mean) ** 0.5, rel=1e-5)
+    assert every(100.0, 1e-3) == 1e-3
+    made, seldom = plans(), Failure(survive=frozenset({1, 2}), mtbf=1e12)
+    found = campaign(Book(made, PLATFORM), lambda run: exponential((seldom,), (run,)), 100)
+    assert found.expected == Mean(found.planned, 0.0)
 
 
 def test_runs_are_watched() -> None:

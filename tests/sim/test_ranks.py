@@ -1,7 +1,8 @@
 """Many ranks: against sums that can be reckoned by hand, and a fluid simulation without any art."""
 
+import signal
 from collections.abc import Callable
-from math import inf
+from math import erf, exp, inf, log, nan
 from random import Random
 from typing import Any
 
@@ -143,8 +144,9 @@ def test_no_channel_moves_more_than_it_can_and_all_that_was_to_be_moved(given: C
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1000, 100_000])
-def test_ranks_that_write_at_once_share_the_bandwidth_evenly(count: int) -> None:
-    bandwidth = 250.0  # bytes per second; alone, a rank writes 100
+@pytest.mark.parametrize("bandwidth", [250.0, 25.0])
+def test_ranks_that_write_at_once_share_the_bandwidth_evenly(count: int, bandwidth: float) -> None:
+    """In bytes per second; alone, a rank writes 100: the smaller one does not do for a single."""
     ranks = Ranks(count=count, shared={"archive": Shared(bandwidth)})
     outcome = simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
     writing = max(1.0, count * 100 / bandwidth)
@@ -240,6 +242,22 @@ def test_a_barrier_waits_for_the_slowest(jitter: Any, collective: bool) -> None:
         assert same(outcome, simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks, one_by_one=True))
 
 
+def test_steps_with_barriers_take_as_long_as_the_slowest_of_so_many_is_known_to() -> None:
+    """The mean of the largest of n factors is the integral of 1 - F(x)^n; F is the lognormal's."""
+    steps, count, sigma = 2000, 64, 0.3
+    chain = Chain(steps=steps, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    ranks = Ranks(count=count, jitter=Lognormal(sigma), barrier=Barrier.STEP, seed=2)
+    outcome = simulate_ranks(Schedule(chain, [Advance(0, steps)]), PLATFORM, ranks)
+    x = np.linspace(1e-9, 8, 20_001)
+    below = np.array([0.5 + erf(log(at) / sigma / 2**0.5) / 2 for at in x])
+    exact = np.trapezoid(1 - below**count, x)
+    largest = np.exp(sigma * np.random.default_rng(5).standard_normal((4000, count))).max(axis=1)
+    assert largest.mean() == pytest.approx(exact, abs=4 * largest.std() / 4000**0.5)
+    assert outcome.makespan / steps == pytest.approx(exact, abs=4 * largest.std() / steps**0.5)
+    mean = exp(sigma**2 / 2)  # of all: what each rank computes itself
+    assert outcome.waited.mean() / steps == pytest.approx(exact - mean, rel=0.02)
+
+
 def test_factors_of_a_rank_do_not_depend_on_how_many_there_are() -> None:
     few, many = (
         Ranks(count=count, spread=Lognormal(1.0), jitter=Quantiles((1, 2)), seed=9)
@@ -285,6 +303,15 @@ def test_a_watcher_hears_of_all_transfers() -> None:
         assert sum(heard) == 3 * count
 
 
+def test_an_interrupt_ends_the_simulation() -> None:
+    def heard(_: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    ranks = Ranks(count=30_000, shared={"archive": Shared(1e6)}, spread=Quantiles((1, 1, 2)))
+    with pytest.raises(KeyboardInterrupt):
+        simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks, watch=heard)
+
+
 def test_an_illegal_schedule_is_refused() -> None:
     with pytest.raises(IllegalAction, match="#1"):
         simulate_ranks(Schedule(CHAIN, [Advance(0, 1)] * 2), PLATFORM, Ranks(count=2))
@@ -295,7 +322,14 @@ def test_an_illegal_schedule_is_refused() -> None:
     [
         (lambda: Ranks(count=0), "count = 0"),
         (lambda: Ranks(count=2.0), "count = 2.0"),  # type: ignore[arg-type]
+        (lambda: Ranks(count=10**9), "count = 1000000000; it must be 10000000 at most"),
         (lambda: Ranks(count=1, seed=-1), "seed = -1"),
+        (lambda: Shared(nan), "bandwidth = nan"),
+        (lambda: Shared(5e-324), "bandwidth = 5e-324"),
+        (lambda: Lognormal(nan), "sigma = nan"),
+        (lambda: Quantiles((1, nan)), "factors = "),
+        (lambda: Quantiles((1e-300, 1)), "factors = "),
+        (lambda: Quantiles((1, 1e300)), "factors = "),
         (lambda: Shared(0.0), "bandwidth = 0.0"),
         (lambda: Shared(inf), "bandwidth = inf"),
         (lambda: Shared.parse("archive"), "is not CHANNEL="),

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ckio.actions import Kind
-from ckio.columns import KIND_CODE, WRITE
 from ckio.platforms import Platform
 from ckio.sim.failures.campaign import Moments, Outcomes, campaign
 from ckio.sim.failures.plans import Book, Plans
@@ -50,7 +48,7 @@ def compare(
     return tuple(
         Tried(
             every,
-            _adjoints(plans[every]),
+            plans[every].adjoints,
             campaign(Book(plans[every], platform), moments, runs, watch=watch),
         )
         for every in sorted(plans)
@@ -60,8 +58,3 @@ def compare(
 def best(tried: Iterable[Tried], /) -> Tried:
     """The one with the least mean makespan; of equal ones, that of the longest interval."""
     return min(tried, key=lambda one: (one.outcomes.expected.seconds, -one.every))
-
-
-def _adjoints(plans: Plans) -> int:
-    actions = plans.first.actions
-    return int(((actions.op == WRITE) & (actions.kind == KIND_CODE[Kind.ADJOINT])).sum())

@@ -1,18 +1,18 @@
 """The plans of a run that fails: the first one, and what is planned from what survives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Write
+from ckio.actions import Key, Kind, Write
 from ckio.chain import Chain
-from ckio.columns import DISCARD, WRITE, Actions
+from ckio.columns import DISCARD, KIND_CODE, WRITE, Actions
 from ckio.occupancy import Lifetimes
 from ckio.platforms import Platform
-from ckio.recover import recover, with_adjoint_checkpoints
+from ckio.recover import Killed, recover, with_adjoint_checkpoints
 from ckio.schedule import Schedule, seconds_of
 
 Stored = tuple[frozenset[Key], ...]
@@ -28,26 +28,48 @@ class Plans:
     first : Schedule
         What the first process does.
     rest : function
-        The schedule for what is left, from what survives on each level. The same survivors give the
-        same schedule, so that it is asked once for each.
+        The schedule for what is left, from the schedule that was killed and what survives on each
+        level. The same of both give the same, so that it is asked once for each.
     """
 
     first: Schedule
-    rest: Callable[[Stored], Schedule]
+    rest: Callable[[Schedule, Stored], Schedule]
+
+    @property
+    def adjoints(self) -> int:
+        """How often the first process stores its adjoint."""
+        actions = self.first.actions
+        return int(((actions.op == WRITE) & (actions.kind == KIND_CODE[Kind.ADJOINT])).sum())
 
 
 def recovering(
-    schedule: Schedule, platform: Platform, /, *, level: int, every: float, tapes: bool = False
+    schedule: Schedule,
+    platform: Platform,
+    /,
+    *,
+    level: int,
+    every: float,
+    durable: Collection[int],
+    tapes: bool = False,
 ) -> Plans:
     """A schedule, without adjoints, that stores them on `level` every so many seconds of work.
 
-    It is to be planned for `ckio.recover.aside` of the platform. Raises as
-    `with_adjoint_checkpoints` does; the plans of the rest, as `recover`.
+    It is to be planned for `ckio.recover.aside` of the platform; `durable` are the numbers of the
+    levels whose keys survive the process. Raises as `with_adjoint_checkpoints` does; the plans of
+    the rest, as `recover`.
     """
-    chain = schedule.chain
+    chain, kept = schedule.chain, frozenset(durable)
 
-    def rest(survivors: Stored) -> Schedule:
-        return recover(chain, platform, survivors, level=level, every=every, tapes=tapes)
+    def rest(killed: Schedule, survivors: Stored) -> Schedule:
+        return recover(
+            chain,
+            platform,
+            survivors,
+            level=level,
+            every=every,
+            tapes=tapes,
+            killed=Killed(killed, kept),
+        )
 
     return Plans(with_adjoint_checkpoints(schedule, platform, every, level=level), rest)
 
@@ -115,27 +137,38 @@ class Book:
     """The plans of a run, each made once.
 
     What survives after an action is a function of the schedule and of how often anything was stored
-    or discarded until then; the plan of the rest is one of what survives.
+    or discarded until then; the plan of the rest is one of what was killed and of what survives.
     """
 
     def __init__(self, plans: Plans, platform: Platform, /) -> None:
         self.first: Final = Timed(plans.first, platform)
         self._rest, self._platform = plans.rest, platform
-        self._known: dict[Stored, Timed] = {}
-        self._after: dict[tuple[Timed, int, frozenset[int]], Timed] = {}
+        self._known: dict[tuple[Timed, Stored], Timed] = {}
+        self._after: dict[tuple[Timed, Timed, int, frozenset[int]], Timed] = {}
+        self._timed: dict[Schedule, Timed] = {}
 
     def __len__(self) -> int:
         """How many plans of a rest were made."""
         return len(self._known)
 
-    def after(self, plan: Timed, done: int, survive: frozenset[int], /) -> Timed:
-        """The plan of a process that goes on after so many actions of one."""
-        where = plan, plan.changed(done), survive
+    def after(
+        self, plan: Timed, done: int, survive: frozenset[int], /, *, begun: Timed | None = None
+    ) -> Timed:
+        """The plan of a process that goes on after so many actions of one.
+
+        Where that one was never `begun`, what was killed is the one that was begun last.
+        """
+        killed = begun or plan
+        where = killed, plan, plan.changed(done), survive
         if (known := self._after.get(where)) is None:
-            known = self._after[where] = self._from(plan.survivors(done, survive))
+            known = self._after[where] = self._from(killed, plan.survivors(done, survive))
         return known
 
-    def _from(self, survivors: Stored) -> Timed:
-        if (known := self._known.get(survivors)) is None:
-            known = self._known[survivors] = Timed(self._rest(survivors), self._platform)
+    def _from(self, killed: Timed, survivors: Stored) -> Timed:
+        if (known := self._known.get((killed, survivors))) is None:
+            schedule = self._rest(killed.schedule, survivors)
+            if (known := self._timed.get(schedule)) is None:
+                # Equal ones are one: what comes after them is asked once.
+                known = self._timed[schedule] = Timed(schedule, self._platform)
+            self._known[killed, survivors] = known
         return known

@@ -13,7 +13,7 @@ import simpy
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.sim.failures.kinds import Failure, Moment
-from ckio.sim.failures.plans import Book, Timed
+from ckio.sim.failures.plans import Book
 
 MOST: Final = 10_000
 """Failures after which a run is given up: it would hardly come to its end."""
@@ -85,10 +85,12 @@ class Trajectory:
 def trajectory(book: Book, moments: Iterable[Moment], /) -> Trajectory:
     """The run of these plans that fails at these moments, which may go on for ever.
 
-    A failure while a process starts again ends that one too. One at the very end comes too late.
-    Raises BadInput for a run that fails again and again and is not done, and what a plan raises.
+    A failure while a process starts again ends that one too, which has no plan then: what was
+    killed is what was at work before it. One at the very end comes too late. Raises BadInput for a
+    run that fails again and again and is not done, for moments that are not in order, and what a
+    plan raises.
     """
-    environment = simpy.Environment()
+    environment = simpy.Environment(0.0)
     lives: list[Life] = []
     run = environment.process(_run(environment, book, lives))
     environment.process(_failing(environment, run, moments))
@@ -98,7 +100,8 @@ def trajectory(book: Book, moments: Iterable[Moment], /) -> Trajectory:
 
 def _run(environment: simpy.Environment, book: Book, lives: list[Life]) -> _Process:
     """One process after the other, until one comes to the end of its plan."""
-    plan, starting = book.first, 0.0
+    plan = begun = book.first
+    starting = 0.0
     while True:
         begin = environment.now
         work, failure = begin + starting, None
@@ -109,9 +112,10 @@ def _run(environment: simpy.Environment, book: Book, lives: list[Life]) -> _Proc
         except simpy.Interrupt as interrupt:
             failure = interrupt.cause
         end = environment.now
-        done = len(plan.until) if failure is None else _done(plan, end - work)
-        if done == len(plan.until):
-            failure = None
+        at_work = end >= work
+        done = plan.done(end - work) if at_work else 0
+        if failure is None or (at_work and done == len(plan.until)):
+            done, failure = len(plan.until), None
         lives.append(Life(plan.schedule, begin, work, end, done, failure))
         if failure is None:
             return
@@ -120,19 +124,21 @@ def _run(environment: simpy.Environment, book: Book, lives: list[Life]) -> _Proc
                 f"after {MOST} failures, {end:.3g} s, the run is not done: what is between two of"
                 " them does not suffice to restart and come further"
             )
-        plan = book.after(plan, done, failure.survive)
+        if at_work:
+            begun = plan
+        plan = book.after(plan, done, failure.survive, begun=begun)
         starting = failure.restart + plan.verifying
-
-
-def _done(plan: Timed, seconds: float) -> int:
-    return 0 if seconds < 0 else plan.done(seconds)
 
 
 def _failing(
     environment: simpy.Environment, run: simpy.Process, moments: Iterable[Moment]
 ) -> _Process:
     """Interrupt the run at each of these moments."""
+    before = 0.0
     for at, failure in moments:
+        if not at >= before:
+            raise BadInput(f"a failure at {at:g} s comes after one at {before:g} s; sort them")
+        before = at
         yield environment.timeout(max(0.0, at - environment.now))
         if not run.is_alive:
             return

@@ -18,6 +18,12 @@ from ckio.platforms import size
 _MOST_SIGMA: Final = 10.0
 """Where three ranks in a thousand are slower by e^30, something else was meant."""
 
+_FAR: Final = 1e50
+"""Factors and bandwidths are between this and one over it: no time is infinite, and no share 0."""
+
+_MOST_RANKS: Final = 10_000_000
+"""Each takes some bytes in a few columns, also where all are alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -36,10 +42,10 @@ class Shared:
 
     def __post_init__(self) -> None:
         bandwidth = as_float(self.bandwidth)
-        if bandwidth is None or not 0 < bandwidth < inf:
+        if bandwidth is None or not 1 / _FAR <= bandwidth <= _FAR:
             raise BadInput(
-                f"Shared: bandwidth = {self.bandwidth!r}; it must be a finite number of bytes per"
-                " second above 0"
+                f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
+                f" from {1 / _FAR:g} to {_FAR:g}"
             )
         object.__setattr__(self, "bandwidth", bandwidth)
 
@@ -54,6 +60,7 @@ class Shared:
         """
         name, _, rest = text.partition("=")
         amount, *words = rest.split(",")
+        amount = amount.removesuffix("/s")
         if not name or not amount or words not in ([], ["collective"]):
             raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND[,collective]")
         return name, Shared(size(amount), bool(words))
@@ -92,11 +99,11 @@ class Quantiles:
 
     def __post_init__(self) -> None:
         factors = [as_float(factor) for factor in self.factors]
-        known = [factor for factor in factors if factor is not None and 0 < factor < inf]
+        known = [factor for factor in factors if factor and 1 / _FAR <= factor <= _FAR]
         if not known or len(known) < len(factors) or known != sorted(known):
             raise BadInput(
-                f"Quantiles: factors = {self.factors!r}; they must be finite numbers above 0, each"
-                " at least as large as the one before it"
+                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / _FAR:g} to"
+                f" {_FAR:g}, each at least as large as the one before it"
             )
         object.__setattr__(self, "factors", tuple(known))
 
@@ -173,12 +180,14 @@ class Ranks:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("count", 1), ("seed", 0)):
+        for name, least, most in (("count", 1, _MOST_RANKS), ("seed", 0, inf)):
             number = getattr(self, name)
             if not is_whole(number) or number < least:
                 raise BadInput(
                     f"Ranks: {name} = {number!r}; it must be a whole number of at least {least}"
                 )
+            if number > most:
+                raise BadInput(f"Ranks: {name} = {number}; it must be {most} at most")
         object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
 
     def factors(self) -> NDArray[np.float64]:
