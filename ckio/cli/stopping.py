@@ -123,7 +123,8 @@ class Stopper:
             signal.signal(*self._before.popitem())
 
     def _listen(self, number: signal.Signals) -> None:
-        self._before[number] = signal.signal(number, self._ask)
+        before = signal.signal(number, self._ask)
+        self._before.setdefault(number, before)  # a run may begin twice: forward, and back
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del frame

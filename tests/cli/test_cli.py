@@ -88,7 +88,11 @@ def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -
     predicted = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)
     assert predicted["makespan"] == plan["makespan"]
     assert predicted == answer("simulate", *options, at=place)
-    assert sum(predicted["busy"].values()) == pytest.approx(plan["makespan"])
+    busy = predicted["busy"].values()
+    if "overlap" in predicted:
+        assert max(busy) <= plan["makespan"] <= sum(busy)
+    else:
+        assert sum(busy) == pytest.approx(plan["makespan"])
     assert ckio("show", "plan.txt", at=place).stdout
     assert ckio("show", "timeline.txt", at=place).stdout
 

@@ -196,6 +196,15 @@ def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
     assert (signal.getsignal(TERM), signal.getsignal(INT)) == before
 
 
+def test_a_run_that_begins_twice_gives_all_handlers_back() -> None:
+    """Where the end is not known a run begins on its way forward, and again on its way back."""
+    before = signal.getsignal(INT), signal.getsignal(TERM)
+    with Stopper() as stopper:
+        stopper.start(0.0)
+        stopper.start(0.0)
+    assert (signal.getsignal(INT), signal.getsignal(TERM)) == before
+
+
 def test_a_process_knows_when_it_began() -> None:
     assert 0 < time.monotonic() - began() < 3600
     child = os.fork()
