@@ -19,3 +19,11 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Of signals: whoever leaves another one behind fails, not a test that comes much later."""
+    yield
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert found is signal.default_int_handler

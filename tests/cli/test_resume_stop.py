@@ -167,18 +167,18 @@ def test_a_walltime_that_is_over_before_the_first_step_is_an_error(tmp_path: Pat
 def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    stopper = Stopper(160.0)
-    with pytest.raises(RunFailed, match="to stop takes 61 s, and 60 s of it were left; give more"):
-        stopper.start(61.0)
-    stopper.start(10.0)
-    now = 149.9
-    assert not stopper()
-    now = 150.0
-    assert stopper()
-    assert stopper.why == "--walltime"
-    free = Stopper()
-    free.start(1e9)
-    assert not free()
+    with Stopper(160.0) as stopper:
+        with pytest.raises(RunFailed, match="takes 61 s, and 60 s of it were left; give more"):
+            stopper.start(61.0)
+        stopper.start(10.0)
+        now = 149.9
+        assert not stopper()
+        now = 150.0
+        assert stopper()
+        assert stopper.why == "--walltime"
+    with Stopper() as free:
+        free.start(1e9)
+        assert not free()
 
 
 def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
