@@ -4,6 +4,7 @@ All parameters are in proportion to the machine: lengths of segments to how many
 each far checkpoint, gaps between writes to what one takes, slots held back to the near ones.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
@@ -62,33 +63,28 @@ def search(machine: Machine, horizons: list[float], enough: float = 0.0) -> Foun
     )
     solved = segments.solve(machine, near, scale.grid, _ways(machine))
     best: Found | None = None
-    for find in (_plain, _woven, _changed):
-        for found in find(machine, solved, scale.shortest, horizons):
-            best = found if best is None or found.seconds < best.seconds else best
+    for plans in _ever_better(machine, solved, scale.shortest, horizons):
+        best = min(plans if best is None else [best, *plans], key=_seconds, default=None)
         if best is not None and best.seconds <= enough:
             break
     return best
 
 
-def _plain(
+def _ever_better(
     machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
-) -> list[Found]:
-    return [found for _, found in _cut(machine, solved, shortest, horizons)]
-
-
-def _woven(
-    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
-) -> list[Found]:
-    return _plain(machine, improved(machine, solved), shortest, horizons)
-
-
-def _changed(
-    machine: Machine, solved: Segments, shortest: tuple[int, ...], horizons: list[float]
-) -> list[Found]:
-    plans = sorted(_cut(machine, solved, shortest, horizons), key=lambda one: one[1].seconds)
-    starts = [(cut, found.horizon) for cut, found in plans[:_CLIMBED]]
+) -> Iterator[list[Found]]:
+    """Chains of segments as they are, then woven, then the best of the first changed."""
+    plain = _cut(machine, solved, shortest, horizons)
+    yield [found for _, found in plain]
+    yield [found for _, found in _cut(machine, improved(machine, solved), shortest, horizons)]
+    plain.sort(key=lambda one: one[1].seconds)
+    starts = [(cut, found.horizon) for cut, found in plain[:_CLIMBED]]
     changed = climbed(machine, solved, starts)
-    return [] if changed is None else [changed]
+    yield [] if changed is None else [changed]
+
+
+def _seconds(found: Found) -> float:
+    return found.seconds
 
 
 def _cut(
