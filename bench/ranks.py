@@ -25,7 +25,8 @@ from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
-from ckio.sim.ranks.words import Barrier, Ranks, Shared, parse_spread
+from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.spreads import parse_spread
 
 GIB = 1 << 30
 MOST_SECONDS, MOST_MEBIBYTES = 120, 4096

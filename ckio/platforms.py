@@ -12,33 +12,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.chain import Chain, as_float, check_cost, is_whole
+from ckio.chain import SECONDS, Chain, as_float, is_whole
 from ckio.errors import BadInput
+from ckio.prices import ACCESSES, FREE, Affine
+from ckio.profile import Profile, checked_spread
+from ckio.spreads import Quantiles
+
+__all__ = ["ACCESSES", "FREE", "Affine", "Level", "Option", "Platform", "is_paper_text", "size"]
 
 Option = str | int | float | bool
 
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """Seconds to move or drop a checkpoint: `latency + per_byte * nbytes`."""
-
-    latency: float = 0.0
-    per_byte: float = 0.0
-
-    def __post_init__(self) -> None:
-        latency = check_cost("Affine: latency (seconds)", self.latency)
-        per_byte = check_cost("Affine: per_byte (seconds per byte)", self.per_byte)
-        object.__setattr__(self, "latency", latency)
-        object.__setattr__(self, "per_byte", per_byte)
-
-    def __call__(self, nbytes: int, /) -> float:
-        return self.latency + self.per_byte * nbytes
-
-
-FREE: Final = Affine()
-
-ACCESSES: Final = ("write", "read", "read_cold", "discard")
-"""The names of a level's costs, in the order in which files list them."""
 
 _MOST_RATIO: Final = 1000.0
 """No codec makes data this much larger; whatever is, is a mistake."""
@@ -66,6 +49,8 @@ class Level:
         Stored bytes per payload byte (below 1 when calibrated with a codec).
     note : str
         Why the level is as it is, for who reads the file; nothing depends on it.
+    profile : Profile or None
+        What was measured of it beside its prices.
     """
 
     name: str
@@ -79,6 +64,7 @@ class Level:
     channel: str = ""
     ratio: float = 1.0
     note: str = ""
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         where = f"level {self.name!r}"
@@ -91,6 +77,8 @@ class Level:
             cost = getattr(self, access)
             if not isinstance(cost, Affine) and (access, cost) != ("read_cold", None):
                 raise BadInput(f"{where}: {access} = {cost!r} is not an Affine")
+        if not isinstance(self.profile, Profile | None):
+            raise BadInput(f"{where}: profile = {self.profile!r} is not a Profile")
         capacity, ratio = self.capacity, as_float(self.ratio)
         if capacity is not None and not (is_whole(capacity) and capacity >= 0):
             raise BadInput(
@@ -147,15 +135,29 @@ class Platform:
         Bytes that the tape register may hold; None is unlimited.
     models : mapping of str to Chain
         Measured costs of models on this machine, chains without a length, by the model's identity.
+    spreads : mapping of str to a mapping of str to Quantiles
+        By the model's identity, and by advance, record and reverse: the factor of a single step.
+    drift : Quantiles or None
+        The factor of a whole run on all that it takes: runs are not alike on a machine that others
+        use too.
     """
 
     levels: tuple[Level, ...]
     working_memory: int | None = None
     models: Mapping[str, Chain] = field(default_factory=dict, hash=False)
+    spreads: Mapping[str, Mapping[str, Quantiles]] = field(default_factory=dict, hash=False)
+    drift: Quantiles | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
+        spreads = {
+            model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
+            for model, spread in self.spreads.items()
+        }
+        object.__setattr__(self, "spreads", MappingProxyType(spreads))
+        if not isinstance(self.drift, Quantiles | None):
+            raise BadInput(f"platform: drift = {self.drift!r} is not Quantiles")
         seen: set[str] = set()
         for level in self.levels:
             if level.name in seen:

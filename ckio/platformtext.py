@@ -12,7 +12,12 @@ import tomli_w
 
 from ckio.chain import COSTS, SIZES, Chain
 from ckio.errors import BadInput
-from ckio.platforms import ACCESSES, Affine, Level, Platform, size
+from ckio.platforms import Level, Platform, size
+from ckio.prices import ACCESSES, Affine
+from ckio.profile import PRICES, Profile
+from ckio.spreads import Quantiles
+
+_ENTRIES: Final = ("format", "working_memory", "drift", "level", "models", "spreads")
 
 FORMAT: Final = 1
 """The version of the TOML form; a newer one is refused."""
@@ -32,13 +37,24 @@ def dumps(platform: Platform, /) -> str:
         name: {cost: getattr(chain, cost) for cost in COSTS}
         for name, chain in platform.models.items()
     }
-    return _HEADER + tomli_w.dumps(_tables(platform) | ({"models": models} if models else {}))
+    spreads = {
+        name: {of: list(factors.factors) for of, factors in spread.items()}
+        for name, spread in platform.spreads.items()
+    }
+    more = {"models": models, "spreads": spreads}
+    return _HEADER + tomli_w.dumps(_tables(platform) | {k: v for k, v in more.items() if v})
 
 
 def digest(platform: Platform, /) -> str:
     """A short name for everything that a plan depends on."""
-    silent = replace(platform, levels=tuple(replace(x, note="") for x in platform.levels))
+    silent = replace(platform, levels=tuple(map(_silent, platform.levels)), drift=None)
     return hashlib.sha256(tomli_w.dumps(_tables(silent)).encode()).hexdigest()[:16]
+
+
+def _silent(level: Level) -> Level:
+    """A level without what is only for people, and without what varies by chance."""
+    profile = level.profile and replace(level.profile, spread={})
+    return replace(level, note="", profile=None if profile == Profile() else profile)
 
 
 def _tables(platform: Platform) -> dict[str, Any]:
@@ -46,6 +62,8 @@ def _tables(platform: Platform) -> dict[str, Any]:
     tables: dict[str, Any] = {"format": FORMAT}
     if platform.working_memory is not None:
         tables["working_memory"] = platform.working_memory
+    if platform.drift is not None:
+        tables["drift"] = list(platform.drift.factors)
     return tables | {"level": [_table(level) for level in platform.levels]}
 
 
@@ -62,7 +80,17 @@ def _table(level: Level) -> dict[str, Any]:
             table[access] = asdict(cost)
     if level.options:
         table["options"] = dict(level.options)
+    if level.profile is not None:
+        table["profile"] = _profile(level.profile)
     return table
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    prices = {name: asdict(price) for name in PRICES if (price := getattr(profile, name))}
+    sizes = {name: getattr(profile, name) for name in ("cached", "dirty", "drained")}
+    table = prices | {name: value for name, value in sizes.items() if value is not None}
+    spread = {access: list(factors.factors) for access, factors in profile.spread.items()}
+    return table | ({"spread": spread} if spread else {})
 
 
 def loads(text: str, /, *, source: str) -> Platform:
@@ -84,7 +112,7 @@ class _Reader:
         raise BadInput(f"{self.source}: {text}") from None
 
     def platform(self, data: Mapping[str, Any]) -> Platform:
-        self.only(data, ("format", "working_memory", "level", "models"), "the file")
+        self.only(data, _ENTRIES, "the file")
         version = data.get("format", FORMAT)
         if type(version) is not int or version != FORMAT:
             self.fail(f"format = {version!r}; this ckio reads format {FORMAT}")
@@ -99,8 +127,11 @@ class _Reader:
         levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
         room = self.bytes_of(data, "working_memory", "the file")
         chains = {name: self.model(name, costs) for name, costs in models.items()}
+        drift = self.factors(data["drift"], "drift") if "drift" in data else None
+        varying = self.table(data.get("spreads", {}), "spreads")
+        spreads = {name: self.spread(each, f"spreads.{name}") for name, each in varying.items()}
         try:
-            return Platform(levels, room, chains)
+            return Platform(levels, room, chains, spreads, drift)
         except BadInput as error:
             self.fail(str(error))
 
@@ -113,10 +144,43 @@ class _Reader:
         for access in ACCESSES:
             if access in entry:
                 known[access] = self.affine(entry[access], f"{where}, {access}")
+        if "profile" in entry:
+            known["profile"] = self.profile(entry["profile"], f"{where}, profile")
         try:
             return Level(**known)
         except BadInput as error:
             self.fail(str(error))
+
+    def profile(self, entry: object, where: str) -> Profile:
+        known = dict(self.table(entry, where))
+        self.only(known, [field.name for field in fields(Profile)], where)
+        for name in ("cached", "dirty"):
+            known[name] = self.bytes_of(known, name, where)
+        for name in PRICES:
+            if name in known:
+                known[name] = self.affine(known[name], f"{where}, {name}")
+        known["spread"] = self.spread(known.get("spread", {}), f"{where}, spread")
+        try:
+            return Profile(**known)
+        except BadInput as error:
+            self.fail(f"{where}: {str(error).removeprefix('profile: ')}")
+
+    def spread(self, entry: object, where: str) -> dict[str, Quantiles]:
+        table = self.table(entry, where)
+        return {name: self.factors(each, f"{where}.{name}") for name, each in table.items()}
+
+    def factors(self, entry: object, where: str) -> Quantiles:
+        if not isinstance(entry, list):
+            self.fail(f"{where}: {entry!r} is not a list of factors")
+        try:
+            return Quantiles(tuple(entry))
+        except BadInput as error:
+            self.fail(f"{where}: {str(error).removeprefix('Quantiles: ')}")
+
+    def table(self, entry: object, where: str) -> Mapping[str, Any]:
+        if not isinstance(entry, dict):
+            self.fail(f"{where}: {entry!r} is not a table")
+        return entry
 
     def affine(self, entry: object, where: str) -> Affine:
         if isinstance(entry, int | float) and not isinstance(entry, bool):

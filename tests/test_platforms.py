@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.chain import COSTS, Chain
+from ckio.chain import COSTS, SECONDS, Chain
 from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform, size
+from ckio.prices import ACCESSES
+from ckio.profile import Profile
+from ckio.spreads import Quantiles
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(
@@ -166,6 +169,20 @@ PRICES = st.builds(Affine, st.floats(0, 1e9), st.floats(0, 1e9))
 OPTIONS = st.dictionaries(
     st.text(max_size=4), st.one_of(st.text(max_size=4), st.integers(-9, 9), st.booleans())
 )
+FACTORS = st.lists(st.floats(0.1, 10), min_size=1, max_size=4).map(
+    lambda factors: Quantiles(tuple(sorted(factors)))
+)
+DRAINS = st.tuples(st.integers(0, 2**60), st.floats(1e-3, 1e12)) | st.just((None, None))
+PROFILES = st.builds(
+    lambda drain, **known: Profile(dirty=drain[0], drained=drain[1], **known),
+    DRAINS,
+    first=st.none() | PRICES,
+    write_beside=st.none() | PRICES,
+    read_beside=st.none() | PRICES,
+    hinders=PRICES,
+    cached=st.none() | st.integers(0, 2**60),
+    spread=st.dictionaries(st.sampled_from(ACCESSES), FACTORS),
+)
 LEVELS = st.builds(
     Level,
     name=st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True),
@@ -179,15 +196,23 @@ LEVELS = st.builds(
     channel=st.text(max_size=4),
     ratio=st.floats(0.001, 10),
     note=st.text(max_size=4),
+    profile=st.none() | PROFILES,
 )
 
 
 @given(
     st.lists(LEVELS, max_size=3, unique_by=lambda level: level.name),
     st.none() | st.integers(0, 2**60),
+    st.dictionaries(st.text(max_size=4), st.dictionaries(st.sampled_from(SECONDS), FACTORS)),
+    st.none() | FACTORS,
 )
-def test_any_platform_comes_back_equal_from_its_toml(levels: list[Level], room: int | None) -> None:
-    platform = Platform(tuple(levels), room)
+def test_any_platform_comes_back_equal_from_its_toml(
+    levels: list[Level],
+    room: int | None,
+    spreads: dict[str, dict[str, Quantiles]],
+    drift: Quantiles | None,
+) -> None:
+    platform = Platform(tuple(levels), room, spreads=spreads, drift=drift)
     again = Platform.loads(platform.dumps())
     assert again == platform
     assert again.digest() == platform.digest()
@@ -206,6 +231,15 @@ def test_the_digest_names_what_a_plan_depends_on() -> None:
     assert base.digest() == Platform(base.levels, 5, {"model": MODEL}).digest()
     noted = Level(name="ram", capacity=7, write=Affine(2), note="as it was in May")
     assert base.digest() == Platform((noted,), 5).digest()
+
+
+def test_the_digest_knows_a_profile_but_not_what_varies_by_chance() -> None:
+    def digest(profile: Profile | None = None, drift: Quantiles | None = None) -> str:
+        return Platform((Level(name="ram", profile=profile),), drift=drift).digest()
+
+    varies = Quantiles((0.9, 1.1))
+    assert digest() == digest(Profile()) == digest(Profile(spread={"read": varies}), varies)
+    assert digest() != digest(Profile(first=Affine(1)))
 
 
 def test_equal_platforms_have_equal_digests_whatever_numbers_they_were_given() -> None:
@@ -244,7 +278,10 @@ LEVEL = '[[level]]\nname = "ram"\n'
 MALFORMED = {
     "no TOML": ("level = [", "not TOML: "),
     "a newer form": ("format = 2", r"format = 2; this ckio reads format 1"),
-    "an unknown entry": ("wokers = 2", r"the file: 'wokers' is not known here; known: format, "),
+    "an unknown entry": (
+        "wokers = 2",
+        r"the file: 'wokers' is not known here; known: drift, format, ",
+    ),
     "a level that is no table": ("level = 3", r"levels are written as \[\[level\]\] tables"),
     "one [level]": ('[level]\nname = "ram"', r"levels are written as \[\[level\]\] tables"),
     "models that are no table": ("models = 3", r"model costs are written as \[models.NAME\]"),
@@ -281,6 +318,28 @@ MALFORMED = {
     "a backend by number": (LEVEL + "backend = 3", "level 'ram': backend = 3 is not text"),
     "a channel by number": (LEVEL + "channel = 3", "level 'ram': channel = 3 is not text"),
     "a note by number": (LEVEL + "note = 3", "level 'ram': note = 3 is not text"),
+    "a profile that is no table": (LEVEL + "profile = 3", "level 'ram', profile: 3 is not a table"),
+    "an unknown part of one": (LEVEL + "profile.speed = 3", "profile: 'speed' is not known here"),
+    "a price in words": (LEVEL + 'profile.first = "2s"', "profile, first: '2s' is not seconds"),
+    "a cache of NaN": (
+        LEVEL + "profile.cached = nan",
+        "profile: cached = nan is not a num",
+    ),
+    "a half of two": (LEVEL + "profile.dirty = 3", "profile: dirty and drained are given together"),
+    "no drain": (LEVEL + "profile = {dirty = 3, drained = 0.0}", "profile: drained = 0.0; it must"),
+    "an unknown spread": (
+        LEVEL + "profile.spread.size = [1]",
+        "profile: spread 'size' = .*",
+    ),
+    "falling factors": (
+        LEVEL + "profile.spread.read = [2, 1]",
+        r"spread\.read: factors = ",
+    ),
+    "a number as factors": ("drift = 3", "drift: 3 is not a list of factors"),
+    "a model's other spread": (
+        "[spreads.m]\nread = [1]",
+        "model 'm': spread 'read' = ",
+    ),
     "options that are no table": (LEVEL + "options = 3", "level 'ram': options = 3 is not a table"),
     "working memory in words": ('working_memory = "much"', "working_memory: 'much' is not a size"),
     "negative working memory": ("working_memory = -1", "working_memory = -1"),

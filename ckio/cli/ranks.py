@@ -16,7 +16,8 @@ from ckio.registry import lossy
 from ckio.schedule import Schedule, makespan
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
-from ckio.sim.ranks.words import Barrier, Ranks, Shared, Spread, parse_spread
+from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.spreads import Spread, parse_spread
 
 _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
 """The options that say something of ranks, beside their number."""

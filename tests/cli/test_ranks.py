@@ -16,7 +16,8 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
 from ckio.schedule import makespan
 from ckio.sim.ranks import simulate_ranks
-from ckio.sim.ranks.words import Barrier, Lognormal, Quantiles, Ranks, Shared
+from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.spreads import Lognormal, Quantiles
 
 PLATFORM = Platform.loads("""
 format = 1

@@ -19,7 +19,8 @@ from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.words import Barrier, Lognormal, Quantiles, Ranks, Shared, parse_spread
+from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.spreads import Lognormal, Quantiles, parse_spread
 from ckio.testing.strategies import (
     Case,
     legal_schedules,

@@ -5,21 +5,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ckio.chain import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platforms import size
-
-_MOST_SIGMA: Final = 10.0
-"""Where three ranks in a thousand are slower by e^30, something else was meant."""
-
-_FAR: Final = 1e50
-"""Factors and bandwidths are between this and one over it: no time is infinite, and no share 0."""
+from ckio.spreads import FAR, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Each takes some bytes in a few columns, also where all are alike."""
@@ -42,10 +36,10 @@ class Shared:
 
     def __post_init__(self) -> None:
         bandwidth = as_float(self.bandwidth)
-        if bandwidth is None or not 1 / _FAR <= bandwidth <= _FAR:
+        if bandwidth is None or not 1 / FAR <= bandwidth <= FAR:
             raise BadInput(
                 f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
-                f" from {1 / _FAR:g} to {_FAR:g}"
+                f" from {1 / FAR:g} to {FAR:g}"
             )
         object.__setattr__(self, "bandwidth", bandwidth)
 
@@ -64,79 +58,6 @@ class Shared:
         if not name or not amount or words not in ([], ["collective"]):
             raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND[,collective]")
         return name, Shared(size(amount), bool(words))
-
-
-@dataclass(frozen=True, slots=True)
-class Lognormal:
-    """Factors exp(sigma z), where z is normal: half of them are above 1."""
-
-    sigma: float
-
-    def __post_init__(self) -> None:
-        sigma = as_float(self.sigma)
-        if sigma is None or not 0 <= sigma <= _MOST_SIGMA:
-            raise BadInput(
-                f"Lognormal: sigma = {self.sigma!r}; it must be from 0 to {_MOST_SIGMA:g}"
-            )
-        object.__setattr__(self, "sigma", sigma)
-
-    def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
-        """So many factors, each from the generator's next normal number."""
-        factors = random.standard_normal(count)
-        factors *= self.sigma
-        return np.exp(factors, out=factors)
-
-
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """Factors by their quantiles, from the least to the largest, at equal distances.
-
-    Between two of them factors are spread evenly; where they are equal, so are the factors:
-    (1, 1, 1, 1, 2) leaves three quarters of the ranks as they are.
-    """
-
-    factors: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        factors = [as_float(factor) for factor in self.factors]
-        known = [factor for factor in factors if factor and 1 / _FAR <= factor <= _FAR]
-        if not known or len(known) < len(factors) or known != sorted(known):
-            raise BadInput(
-                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / _FAR:g} to"
-                f" {_FAR:g}, each at least as large as the one before it"
-            )
-        object.__setattr__(self, "factors", tuple(known))
-
-    def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
-        """So many factors, each from the generator's next number between 0 and 1."""
-        at = np.linspace(0.0, 1.0, len(self.factors))
-        return np.interp(random.random(count), at, self.factors)
-
-
-Spread: TypeAlias = Lognormal | Quantiles
-"""How factors on seconds of computing are distributed."""
-
-
-def parse_spread(text: str, /) -> Spread:
-    """A distribution from words: `lognormal:SIGMA` or `quantiles:FACTOR,...`.
-
-    >>> parse_spread("lognormal:0.05"), parse_spread("quantiles:1,1,1,1.5")
-    (Lognormal(sigma=0.05), Quantiles(factors=(1.0, 1.0, 1.0, 1.5)))
-
-    Raises BadInput.
-    """
-    kind, _, numbers = text.partition(":")
-    try:
-        factors = tuple(map(float, numbers.split(",")))
-    except ValueError:
-        factors = ()
-    match kind, factors:
-        case "lognormal", (sigma,):
-            return Lognormal(sigma)
-        case "quantiles", (_, *_):
-            return Quantiles(factors)
-        case _:
-            raise BadInput(f"{text!r} is not lognormal:SIGMA or quantiles:FACTOR,...")
 
 
 class Barrier(Enum):
