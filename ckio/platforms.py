@@ -16,7 +16,7 @@ from ckio.chain import SECONDS, Chain, as_float, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.profile import Profile, checked_spread
-from ckio.spreads import Quantiles
+from ckio.spreads import Lognormal, Quantiles, Spread
 
 __all__ = ["ACCESSES", "FREE", "Affine", "Level", "Option", "Platform", "is_paper_text", "size"]
 
@@ -135,9 +135,9 @@ class Platform:
         Bytes that the tape register may hold; None is unlimited.
     models : mapping of str to Chain
         Measured costs of models on this machine, chains without a length, by the model's identity.
-    spreads : mapping of str to a mapping of str to Quantiles
+    spreads : mapping of str to a mapping of str to Lognormal or Quantiles
         By the model's identity, and by advance, record and reverse: the factor of a single step.
-    drift : Quantiles or None
+    drift : Lognormal, Quantiles or None
         The factor of a whole run on all that it takes: runs are not alike on a machine that others
         use too.
     """
@@ -145,8 +145,8 @@ class Platform:
     levels: tuple[Level, ...]
     working_memory: int | None = None
     models: Mapping[str, Chain] = field(default_factory=dict, hash=False)
-    spreads: Mapping[str, Mapping[str, Quantiles]] = field(default_factory=dict, hash=False)
-    drift: Quantiles | None = None
+    spreads: Mapping[str, Mapping[str, Spread]] = field(default_factory=dict, hash=False)
+    drift: Spread | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
@@ -156,8 +156,8 @@ class Platform:
             for model, spread in self.spreads.items()
         }
         object.__setattr__(self, "spreads", MappingProxyType(spreads))
-        if not isinstance(self.drift, Quantiles | None):
-            raise BadInput(f"platform: drift = {self.drift!r} is not Quantiles")
+        if not isinstance(self.drift, Lognormal | Quantiles | None):
+            raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
         seen: set[str] = set()
         for level in self.levels:
             if level.name in seen:

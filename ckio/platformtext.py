@@ -15,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.platforms import Level, Platform, size
 from ckio.prices import ACCESSES, Affine
 from ckio.profile import PRICES, Profile
-from ckio.spreads import Quantiles
+from ckio.spreads import Spread, parse_spread, spread_text
 
 _ENTRIES: Final = ("format", "working_memory", "drift", "level", "models", "spreads")
 
@@ -38,7 +38,7 @@ def dumps(platform: Platform, /) -> str:
         for name, chain in platform.models.items()
     }
     spreads = {
-        name: {of: list(factors.factors) for of, factors in spread.items()}
+        name: {of: spread_text(factors) for of, factors in spread.items()}
         for name, spread in platform.spreads.items()
     }
     more = {"models": models, "spreads": spreads}
@@ -63,7 +63,7 @@ def _tables(platform: Platform) -> dict[str, Any]:
     if platform.working_memory is not None:
         tables["working_memory"] = platform.working_memory
     if platform.drift is not None:
-        tables["drift"] = list(platform.drift.factors)
+        tables["drift"] = spread_text(platform.drift)
     return tables | {"level": [_table(level) for level in platform.levels]}
 
 
@@ -89,7 +89,7 @@ def _profile(profile: Profile) -> dict[str, Any]:
     prices = {name: asdict(price) for name in PRICES if (price := getattr(profile, name))}
     sizes = {name: getattr(profile, name) for name in ("cached", "dirty", "drained")}
     table = prices | {name: value for name, value in sizes.items() if value is not None}
-    spread = {access: list(factors.factors) for access, factors in profile.spread.items()}
+    spread = {access: spread_text(factors) for access, factors in profile.spread.items()}
     return table | ({"spread": spread} if spread else {})
 
 
@@ -165,17 +165,15 @@ class _Reader:
         except BadInput as error:
             self.fail(f"{where}: {str(error).removeprefix('profile: ')}")
 
-    def spread(self, entry: object, where: str) -> dict[str, Quantiles]:
+    def spread(self, entry: object, where: str) -> dict[str, Spread]:
         table = self.table(entry, where)
         return {name: self.factors(each, f"{where}.{name}") for name, each in table.items()}
 
-    def factors(self, entry: object, where: str) -> Quantiles:
-        if not isinstance(entry, list):
-            self.fail(f"{where}: {entry!r} is not a list of factors")
+    def factors(self, entry: object, where: str) -> Spread:
         try:
-            return Quantiles(tuple(entry))
+            return parse_spread(str(entry))
         except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Quantiles: ')}")
+            self.fail(f"{where}: {error}")
 
     def table(self, entry: object, where: str) -> Mapping[str, Any]:
         if not isinstance(entry, dict):

@@ -9,7 +9,7 @@ from typing import Final
 from ckio.chain import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
-from ckio.spreads import Quantiles
+from ckio.spreads import Lognormal, Quantiles, Spread
 
 PRICES: Final = ("first", "write_beside", "read_beside", "hinders")
 """The names of what is a price, in the order in which files list them."""
@@ -33,7 +33,7 @@ class Profile:
     dirty, drained : int and float, or None
         Bytes that the operating system takes before they must be on the device, and how many it
         brings there in a second: where more wait, a write waits too.
-    spread : mapping of str to Quantiles
+    spread : mapping of str to Lognormal or Quantiles
         By access, the factor of a single one on what it takes.
     """
 
@@ -44,7 +44,7 @@ class Profile:
     cached: int | None = None
     dirty: int | None = None
     drained: float | None = None
-    spread: Mapping[str, Quantiles] = field(default_factory=dict, hash=False)
+    spread: Mapping[str, Spread] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in PRICES:
@@ -69,13 +69,13 @@ class Profile:
 
 
 def checked_spread(
-    spread: Mapping[str, Quantiles], known: tuple[str, ...], where: str, /
-) -> Mapping[str, Quantiles]:
+    spread: Mapping[str, Spread], known: tuple[str, ...], where: str, /
+) -> Mapping[str, Spread]:
     """A copy that does not change; raises BadInput for other names and other values."""
     for name, factors in spread.items():
-        if name not in known or not isinstance(factors, Quantiles):
+        if name not in known or not isinstance(factors, Lognormal | Quantiles):
             raise BadInput(
-                f"{where}: spread {name!r} = {factors!r}; it must be the Quantiles of one of"
-                f" {', '.join(known)}"
+                f"{where}: spread {name!r} = {factors!r}; it must be Lognormal or Quantiles,"
+                f" of one of {', '.join(known)}"
             )
     return MappingProxyType(dict(spread))

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.caching import cold_reads, first_writes
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, KINDS, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platforms import Level, Platform
+from ckio.platforms import Affine, Level, Platform
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,11 @@ def _level(platform: Platform, number: int) -> Level:
 
 
 def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
-    """`seconds` of every action, in order and equal to the last bit; raises as it does."""
+    """`seconds` of every action, in order and equal to the last bit; raises as it does.
+
+    What the profile of a level knows of first writes and of cold reads takes as long as it says:
+    these depend on what comes before.
+    """
     actions = schedule.actions
     last = int(actions.level[actions.op >= WRITE].max(initial=-1))
     if last >= 0:
@@ -120,7 +125,27 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
         for op, price in ((WRITE, level.write), (READ, level.read), (DISCARD, level.discard)):
             there = (actions.op == op) & (actions.level == number)
             costs[there] = price.latency + price.per_byte * nbytes[there]
+        for there, price in _not_warm(schedule, platform, nbytes, number):
+            costs[there] = price.latency + price.per_byte * nbytes[there]
     return costs
+
+
+def _not_warm(
+    schedule: Schedule, platform: Platform, nbytes: NDArray[np.int64], number: int
+) -> Iterator[tuple[NDArray[np.bool_], Affine]]:
+    """Which accesses of a level find nothing warm, as far as its profile tells, and their price."""
+    actions, level = schedule.actions, platform.levels[number]
+    if level.profile is None:
+        return
+    if level.profile.first is not None:
+        start = schedule.stored[number] if number < len(schedule.stored) else ()
+        sizes = [schedule.chain.nbytes(key) for key in start]
+        yield first_writes(actions, nbytes, number, sizes), level.profile.first
+    if level.profile.cached is not None and level.read_cold is not None:
+        paged = [it.profile is not None and it.profile.cached is not None for it in platform.levels]
+        moved = bytes_moved(schedule, platform)
+        moved[(actions.op >= WRITE) & ~np.array(paged)[actions.level]] = 0
+        yield cold_reads(actions, moved, number, level.profile.cached), level.read_cold
 
 
 def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:

@@ -68,6 +68,15 @@ Spread: TypeAlias = Lognormal | Quantiles
 """How factors on seconds of computing are distributed."""
 
 
+def spread_text(spread: Spread, /) -> str:
+    """The words of a distribution, which `parse_spread` reads."""
+    match spread:
+        case Lognormal(sigma):
+            return f"lognormal:{sigma!r}"
+        case Quantiles(factors):
+            return f"quantiles:{','.join(map(repr, factors))}"
+
+
 def parse_spread(text: str, /) -> Spread:
     """A distribution from words: `lognormal:SIGMA` or `quantiles:FACTOR,...`.
 

@@ -14,7 +14,7 @@ ROOT = Path(ckio.__file__).parent
 FLOORS = (
     "errors actions clock memory",
     "columns perstep chain costs prices spreads profile platforms platformtext timeline overlap"
-    " comm layout arrays raster",
+    " caching comm layout arrays raster",
     "machine schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",

@@ -13,7 +13,7 @@ from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform, size
 from ckio.prices import ACCESSES
 from ckio.profile import Profile
-from ckio.spreads import Quantiles
+from ckio.spreads import Lognormal, Quantiles, Spread
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(
@@ -169,9 +169,9 @@ PRICES = st.builds(Affine, st.floats(0, 1e9), st.floats(0, 1e9))
 OPTIONS = st.dictionaries(
     st.text(max_size=4), st.one_of(st.text(max_size=4), st.integers(-9, 9), st.booleans())
 )
-FACTORS = st.lists(st.floats(0.1, 10), min_size=1, max_size=4).map(
-    lambda factors: Quantiles(tuple(sorted(factors)))
-)
+FACTORS: st.SearchStrategy[Spread] = st.builds(Lognormal, st.floats(0, 10)) | st.lists(
+    st.floats(0.1, 10), min_size=1, max_size=4
+).map(lambda factors: Quantiles(tuple(sorted(factors))))
 DRAINS = st.tuples(st.integers(0, 2**60), st.floats(1e-3, 1e12)) | st.just((None, None))
 PROFILES = st.builds(
     lambda drain, **known: Profile(dirty=drain[0], drained=drain[1], **known),
@@ -209,8 +209,8 @@ LEVELS = st.builds(
 def test_any_platform_comes_back_equal_from_its_toml(
     levels: list[Level],
     room: int | None,
-    spreads: dict[str, dict[str, Quantiles]],
-    drift: Quantiles | None,
+    spreads: dict[str, dict[str, Spread]],
+    drift: Spread | None,
 ) -> None:
     platform = Platform(tuple(levels), room, spreads=spreads, drift=drift)
     again = Platform.loads(platform.dumps())
@@ -328,16 +328,16 @@ MALFORMED = {
     "a half of two": (LEVEL + "profile.dirty = 3", "profile: dirty and drained are given together"),
     "no drain": (LEVEL + "profile = {dirty = 3, drained = 0.0}", "profile: drained = 0.0; it must"),
     "an unknown spread": (
-        LEVEL + "profile.spread.size = [1]",
+        LEVEL + "profile.spread.size = 'lognormal:1'",
         "profile: spread 'size' = .*",
     ),
     "falling factors": (
-        LEVEL + "profile.spread.read = [2, 1]",
-        r"spread\.read: factors = ",
+        LEVEL + "profile.spread.read = 'quantiles:2,1'",
+        r"spread\.read: Quantiles: factors = ",
     ),
-    "a number as factors": ("drift = 3", "drift: 3 is not a list of factors"),
+    "a number as factors": ("drift = 3", "drift: '3' is not lognormal:SIGMA or"),
     "a model's other spread": (
-        "[spreads.m]\nread = [1]",
+        "[spreads.m]\nread = 'lognormal:1'",
         "model 'm': spread 'read' = ",
     ),
     "options that are no table": (LEVEL + "options = 3", "level 'ram': options = 3 is not a table"),
