@@ -10,15 +10,29 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ckio.actions import Advance
 from ckio.backends.base import Backend
+from ckio.backends.ram import Ram
+from ckio.calibrate.beside import Beside
 from ckio.calibrate.late import late_checkpoints, worst_ratios
+from ckio.calibrate.pagecache import dirty_limit, touch
 from ckio.calibrate.probe import Noise, Probe, Try
-from ckio.calibrate.samples import MARGIN, Sample, fit, planned
-from ckio.calibrate.steps import MOST_BYTES, STEPS, MakeModel, measure_model, reach
+from ckio.calibrate.samples import MARGIN, Sample, fit, planned, spread_of
+from ckio.calibrate.steps import (
+    MOST_BYTES,
+    STEPS,
+    MakeModel,
+    measure_model,
+    probe_model,
+    reach,
+)
 from ckio.clock import Clock
 from ckio.errors import BadInput
+from ckio.memory import available
 from ckio.model import sizes_of
 from ckio.platforms import Affine, Level, Platform
+from ckio.prices import ACCESSES
+from ckio.profile import Profile
 
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
@@ -76,20 +90,65 @@ def calibrate(
         for capacity in [capacities.get(name)]
         for each in _fitting(name, capacity, made_up + tries)
     ]
-    total = len(probes) + len(models)
+    # Plain memory is not reached behind the computation, and one clock is not for many threads.
+    far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
+    total = len(probes) + len(models) * (1 + len(far))
+    touch(sum(probe.slots * probe.tried.nbytes for probe in probes if probe.tried.own))
     samples: list[Sample] = []
     for probe in probes:
         progress(f"{probe.level}, {probe.tried.nbytes} bytes", total)
         samples += probe.samples()
+    found = {}
+    for (name, make), own in zip(models.items(), tries, strict=True):
+        progress(name, total)
+        found[name] = probe_model(make, repeats=repeats, clock=clock, steps=steps[name])
+        for level in far:
+            progress(f"{level} beside {name}", total)
+            step = found[name].chain.seconds(Advance(0, 1))
+            beside = _beside(level, own, samples, backends=backends, step=step, repeats=repeats)
+            samples += beside.samples() if beside else []
     ratios = _ratios(backends, samples, models, steps)
     levels = tuple(
         _level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()
     )
-    chains = {}
-    for name, make in models.items():
-        progress(name, total)
-        chains[name] = measure_model(make, repeats=repeats, clock=clock, steps=steps[name])
-    return Platform(levels, max((c.tape for c in chains.values()), default=None), chains)
+    chains = {name: each.chain for name, each in found.items()}
+    return Platform(
+        levels,
+        max((chain.tape for chain in chains.values()), default=None),
+        chains,
+        {name: each.spreads for name, each in found.items() if each.spreads},
+        next((each.drift for each in found.values()), None),
+    )
+
+
+def _beside(
+    level: str,
+    own: Try,
+    samples: Sequence[Sample],
+    *,
+    backends: Mapping[str, Backend],
+    step: float,
+    repeats: int,
+) -> Beside | None:
+    """The probe of what a model and a level cost each other; None where it holds no checkpoint."""
+
+    def price(name: str, access: str) -> Affine | None:
+        here = [it for it in samples if (it.level, it.access) == (name, access) and it.model]
+        return fit(here) if here else None
+
+    accesses = [cost(own.nbytes) for access in ("write", "read") if (cost := price(level, access))]
+    copies = [price(name, "write") for name, it in backends.items() if isinstance(it, Ram)]
+    if not accesses:
+        return None
+    return Beside(
+        level=level,
+        backend=backends[level],
+        tried=own,
+        step=step,
+        access=max(accesses),
+        copy=next((cost for cost in copies if cost), Affine()),
+        repeats=repeats,
+    )
 
 
 def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:
@@ -144,4 +203,27 @@ def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: fl
         read_cold=cost("read_cold"),
         discard=cost("discard") or Affine(),
         ratio=ratio,
+        profile=_profile(here, cost),
+    )
+
+
+def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Profile:
+    """What is known of a level beside its prices."""
+    spreads = {
+        access: spread_of([sample for sample in here if sample.access == access])
+        for access in ACCESSES
+    }
+    cold, dirty, drained = cost("read_cold"), dirty_limit(), cost("drained")
+    write = cost("write") or Affine()
+    # What goes to the device as fast as it is written never waits.
+    slow = drained is not None and drained.per_byte > write.per_byte and dirty is not None
+    return Profile(
+        first=cost("first"),
+        write_beside=cost("write_beside"),
+        read_beside=cost("read_beside"),
+        hinders=cost("hinders") or Affine(),
+        cached=None if cold is None else available(),
+        dirty=dirty if slow else None,
+        drained=1.0 / drained.per_byte if slow and drained else None,
+        spread={access: spread for access, spread in spreads.items() if spread},
     )

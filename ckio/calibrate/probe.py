@@ -1,6 +1,6 @@
 """One level measured with the checkpoints of one model, through the code that runs them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ from ckio.backends.base import Backend
 from ckio.calibrate.samples import Sample, seconds_of, typical
 from ckio.calibrate.steps import BUDGET, MOST_BYTES, STEPS, MakeModel
 from ckio.chain import Chain
-from ckio.clock import Clock
+from ckio.clock import Clock, WallClock
 from ckio.columns import DISCARD, READ, WRITE
 from ckio.model import Model, as_bytes
 from ckio.platforms import Level, Platform
@@ -58,9 +58,11 @@ class Probe:
     clock: Clock | None
 
     def samples(self) -> Iterator[Sample]:
-        """What every access takes, after a first pass that warms the slots."""
+        """What every access takes: the first to each slot, and after that pass the others."""
         model, there, back = self.tried.make(), self._there(), self._back()
-        spent = self._run(model, there + back).makespan
+        first = self._run(model, there + back)
+        yield self._sample("first", [first], WRITE)
+        spent = first.makespan
         warm: list[Timeline] = []
         while not warm or (len(warm) < self.repeats and spent < BUDGET):
             warm.append(self._run(model, there + back))
@@ -70,9 +72,18 @@ class Probe:
         evict = getattr(self.backend, "evict", None)
         if evict is not None:
             self._run(model, there)
-            evict()
+            yield self._drain(evict)
             cold = self._run(model, back, stored=[map(x, range(self.slots))])
             yield self._sample("read_cold", [cold], READ)
+
+    def _drain(self, evict: Callable[[], object]) -> Sample:
+        """How long it takes for all that was written to be on the device, for each checkpoint."""
+        clock = self.clock or WallClock()
+        start = clock.now()
+        evict()
+        seconds = (clock.now() - start) / self.slots
+        nbytes = self.tried.nbytes
+        return Sample(self.level, "drained", nbytes, seconds, 1.0, self.tried.own)
 
     def _there(self) -> list[Action]:
         """Fill the slots, going forward."""
@@ -121,6 +132,7 @@ class Probe:
             seconds=typical(seconds),
             ratio=moved / nbytes if nbytes else 1.0,
             model=self.tried.own,
+            each=tuple(seconds.tolist()),
         )
 
 

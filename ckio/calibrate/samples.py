@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.platforms import Affine
+from ckio.spreads import Quantiles
 from ckio.timeline import Timeline
 
 Floats = NDArray[np.float64]
@@ -19,6 +20,10 @@ _STALL: Final = 16.0
 """Times the median: no measurement counts for more."""
 _TICK: Final = 1e-9
 """Seconds: nothing that happens takes less."""
+_FEW: Final = 5
+"""Fewer measurements say nothing of how they vary."""
+_POINTS: Final = 21
+"""Of a distribution: every 5 %."""
 _OWN_WEIGHT: Final = 100.0
 """Of a model's own checkpoints in a fit, where those made up weigh 1."""
 
@@ -30,7 +35,7 @@ class Sample:
     Attributes
     ----------
     level, access : str
-        Where, and "write", "read", "read_cold" or "discard".
+        Where, and what: the name of a price of `Level` or of `Profile`.
     nbytes : int
         Bytes of the checkpoint, before compression.
     seconds : float
@@ -39,6 +44,8 @@ class Sample:
         Bytes that reached the level per byte of the checkpoint.
     model : bool
         Whether it was a model's own checkpoint, and not made up.
+    each : tuple of float
+        What every single one took, in seconds.
     """
 
     level: str
@@ -47,6 +54,7 @@ class Sample:
     seconds: float
     ratio: float
     model: bool
+    each: tuple[float, ...] = ()
 
 
 def seconds_of(timeline: Timeline, op: int) -> Floats:
@@ -63,6 +71,32 @@ def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
     """
     most = _STALL * np.median(seconds)
     return max(float(np.average(np.minimum(seconds, most), weights=weights)), _TICK)
+
+
+def spread_of(samples: Sequence[Sample], /) -> Quantiles | None:
+    """How single accesses vary around what they take: those of models, where there are any.
+
+    None where too few were seen to say so.
+    """
+    chosen = [sample for sample in samples if sample.model] or samples
+    return quantiles([np.array(sample.each) for sample in chosen])
+
+
+def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
+    """Factors on the mean of their group, at equal distances; the last part at each end is cut off.
+
+    Their mean is 1, as times drawn from them have it. None for less than a handful.
+    """
+    factors = [
+        np.minimum(each, _STALL * np.median(each)) / typical(each) for each in groups if len(each)
+    ]
+    together = np.concatenate(factors) if factors else np.array([])
+    if len(together) < _FEW:
+        return None
+    count = min(_POINTS, len(together))
+    points = np.quantile(together, (np.arange(count) + 0.5) / count)
+    points /= ((points[1:] + points[:-1]) / 2).mean()
+    return Quantiles(tuple(max(1e-4, round(float(point), 4)) for point in np.sort(points)))
 
 
 def fit(samples: Sequence[Sample], /) -> Affine:

@@ -1,12 +1,12 @@
 """What the steps of a model cost, and its checkpoints."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from ckio.calibrate.samples import seconds_of, typical
+from ckio.calibrate.samples import Floats, quantiles, seconds_of, typical
 from ckio.chain import Chain
 from ckio.clock import Clock, WallClock
 from ckio.columns import ADVANCE, RECORD, REVERSE
@@ -15,9 +15,12 @@ from ckio.model import Model, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platforms import Level, Platform
 from ckio.runner import run
+from ckio.spreads import Quantiles
 from ckio.timeline import Timeline
 
 MakeModel = Callable[[], Model]
+
+_OPS: Final = {"advance": ADVANCE, "record": RECORD, "reverse": REVERSE}
 
 STEPS: Final = 24
 """Steps of a probe, the most."""
@@ -37,6 +40,40 @@ def measure_model(
 ) -> Chain:
     """A model's seconds per step and bytes per checkpoint, as a chain without a length.
 
+    As `probe_model` finds them.
+    """
+    return probe_model(make, repeats=repeats, clock=clock, steps=steps).chain
+
+
+@dataclass(frozen=True)
+class Paces:
+    """What the steps of a model take.
+
+    Attributes
+    ----------
+    chain : Chain
+        In the mean, without a length.
+    spreads : mapping of str to Quantiles
+        The factor of a single step, by advance, record and reverse.
+    drift : Quantiles or None
+        The factor of a whole run, where there were enough of them.
+    """
+
+    chain: Chain
+    spreads: Mapping[str, Quantiles]
+    drift: Quantiles | None
+
+
+def probe_model(
+    make: MakeModel,
+    /,
+    *,
+    repeats: int = 5,
+    clock: Clock | None = None,
+    steps: int | None = None,
+) -> Paces:
+    """What a model's steps take, in the mean and in all.
+
     A short adjoint computation with few checkpoints in memory, from fresh models: once, and up to
     `repeats` times while it has not taken a few seconds. It takes `steps`, or what `reach` finds.
     """
@@ -53,19 +90,24 @@ def measure_model(
         len(timelines) < repeats and sum(t.makespan for t in timelines) < BUDGET
     ):
         timelines.append(run(schedule, platform, make(), [Ram(capacity=capacity)], clock=clock))
-    record = _per_step(timelines, RECORD)
-    return replace(
-        chain,
-        steps=None,
-        # A program of one step never advances; then recording is the nearest that is known.
-        advance=_per_step(timelines, ADVANCE) if steps > 1 else record,
-        record=record,
-        reverse=_per_step(timelines, REVERSE),
+    taken = {name: _per_step(timelines, op) for name, op in _OPS.items()}
+    means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
+    # A program of one step never advances; then recording is the nearest that is known.
+    means = {"advance": means["record"], **means}
+    spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
+    runs = np.array([timeline.makespan for timeline in timelines])
+    return Paces(
+        replace(chain, steps=None, **means),  # type: ignore[arg-type]
+        {name: spread for name, spread in spreads.items() if spread},
+        quantiles([runs]),
     )
 
 
-def _per_step(timelines: Sequence[Timeline], op: int) -> float:
-    """Seconds per step of one action; the first of a fresh model is not like the others."""
+def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
+    """Seconds per step of one action, and its steps; the first of a fresh model is unlike others.
+
+    Empty, where there is none.
+    """
     seconds, steps = [], []
     for timeline in timelines:
         actions = timeline.actions
@@ -73,7 +115,7 @@ def _per_step(timelines: Sequence[Timeline], op: int) -> float:
         later = slice(1 if len(length) > 1 else 0, None)
         steps.append(length[later])
         seconds.append((seconds_of(timeline, op) / length)[later])
-    return typical(np.concatenate(seconds), np.concatenate(steps))
+    return np.concatenate(seconds), np.concatenate(steps)
 
 
 def pace(make: MakeModel, steps: int, /, *, clock: Clock | None = None) -> float:

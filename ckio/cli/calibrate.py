@@ -159,6 +159,7 @@ def measured(
             read_cold=cost.read_cold,
             discard=cost.discard,
             ratio=cost.ratio,
+            profile=cost.profile,
         )
         for (level, _), cost in zip(chosen, found.levels, strict=True)
     )
