@@ -15,6 +15,7 @@ from ckio.cli.files import out, write_text
 from ckio.cli.levels import opened, parse_level, say_lossy
 from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
+from ckio.cli.profiles import print_profiles
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
@@ -225,6 +226,7 @@ def show(platform: Platform, /) -> None:
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
         rows.append(row)
     console.print_table("levels, per checkpoint", header, rows)
+    print_profiles(platform.levels, sizes[0])
     if platform.models:
         console.print_table(
             "models, per step",
