@@ -24,7 +24,7 @@ def print_profiles(levels: Iterable[Level], nbytes: int, /) -> None:
     rows = [row for level in levels if any((row := _row(level, nbytes))[1:])]
     if rows:
         title = (
-            f"levels, {bytes_text(nbytes)}: to new slots, beside the computation, 1 in 20 slower"
+            f"levels, {bytes_text(nbytes)}: to a new slot, beside the steps, 1 in 20 is slower"
         )
         console.print_table(title, _HEADER, rows)
 
