@@ -98,15 +98,19 @@ def calibrate(
     for probe in probes:
         progress(f"{probe.level}, {probe.tried.nbytes} bytes", total)
         samples += probe.samples()
-    found = {}
+    found, copy = {}, _copies(backends, samples)
     for (name, make), own in zip(models.items(), tries, strict=True):
         progress(name, total)
         found[name] = probe_model(make, repeats=repeats, clock=clock, steps=steps[name])
         for level in far:
             progress(f"{level} beside {name}", total)
             step = found[name].chain.seconds(Advance(0, 1))
-            beside = _beside(level, own, samples, backends=backends, step=step, repeats=repeats)
-            samples += beside.samples() if beside else []
+            access = _longest(level, own, samples)
+            if access is not None:
+                slots = own.slots(capacities.get(level))
+                samples += Beside(
+                    level, backends[level], own, step, access, copy, slots, repeats
+                ).samples()
     ratios = _ratios(backends, samples, models, steps)
     levels = tuple(
         _level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()
@@ -121,34 +125,22 @@ def calibrate(
     )
 
 
-def _beside(
-    level: str,
-    own: Try,
-    samples: Sequence[Sample],
-    *,
-    backends: Mapping[str, Backend],
-    step: float,
-    repeats: int,
-) -> Beside | None:
-    """The probe of what a model and a level cost each other; None where it holds no checkpoint."""
+def _longest(level: str, own: Try, samples: Sequence[Sample]) -> float | None:
+    """Seconds of the longer access to a level with a model's checkpoint; None where none fits."""
+    taken = [
+        sample.seconds
+        for sample in samples
+        if (sample.level, sample.nbytes, sample.model) == (level, own.nbytes, True)
+        and sample.access in ("write", "read")
+    ]
+    return max(taken, default=None)
 
-    def price(name: str, access: str) -> Affine | None:
-        here = [it for it in samples if (it.level, it.access) == (name, access) and it.model]
-        return fit(here) if here else None
 
-    accesses = [cost(own.nbytes) for access in ("write", "read") if (cost := price(level, access))]
-    copies = [price(name, "write") for name, it in backends.items() if isinstance(it, Ram)]
-    if not accesses:
-        return None
-    return Beside(
-        level=level,
-        backend=backends[level],
-        tried=own,
-        step=step,
-        access=max(accesses),
-        copy=next((cost for cost in copies if cost), Affine()),
-        repeats=repeats,
-    )
+def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> Affine:
+    """What it takes to copy a checkpoint in memory: what a level in memory takes to write one."""
+    near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
+    written = [sample for sample in samples if sample.level in near and sample.access == "write"]
+    return fit(written) if written else Affine()
 
 
 def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:

@@ -50,6 +50,8 @@ class Beside:
         Seconds of one of its steps, and of the longest access to the level.
     copy : Affine
         Seconds to copy a checkpoint in memory.
+    slots : int
+        The most checkpoints that the level holds.
     repeats : int
         The most passes.
     """
@@ -60,6 +62,7 @@ class Beside:
     step: float
     access: float
     copy: Affine
+    slots: int
     repeats: int
 
     def samples(self) -> Iterator[Sample]:
@@ -69,7 +72,7 @@ class Beside:
         """
         stretch = ceil(_LONGER * self.access / self.step)
         stretch = max(1, min(stretch, self.tried.steps // 4))
-        stretches = self.tried.steps // (2 * stretch)
+        stretches = min(self.slots, self.tried.steps // (2 * stretch))
         if not stretches:
             return
         actions, model = _actions(stretches, stretch), self.tried.make()

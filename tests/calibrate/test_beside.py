@@ -51,7 +51,7 @@ def test_what_may_be_chance_is_no_loss() -> None:
     assert excess(np.array([0.0, 3.0, -2.0, 4.0]), np.array([1.0, 0.5, -1.0, 0.0])) == 0.0
 
 
-def probe(backend: Backend) -> Mapping[str, float]:
+def probe(backend: Backend, slots: int = 9) -> Mapping[str, float]:
     beside = Beside(
         level="far",
         backend=backend,
@@ -59,6 +59,7 @@ def probe(backend: Backend) -> Mapping[str, float]:
         step=1e-4,
         access=1e-4,
         copy=Affine(),
+        slots=slots,
         repeats=2,
     )
     return {sample.access: sample.seconds for sample in beside.samples()}
@@ -74,6 +75,10 @@ def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     assert set(found) == {"write_beside", "read_beside", "hinders"}
     assert min(found["write_beside"], found["read_beside"]) > 0 <= found["hinders"]
     assert list(level.keys()) == []
+
+
+def test_no_more_is_stored_than_the_level_holds() -> None:
+    assert set(probe(Ram(capacity=2 * CHAIN.restart), slots=2)) >= {"write_beside", "hinders"}
 
 
 def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:

@@ -178,10 +178,13 @@ def test_a_simulation_takes_the_levels_measured_costs_and_stored_bytes(place: Pa
     busy = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)["busy"]
     (level,) = tomllib.loads((place / "zstd.toml").read_text())["level"]
     counts, seconds = plan["levels"][0], 0.0
-    for access in ("write", "read", "discard"):
-        cost = level[access]
-        each = cost["latency"] + cost["per_byte"] * FRONT
-        seconds += each * counts[f"{access}s"]
+    times = {access: counts[f"{access}s"] for access in ("write", "read", "discard")}
+    for cost, many in (
+        *((level[access], many) for access, many in times.items()),
+        (level["profile"]["first"], counts["peak"]),
+        (level["write"], -counts["peak"]),
+    ):
+        seconds += many * (cost["latency"] + cost["per_byte"] * FRONT)
     assert busy["nvme"] == pytest.approx(seconds)
     rows = answer("compare", "timeline.txt", "timeline.txt", at=place)["rows"]
     stored = next(row["nbytes"] for row in rows if row["name"] == "write nvme")
