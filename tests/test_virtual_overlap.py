@@ -6,6 +6,7 @@ rules alone.
 
 from math import inf
 from random import Random
+from threading import get_ident
 
 import pytest
 from virtual import Time
@@ -19,13 +20,15 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.overlapped import overlapped
 from ckio.platforms import Affine, Level, Platform
+from ckio.profile import Profile
 from ckio.runner import channels, run
 from ckio.runner import overlapped as runner
 from ckio.schedule import Schedule
+from ckio.sim.backlog import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 from ckio.timeline import Timeline
-from ckio.traffic import Traffic
+from ckio.traffic import Traffic, Transfer
 
 SIZE = 100
 
@@ -35,11 +38,16 @@ class Memory(Ram):
 
     def __init__(self, level: Level, time: Time) -> None:
         super().__init__(capacity=level.capacity)
-        self._level, self._time = level, time
+        self._level, self._time, self._backlog = level, time, backlog_of(level)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         nbytes = super().write(key, layout, data)
-        self._time.sleep(self._level.write(SIZE))
+        seconds = self._level.write(SIZE)
+        if self._backlog is None:
+            self._time.sleep(seconds)
+        else:
+            self._time.sleep(seconds + self._backlog.longer(self._time.now(), SIZE))
+            self._backlog.add(self._time.now(), SIZE)
         return nbytes
 
     def read(self, key: Key, into: Buffers, /) -> int:
@@ -52,16 +60,34 @@ class Memory(Ram):
         self._time.sleep(self._level.discard(SIZE))
 
 
-def drawn(random: Random) -> tuple[Chain, Platform, Overlap]:
+def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, Overlap]:
     """Memory and up to three far levels, some of them on one channel; a policy."""
 
     def price() -> Affine:
         return Affine(latency=random.uniform(0.1, 3.0))
 
+    def profile() -> Profile:
+        some = random.random() < 0.5
+        return Profile(
+            write_beside=random.choice((None, price())),
+            read_beside=random.choice((None, price())),
+            hinders=Affine(random.uniform(0.0, 0.5), random.uniform(0.0, 0.005)),
+            dirty=random.randint(0, 3 * SIZE) if some else None,
+            drained=random.uniform(0.1 * SIZE, SIZE) if some else None,
+        )
+
     def level(name: str, slots: int | None, backend: str, channel: str = "") -> Level:
         capacity = None if slots is None else slots * SIZE
         costs = {access: price() for access in ("write", "read", "discard")}
-        return Level(name=name, capacity=capacity, backend=backend, channel=channel, **costs)
+        measured = profile() if profiles and random.random() < 0.8 else None
+        return Level(
+            name=name,
+            capacity=capacity,
+            backend=backend,
+            channel=channel,
+            profile=measured,
+            **costs,
+        )
 
     far = (
         level(
@@ -86,7 +112,22 @@ def performed(
     schedule: Schedule, platform: Platform, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> Timeline:
     """What the runner does, its threads on virtual time."""
-    time = Time(1 + len(Traffic(schedule, platform, overlap).channels))
+    names = Traffic(schedule, platform, overlap).channels
+    time, moving = Time(1 + len(names)), dict[int, Transfer]()
+    move = channels.Channels._move
+
+    def noted_move(self: channels.Channels, transfer: Transfer) -> int:
+        moving[get_ident()] = transfer
+        return move(self, transfer)
+
+    def behind(lost: float) -> bool:
+        transfer = moving[get_ident()]
+        if transfer.direct:
+            return False
+        time.put_off(names.index(platform.levels[transfer.action.level].channel), lost)
+        return True
+
+    monkeypatch.setattr(channels.Channels, "_move", noted_move)
     monkeypatch.setattr(channels, "Condition", time.condition)
     monkeypatch.setattr(channels, "SimpleQueue", time.queue)
     memory = platform.levels[0]
@@ -104,16 +145,16 @@ def performed(
     monkeypatch.setattr(runner, "scatter", slow_scatter)
     backends = [
         Memory(memory, time),
-        *(Throttled(Ram(), level, time) for level in platform.levels[1:]),
+        *(Throttled(Ram(), level, time, behind=behind) for level in platform.levels[1:]),
     ]
     model = CountingModel(schedule.chain, time)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)
 
 
-def check(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
+def check(seed: int, monkeypatch: pytest.MonkeyPatch, *, profiles: bool = False) -> int:
     """How many transfers went on behind the program."""
     random = Random(seed)
-    chain, platform, overlap = drawn(random)
+    chain, platform, overlap = drawn(random, profiles=profiles)
     planner = random.choice((hrevolve, mixed))
     try:
         schedule = planner(chain, platform)
@@ -127,11 +168,12 @@ def check(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return 0 if found.transfers is None else len(found.transfers.actions)
 
 
+@pytest.mark.parametrize("profiles", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_threads_on_virtual_time_do_what_simulate_says(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(seed, monkeypatch)
+    check(seed, monkeypatch, profiles=profiles)
 
 
 def test_most_cases_have_something_that_goes_on_behind_the_program(
@@ -155,8 +197,9 @@ def test_a_plan_for_overlap_runs_as_it_is_simulated(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("profiles", [False, True])
 @pytest.mark.parametrize("seed", range(60, 2000))
 def test_threads_on_virtual_time_in_a_long_campaign(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(seed, monkeypatch)
+    check(seed, monkeypatch, profiles=profiles)

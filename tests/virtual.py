@@ -14,18 +14,39 @@ class Time:
 
     A thread runs, sleeps, or waits on a condition or queue of this clock. When none runs, the one
     that is to wake first does. Whoever is told something counts as running from that moment on.
+
+    The thread that makes it is the program. What `put_off` says at an instant puts off the end of
+    the program's sleep, if it sleeps when that instant is over.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads, self._idle, self._now = threads, 0, 0.0
         self._asleep: list[tuple[float, int, threading.Event]] = []
         self._sleeps = 0
+        self._program, self._dreams = threading.get_ident(), False
+        self._said: list[tuple[int, float]] = []  # at this instant, by whom
+        self._lost = 0.0
         self.lock = threading.Lock()
 
     def now(self) -> float:
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
+        if threading.get_ident() != self._program:
+            self._sleep(seconds)
+            return
+        self._dreams = True
+        while seconds:
+            self._sleep(seconds)
+            seconds, self._lost = self._lost, 0.0
+        self._dreams = False
+
+    def put_off(self, number: int, seconds: float, /) -> None:
+        """The program loses so much by what begins now; who has the lower number is first."""
+        with self.lock:
+            self._said.append((number, seconds))
+
+    def _sleep(self, seconds: float) -> None:
         awake = threading.Event()
         with self.lock:
             self._sleeps += 1
@@ -37,6 +58,9 @@ class Time:
         """One thread less runs; the lock is held."""
         self._idle += 1
         if self._idle == self._threads and self._asleep:
+            for _, seconds in sorted(self._said):
+                self._lost += seconds if self._dreams else 0.0
+            self._said.clear()
             self._now, _, awake = heapq.heappop(self._asleep)
             self._idle -= 1
             awake.set()

@@ -70,6 +70,7 @@ class Channels:
         names = traffic.channels
         self._now: list[Transfer | None] = [None] * len(names)
         self._halted = False  # nothing begins any more
+        self._waits = False  # the program waits for a transfer, and goes on before others begin
         self._direct: Buffers = ()  # the model's own, of the direct transfer
         self._staged: dict[int, Staged] = {}  # by row
         self._copied: Staged | None = None  # what the program copies from just now
@@ -183,7 +184,11 @@ class Channels:
             for failure in self._failures.values():
                 raise failure.error
             raise AssertionError(f"action #{self.traffic.row} waits for ever")
-        self.turn.wait(_LOOK)
+        self._waits = True
+        try:
+            self.turn.wait(_LOOK)
+        finally:
+            self._waits = False
         self._check(level)
 
     def _busy(self) -> Iterator[Transfer]:
@@ -238,7 +243,8 @@ class Channels:
                 self.give_back(transfer)
         if not self._halted:
             self.traffic.end(number)
-            self.begin()
+            if not self._waits:
+                self.begin()
         self.turn.notify_all()
 
     def _failed(self, number: int, failure: Failure) -> None:

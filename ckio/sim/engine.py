@@ -5,11 +5,12 @@ Here transfers are synchronous: the program waits for each. What goes on behind 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from ckio.columns import WRITE
 from ckio.overlap import Overlap
@@ -17,9 +18,13 @@ from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.sim import overlapped
+from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.timeline import Recorder, Timeline
 
 Process = Generator[simpy.Event, Any, None]
+
+_Order: TypeAlias = tuple[int, float, int, bool]
+"""A resource (0 computes, 1 + n serves level n), seconds, bytes, and whether it is a write."""
 
 _NONE = Overlap()
 _CHUNK = 1 << 14
@@ -32,25 +37,36 @@ def simulate(
     /,
     *,
     overlap: Overlap = _NONE,
+    factors: NDArray[np.float64] | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Timeline:
     """When every action of a legal schedule begins and ends on this platform, in seconds.
 
     Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
-    of the schedule, to the last bit: both add the same costs in the same order. With overlap the
-    timeline has `transfers` too, and the rules are those of `ckio.traffic`. `watch` is called every
-    few thousand actions with how many more are done.
+    of the schedule, to the last bit: both add the same costs in the same order. It is more where a
+    level's profile says how many bytes the operating system takes of writes (`dirty`): a write
+    waits where more would be under way to the device, which `makespan` does not know.
+
+    With overlap the timeline has `transfers` too, and the rules are those of `ckio.traffic`.
+    Transfers that go on behind the program take what the level's profile says of them, and put off
+    what it does when they begin. `factors` says for each action how many times longer it takes than
+    its price says; copies in memory are not meant. `watch` is called every few thousand actions
+    with how many more are done.
     """
     validate(schedule, platform)
     if overlap:
-        return overlapped.simulate(schedule, platform, overlap, watch=watch)
+        return overlapped.simulate(schedule, platform, overlap, factors=factors, watch=watch)
     environment = simpy.Environment()
     compute = _Resource(environment)
     channels = {level.channel: _Resource(environment) for level in platform.levels}
     resources = [compute, *(channels[level.channel] for level in platform.levels)]
 
-    recorder = Recorder()
-    program = _program(environment, resources, _orders(schedule, platform, watch), recorder)
+    recorder, backlogs = Recorder(), {1 + at: it for at, it in backlogs_of(platform).items()}
+    seconds = seconds_of(schedule, platform)
+    if factors is not None:
+        seconds *= factors
+    orders = _orders(schedule, platform, seconds, watch)
+    program = _program(environment, resources, orders, recorder, backlogs)
     environment.run(until=environment.process(program))
     return recorder.timeline(schedule.actions)
 
@@ -85,23 +101,32 @@ class _Resource:
 def _program(
     environment: simpy.Environment,
     resources: list[_Resource],
-    orders: Iterator[tuple[int, float, int]],
+    orders: Iterator[_Order],
     recorder: Recorder,
+    backlogs: Mapping[int, Backlog],
 ) -> Process:
     """The run: it gives each action to its resource and waits for it."""
-    for resource, seconds, nbytes in orders:
+    for resource, seconds, nbytes, writes in orders:
         start = environment.now
-        yield resources[resource].order(seconds)
+        backlog = backlogs.get(resource) if writes else None
+        more = 0.0 if backlog is None else backlog.longer(start, nbytes)
+        yield resources[resource].order(seconds + more)
+        if backlog is not None:
+            backlog.add(environment.now, nbytes)
         recorder.add(start, environment.now, nbytes)
 
 
 def _orders(
-    schedule: Schedule, platform: Platform, watch: Callable[[int], object] | None
-) -> Iterator[tuple[int, float, int]]:
-    """Of each action: its resource (0 computes, 1 + n serves level n), its seconds, its bytes."""
+    schedule: Schedule,
+    platform: Platform,
+    seconds: NDArray[np.float64],
+    watch: Callable[[int], object] | None,
+) -> Iterator[_Order]:
+    """Of each action in turn, what the program has to know."""
     actions = schedule.actions
     resource = np.where(actions.op >= WRITE, actions.level + 1, 0)
-    columns = resource, seconds_of(schedule, platform), bytes_moved(schedule, platform)
+    moved = bytes_moved(schedule, platform)
+    columns = resource, seconds, moved, actions.op == WRITE
     for begin in range(0, len(actions), _CHUNK):
         chunk = slice(begin, begin + _CHUNK)
         yield from zip(*(column[chunk].tolist() for column in columns), strict=True)

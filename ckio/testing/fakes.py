@@ -1,6 +1,6 @@
 """Honest fakes: a level that takes the time it is priced at, a model that knows where it stands."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 
@@ -12,15 +12,32 @@ from ckio.chain import Chain
 from ckio.clock import Clock
 from ckio.layout import nbytes_of
 from ckio.model import Array, as_bytes
-from ckio.platforms import Level
+from ckio.platforms import Affine, Level
+from ckio.profile import Profile
+from ckio.sim.backlog import backlog_of
+
+Behind = Callable[[float], bool]
+"""Told of a write or read that begins, and of the seconds that the computation loses should it go
+on behind it; says whether it does."""
+
+
+def _never(_: float) -> bool:
+    return False
 
 
 class Throttled:
-    """A backend that takes, on a clock, the seconds that its level is priced at."""
+    """A backend that takes, on a clock, the seconds that its level is priced at.
 
-    def __init__(self, backend: Backend, level: Level, clock: Clock) -> None:
+    And what the level's profile says: of transfers that are made `behind` the computation, and of
+    how many bytes wait to be brought to the device.
+    """
+
+    def __init__(
+        self, backend: Backend, level: Level, clock: Clock, *, behind: Behind = _never
+    ) -> None:
         self.durable = backend.durable
-        self._backend, self._level, self._clock = backend, level, clock
+        self._backend, self._level, self._clock, self._behind = backend, level, clock, behind
+        self._profile, self._backlog = level.profile or Profile(), backlog_of(level)
         if (evict := getattr(backend, "evict", None)) is not None:
             self.evict = evict
 
@@ -28,16 +45,22 @@ class Throttled:
         self._backend.reserve(sizes)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        stored = self._backend.write(key, layout, data)
-        self._clock.sleep(self._level.write(nbytes_of(layout)))
+        stored, nbytes = self._backend.write(key, layout, data), nbytes_of(layout)
+        seconds = self._seconds(self._level.write, self._profile.write_beside, nbytes)
+        if self._backlog is None:
+            self._clock.sleep(seconds)
+        else:
+            waiting = self._level.stored(nbytes)
+            self._clock.sleep(seconds + self._backlog.longer(self._clock.now(), waiting))
+            self._backlog.add(self._clock.now(), waiting)
         return stored
 
     def layout(self, key: Key, /) -> Layout:
         return self._backend.layout(key)
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        stored = self._backend.read(key, into)
-        self._clock.sleep(self._level.read(sum(buffer.nbytes for buffer in into)))
+        stored, nbytes = self._backend.read(key, into), sum(buffer.nbytes for buffer in into)
+        self._clock.sleep(self._seconds(self._level.read, self._profile.read_beside, nbytes))
         return stored
 
     def discard(self, key: Key, /) -> None:
@@ -54,6 +77,10 @@ class Throttled:
     def remove(self) -> None:
         """Close the level underneath and delete what it kept, where it knows how to."""
         getattr(self._backend, "remove", self._backend.close)()
+
+    def _seconds(self, price: Affine, beside: Affine | None, nbytes: int) -> float:
+        behind = self._behind(self._profile.hinders(nbytes))
+        return (beside if behind and beside is not None else price)(nbytes)
 
 
 class CountingModel:

@@ -6,7 +6,9 @@ program does one action after the other; each channel does one transfer at a tim
 The *memory level* is the first level of the platform, if it is plain memory; all others are *far*.
 One *pool*, the memory level's capacity, holds that level's checkpoints, the writes that are staged
 (from the beginning of the copy to the end of the transfer, and of the copies made from it), and the
-reads that are made ahead (from the beginning of the transfer to the end of the copy).
+reads that are made ahead (from the beginning of the transfer to the end of the copy). A checkpoint
+takes its stored bytes on the memory level, and its payload where it is on its way. How many may be
+staged, and how many read ahead, is counted over all channels together.
 
 What the program does with
 
