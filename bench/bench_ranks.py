@@ -14,6 +14,12 @@ def test_the_table_of_ranks_is_taken() -> None:
     assert "of 120 s" in table
 
 
+def test_transfers_behind_hold_up_less() -> None:
+    cases = (ranks.Case("alike", 9, near=False, overlap=words) for words in ("", "write_behind=2"))
+    waited, behind = (ranks.measure(case, 40)["makespan"] for case in cases)
+    assert behind < waited
+
+
 def test_ranks_that_wait_for_bandwidth_are_held_up() -> None:
     case = ranks.Case("alike", 100, near=False)
     found = ranks.measure(case, 40)

@@ -20,9 +20,11 @@ import numpy as np
 import record
 
 from ckio.chain import Chain
+from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
@@ -45,6 +47,7 @@ class Case:
     collective: bool = False
     near: bool = True
     each: float = 0.1e9
+    overlap: str = ""
 
     def ranks(self) -> Ranks:
         return Ranks(
@@ -89,8 +92,10 @@ CASES = (
     Case("the same, collective writes", COUNT, **DRAWN, collective=True),
     Case("the same, a barrier before transfers", COUNT, **DRAWN, barrier="stretch"),
     Case("the same, a barrier after each step", COUNT, **DRAWN, barrier="step"),
+    Case("the same, transfers behind", COUNT, **DRAWN, overlap="write_behind=1,read_ahead=1"),
     Case("the archive alone", 256, **DRAWN, near=False, each=0.4e9),
     Case("all alike", 100_000),
+    Case("all alike, transfers behind", 100_000, overlap="write_behind=1,read_ahead=1"),
     Case("one in a hundred slower", 100_000, spread="quantiles:" + "1," * 100 + "1.5"),
     Case("a barrier after each step", 100_000, **DRAWN, barrier="step"),
 )
@@ -100,8 +105,9 @@ ALIKE = Case("all alike", 1024)
 def measure(case: Case, steps: int, *, one_by_one: bool = False) -> dict[str, Any]:
     """What a row needs to know; in a process of its own, the memory is that of this case."""
     schedule, platform = case.plan(steps)
-    ranks, start = case.ranks(), time.process_time()
-    outcome = simulate_ranks(schedule, platform, ranks, one_by_one=one_by_one)
+    ranks, overlap = case.ranks(), Overlap.parse(case.overlap)
+    start = time.process_time()
+    outcome = simulate_ranks(schedule, platform, ranks, overlap=overlap, one_by_one=one_by_one)
     seconds = time.process_time() - start
     use = outcome.channels["archive"]
     return {
@@ -110,7 +116,7 @@ def measure(case: Case, steps: int, *, one_by_one: bool = False) -> dict[str, An
         "seconds": seconds,
         "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "makespan": outcome.makespan,
-        "alone": makespan(schedule, platform),
+        "alone": simulate(schedule, platform, overlap=overlap).makespan,
         "achieved": use.achieved / use.bandwidth,
         "slowed": float(np.median(use.slowed)),
         "waited": float(np.median(outcome.waited)),

@@ -14,6 +14,7 @@ from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, makespan
+from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
@@ -74,7 +75,11 @@ _OPTIONS: Final = (
         help="when all ranks wait for the slowest: never, after each step, or before each"
         " transfer on a shared channel",
     ),
-    click.option("--seed", type=click.IntRange(0), help="which factors are drawn  [default: 0]"),
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        help="which factors are drawn  [default: 0]",
+    ),
 )
 
 
@@ -104,22 +109,28 @@ def simulate_and_say(
 ) -> None:
     """Simulate many ranks, and print what comes of it as a table or as JSON.
 
-    Raises BadInput for overlap, which many ranks do not have here, and as `simulate_ranks` does.
+    Raises BadInput as `simulate_ranks` does.
     """
-    if overlap:
-        raise BadInput("--ranks: transfers of many ranks are synchronous; say --overlap none")
     transfers = ranks.count * int(is_shared(schedule, platform, ranks).sum())
     bar = console.progress("simulating", transfers, unit="transfers", quiet=as_json)
     with bar as tick:
-        outcome = simulate_ranks(schedule, platform, ranks, watch=tick)
-    found = _found(outcome, makespan(schedule, platform))
+        outcome = simulate_ranks(schedule, platform, ranks, overlap=overlap, watch=tick)
+    alone = (
+        simulate(schedule, platform, overlap=overlap).makespan
+        if overlap
+        else makespan(schedule, platform)
+    )
+    found = _found(outcome, alone)
+    if overlap:
+        found["overlap"] = str(overlap)
     if as_json:
         size = {"steps": schedule.chain.length, "actions": len(schedule), "ranks": ranks.count}
         console.print_json({**size, **found, "lossy": lossy(platform)})
         return
     click.echo(
         f"{ranks.count} ranks, {schedule.chain.length} steps, {len(schedule)} actions:"
-        f" makespan {outcome.makespan:.6g} s, {found['alone']:.6g} s for one alone\n"
+        f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one alone"
+        + (f"; with {overlap}\n" if overlap else "\n")
     )
     _print_tables(found)
     say_lossy(platform)

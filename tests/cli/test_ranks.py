@@ -15,6 +15,7 @@ from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
 from ckio.schedule import makespan
+from ckio.sim.engine import simulate
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
 from ckio.spreads import Lognormal, Quantiles
@@ -37,6 +38,7 @@ CHAIN = Chain(
 )
 SCHEDULE = hrevolve(CHAIN, PLATFORM)
 SHARED = ("--shared", "archive=2MB")
+BEHIND = ("--overlap", "write_behind=1,read_ahead=1")
 
 
 @click.command()
@@ -95,6 +97,16 @@ def test_all_that_is_said_of_ranks_is_heard() -> None:
     assert found["slowest"] == outcome.slowest
 
 
+def test_transfers_of_ranks_may_go_on_behind_them() -> None:
+    found, plain = answer("--ranks", 8, *SHARED, *BEHIND), answer("--ranks", 8, *SHARED)
+    ranks, overlap = Ranks(count=8, shared={"archive": Shared(2e6)}), Overlap(1, 1)
+    assert found["makespan"] == simulate_ranks(SCHEDULE, PLATFORM, ranks, overlap=overlap).makespan
+    assert found["alone"] == simulate(SCHEDULE, PLATFORM, overlap=overlap).makespan
+    assert found["alone"] < found["makespan"] < plain["makespan"]
+    assert (found["overlap"], "overlap" in plain) == (str(overlap), False)
+    assert f"; with {overlap}" in asked("--ranks", 2, *BEHIND).output
+
+
 def test_the_tables_say_it_in_words() -> None:
     said = asked("--ranks", 3, *SHARED, "--spread", "quantiles:1,2").output
     assert "3 ranks, 24 steps," in said
@@ -114,7 +126,8 @@ def test_without_ranks_nothing_is_left_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--ranks", 2, "--overlap", "write_behind=1"), "say --overlap none"),
+        (("--ranks", 2, *BEHIND, "--shared", "archive=1GB,collective"), "'archive' are collective"),
+        (("--ranks", 2, *BEHIND, "--barrier", "step"), "no barriers where transfers overlap"),
         (("--ranks", 2, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (("--seed", 3), "--seed is for many ranks"),
         (("--barrier", "none"), "--barrier is for many ranks"),

@@ -1,20 +1,25 @@
 """Many ranks with one schedule: each has levels of its own, and all share what is far away.
 
 A rank is a process of simpy. What it does by itself between two transfers on shared channels is
-one timeout; only those transfers are events. Ranks that are alike go together as one process, and
-that changes nothing: equal clients that begin together end together.
+one timeout; only those transfers are events (in `processes`, or with overlap in `behind`). Ranks
+that are alike go together as one process, and that changes nothing: equal clients that begin
+together end together.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule
-from ckio.sim.ranks.fold import fold
+from ckio.sim.ranks.behind import Crowd, Program
+from ckio.sim.ranks.fold import by_rows, fold
 from ckio.sim.ranks.groups import Seconds, divide
 from ckio.sim.ranks.processes import Processes, Watch
 from ckio.sim.ranks.words import Ranks
+
+_NONE = Overlap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +91,11 @@ def simulate_ranks(
     ranks: Ranks,
     /,
     *,
+    overlap: Overlap = _NONE,
     one_by_one: bool = False,
     watch: Watch | None = None,
 ) -> RanksOutcome:
-    """When each of many ranks is done with a legal schedule, its transfers being synchronous.
+    """When each of many ranks is done with a legal schedule.
 
     Every rank pays the platform's prices. On a shared channel it also has to share: first its
     latency passes, then it moves its bytes at the speed of the level's own price (without limit,
@@ -97,21 +103,33 @@ def simulate_ranks(
     Discards move nothing and are not shared. One rank without `spread` and `jitter`, on channels as
     fast as its levels, takes `makespan`, but for rounding: sums are taken stretch by stretch.
 
+    With `overlap` each rank's transfers go on behind its program, by the rules of `ckio.traffic`,
+    and a rank is done when they are too. Transfers of one rank on one channel take turns, whatever
+    other ranks do there. What a level's profile says of transfers beside the computation holds.
+    What it says of bytes that wait (`dirty`) is left out, with overlap and without.
+
     `one_by_one` simulates ranks that are alike each by itself, which takes longer and finds the
     same. `watch` is called now and then with how many more transfers are done, of all ranks.
 
-    Raises IllegalAction as `validate` does, BadInput as `fold` does.
+    Raises IllegalAction as `validate` does, BadInput as `fold` does, and for collective writes and
+    for barriers with overlap.
     """
     validate(schedule, platform)
-    folded = fold(schedule, platform, ranks)
-    groups = divide(folded, ranks, one_by_one=one_by_one)
-    processes = Processes(folded, ranks, groups, watch)
+    processes: Processes | Crowd
+    if overlap:
+        program = Program(schedule, platform, ranks, overlap)
+        groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)
+        processes = Crowd(program, ranks, groups, watch)
+    else:
+        folded = fold(schedule, platform, ranks)
+        groups = divide(folded, ranks, one_by_one=one_by_one)
+        processes = Processes(folded, ranks, groups, watch)
     processes.run()
     each = groups.of_rank
     uses = {
         name: ChannelUse(
             bandwidth=shared.bandwidth,
-            nbytes=ranks.count * folded.transfers.moved(at),
+            nbytes=processes.nbytes[at],
             busy=channel.busy,
             most=channel.most,
             slowed=processes.slowed[each, at],

@@ -9,7 +9,7 @@ and nothing has to be done for the others when a client comes or goes.
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from math import inf
+from math import inf, nextafter
 
 import simpy
 
@@ -37,9 +37,11 @@ class Channel:
         self._next: tuple[float, _Lane] | None = None  # when a client of a lane is done
         self._alarm = inf
 
-    def transfer(self, lane: int, nbytes: float, clients: int, /) -> simpy.Event:
-        """Let clients move so many bytes each; the event says when they are done."""
-        done = simpy.Event(self._environment)
+    def transfer(
+        self, lane: int, nbytes: float, clients: int, /, done: simpy.Event | None = None
+    ) -> simpy.Event:
+        """Let clients move so many bytes each; the event, `done` if given, says when all are."""
+        done = simpy.Event(self._environment) if done is None else done
         self._settle()
         self._lanes[lane].join(nbytes, clients, done)
         self._clients += clients
@@ -73,22 +75,34 @@ class Channel:
 
     def _set_alarm(self, at: float) -> None:
         self._alarm = at
-        alarm = self._environment.timeout(max(0.0, at - self._environment.now), at)
+        alarm = self._environment.timeout(_delay(self._environment.now, at), at)
         alarm.callbacks.append(self._ring)
 
     def _ring(self, alarm: simpy.Event) -> None:
-        """Somebody is done, unless others came since the alarm was set and all is later."""
+        """Somebody is done, unless others came since the alarm was set and all is later.
+
+        It is always at exactly the time that was reckoned, from wherever the alarm was set: then
+        clients that are alike find the same to the last bit, together and one by one.
+        """
         if alarm.value != self._alarm or self._next is None:
             return  # another was set for an earlier time
         self._alarm = inf
         end, lane = self._next
-        if end > alarm.value:
+        if end > self._environment.now:
             self._set_alarm(end)
             return
         self._settle()
         lane.progress = lane.first  # not a rounding error less
         self._clients -= lane.release()
         self._share()
+
+
+def _delay(now: float, at: float) -> float:
+    """The seconds that lead from now to this time, or to the last before it that can be met."""
+    delay = max(0.0, at - now)
+    while delay and now + delay > at:
+        delay = nextafter(delay, 0.0)
+    return delay
 
 
 class _Lane:

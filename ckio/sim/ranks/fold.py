@@ -13,6 +13,7 @@ from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
 from ckio.sim.ranks.words import Ranks
+from ckio.traffic import memory_level
 
 Row: TypeAlias = tuple[int, int, float, float, float, bool]
 
@@ -63,22 +64,19 @@ class Transfers:
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
-    """Between m shared transfers, and around them, there are m + 1 private stretches.
+class Stretches:
+    """What one rank does by itself.
 
     Attributes
     ----------
-    transfers : Transfers
     private : float64 array, one item for each stretch
-        Seconds that do not depend on the rank: of levels of its own, of discards, and the latency
-        of the transfer that follows, unless it is collective.
+        Seconds that do not depend on the rank.
     steps : float64 array
         Seconds of each step that is computed, in this order.
     stretch : int64 array
         In which stretch it is computed.
     """
 
-    transfers: Transfers
     private: NDArray[np.float64]
     steps: NDArray[np.float64]
     stretch: NDArray[np.int64]
@@ -86,6 +84,45 @@ class Folded:
     def computing(self, steps: NDArray[np.float64], /) -> NDArray[np.float64]:
         """The sum of each stretch, added from left to right, of seconds given for each step."""
         return _sums(self.stretch, steps, len(self.private))
+
+
+@dataclass(frozen=True, eq=False)
+class Folded(Stretches):
+    """Between m shared transfers, and around them, there are m + 1 private stretches.
+
+    Private are levels of its own, discards, and the latency of the transfer that follows, unless
+    it is collective.
+
+    Attributes
+    ----------
+    transfers : Transfers
+    """
+
+    transfers: Transfers
+
+
+def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
+    """Each action as a stretch of its own, and far ones none: they have transfers.
+
+    Raises BadInput for more than 1e200 seconds.
+    """
+    actions, seconds = schedule.actions, _seconds(schedule, platform)
+    memory = memory_level(platform)
+    computing = actions.op < WRITE
+    seconds[computing | (actions.level != (-1 if memory is None else memory))] = 0.0
+    rows = np.flatnonzero(computing)
+    return Stretches(
+        private=seconds,
+        steps=_steps(schedule, actions.take(computing)),
+        stretch=np.repeat(rows, (actions.end - actions.begin)[computing]),
+    )
+
+
+def _seconds(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
+    seconds = seconds_of(schedule, platform)
+    if seconds.max(initial=0.0) * max(1, len(seconds)) > _MOST_SECONDS:
+        raise BadInput(f"ranks: this schedule may take more than {_MOST_SECONDS:g} seconds")
+    return seconds
 
 
 def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArray[np.bool_]:
@@ -111,9 +148,7 @@ def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
     Raises BadInput as `is_shared` does, and for more than 1e200 seconds.
     """
     rows = is_shared(schedule, platform, ranks)
-    actions, seconds = schedule.actions, seconds_of(schedule, platform)
-    if seconds.max(initial=0.0) * max(1, len(seconds)) > _MOST_SECONDS:
-        raise BadInput(f"ranks: this schedule may take more than {_MOST_SECONDS:g} seconds")
+    actions, seconds = schedule.actions, _seconds(schedule, platform)
     computing = actions.op < WRITE
     transfers = _transfers(schedule, platform, ranks, rows)
     seconds[computing] = 0.0
@@ -151,7 +186,7 @@ def _transfers(
         for op, price in ((WRITE, level.write), (READ, level.read)):
             here = (actions.op == op) & (actions.level == number)
             channel[here] = list(lanes).index(level.channel)
-            lane[here] = _lane(lanes[level.channel], _speed(level, price))
+            lane[here] = _lane(lanes[level.channel], speed_of(level, price))
             nbytes[here] = level.ratio * payload[here]
             latency[here] = price.latency
             alone[here] = price.per_byte * payload[here]
@@ -167,7 +202,7 @@ def _transfers(
     )
 
 
-def _speed(level: Level, price: Affine) -> float:
+def speed_of(level: Level, price: Affine, /) -> float:
     """Stored bytes per second of one client alone."""
     return level.ratio / price.per_byte if price.per_byte else inf
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.sim.ranks.fold import Folded
+from ckio.sim.ranks.fold import Stretches
 from ckio.sim.ranks.words import Barrier, Ranks
 
 Seconds = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Groups:
     waited: Seconds
 
 
-def divide(folded: Folded, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
+def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
     """Put ranks that are alike into one group; `one_by_one` leaves each in a group of its own.
 
     Where all wait for the slowest they are one group, which computes as long as the slowest: from
@@ -58,7 +58,7 @@ def divide(folded: Folded, ranks: Ranks, /, *, one_by_one: bool = False) -> Grou
     return Groups(alike, np.bincount(alike), stretches, waited)
 
 
-def _abreast(folded: Folded, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
+def _abreast(folded: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
     """The stretches of ranks that wait for each other, and how long each waits."""
     if ranks.jitter is None:
         computing = folded.computing(folded.steps)
@@ -74,7 +74,7 @@ def _abreast(folded: Folded, ranks: Ranks, factors: Seconds) -> tuple[Seconds, S
     return slowest + folded.private, np.maximum(slowest.sum() - own, 0.0)
 
 
-def _computed(folded: Folded, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
+def _computed(folded: Stretches, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
     """For each rank in turn, what every step takes it."""
     for rank, factor in enumerate(factors.tolist()):
         draws = ranks.draws(rank, len(folded.steps))

@@ -1,7 +1,7 @@
 """A process of simpy for each group of ranks: its private stretches, and its turns to share."""
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import simpy
@@ -17,8 +17,27 @@ _Process: TypeAlias = Generator[simpy.Event, Any, None]
 _OFTEN = 1 << 14
 """Transfers between two calls of `watch`."""
 
-_ROUNDING = 1e-12
+ROUNDING: Final = 1e-12
 """What a difference between two times is no more exact than, as a part of the later one."""
+
+
+class Told:
+    """Tells a `watch` of transfers, many at a time."""
+
+    def __init__(self, watch: Watch | None, /) -> None:
+        self._watch, self._unheard = watch, 0
+
+    def hear(self, clients: int, /) -> None:
+        """So many ranks have made a transfer."""
+        self._unheard += clients
+        if self._unheard >= _OFTEN:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what was not told yet."""
+        if self._watch is not None and self._unheard:
+            self._watch(self._unheard)
+        self._unheard = 0
 
 
 class Processes:
@@ -34,6 +53,8 @@ class Processes:
         For each group, seconds at the gate.
     slowed : float64 array, groups by channels
         Seconds beyond those that the transfers would have taken alone.
+    nbytes : list of float
+        Bytes moved on each shared channel.
     """
 
     def __init__(self, folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None) -> None:
@@ -45,20 +66,22 @@ class Processes:
         self.finish, self.waited = np.zeros((2, len(groups.clients)))
         self.slowed = np.zeros((len(groups.clients), len(self.channels)))
         self._gate = Gate(self._environment, ranks.count)
+        moved = map(folded.transfers.moved, range(len(self.channels)))
+        self.nbytes = [ranks.count * nbytes for nbytes in moved]
         self._transfers = folded.transfers.rows()
-        self._watch, self._unheard = watch, 0
+        self._told = Told(watch)
         for number, group in enumerate(zip(groups.clients.tolist(), groups.stretches, strict=True)):
             self._environment.process(self._perform(number, *group))
 
     def run(self) -> None:
         """Let all groups come to their ends."""
         self._environment.run()
-        self._tell()
+        self._told.tell()
 
     def _perform(self, number: int, clients: int, stretches: Seconds) -> _Process:
         """One group: a stretch, a transfer, a stretch, and a stretch in the end."""
         environment, gate, channels = self._environment, self._gate, self.channels
-        waited, slowed = 0.0, [0.0] * len(channels)
+        told, waited, slowed = self._told, 0.0, [0.0] * len(channels)
         private = iter(stretches.data)  # of a memory view: plain numbers, eight bytes each
         for channel, lane, nbytes, latency, alone, collective in self._transfers:
             yield environment.timeout(next(private))
@@ -70,16 +93,9 @@ class Processes:
             begun = environment.now
             yield channels[channel].transfer(lane, nbytes, clients)
             more = environment.now - begun - alone
-            if more > _ROUNDING * environment.now:
+            if more > ROUNDING * environment.now:
                 slowed[channel] += more
-            self._unheard += clients
-            if self._unheard >= _OFTEN:
-                self._tell()
+            told.hear(clients)
         yield environment.timeout(next(private))
         self.finish[number], self.waited[number] = environment.now, waited
         self.slowed[number] = slowed
-
-    def _tell(self) -> None:
-        if self._watch is not None and self._unheard:
-            self._watch(self._unheard)
-        self._unheard = 0

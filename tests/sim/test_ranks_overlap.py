@@ -1,0 +1,279 @@
+"""Many ranks whose transfers go on behind them: against one simulated in full, and by hand."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.errors import BadInput, IllegalAction, NoSchedule
+from ckio.overlap import Overlap
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.platforms import Affine, Level, Platform
+from ckio.profile import Profile
+from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
+from ckio.sim.ranks import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.spreads import Lognormal, Quantiles
+from ckio.testing.strategies import random_complete, random_legal
+
+Given = tuple[Schedule, Platform, Overlap]
+
+X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
+CHAIN = Chain(steps=8, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=7, adjoint=3)
+RAM = Level(name="ram", capacity=300, write=Affine(0.5), read=Affine(0.25))
+ARCHIVE = Level(
+    name="archive", backend="directory", write=Affine(0.5, 0.01), read=Affine(0.25, 0.005)
+)
+PLATFORM = Platform((RAM, ARCHIVE))
+BEHIND = Schedule(CHAIN, [Write(X0, 1), Advance(0, 8)])
+
+
+def drawn(random: Random) -> Given:
+    """No two instants are the same: then what comes first does not depend on rounding."""
+
+    def price() -> Affine:
+        return Affine(random.uniform(0.1, 3), random.choice((0, random.uniform(0, 0.5))))
+
+    def profile() -> Profile | None:
+        beside = (random.choice((None, price())) for _ in range(2))
+        hinders = Affine(random.uniform(0, 0.5))
+        return Profile(write_beside=next(beside), read_beside=next(beside), hinders=hinders)
+
+    schedule, platform = _planned(random)
+    levels = [
+        replace(
+            level,
+            **{access: price() for access in ("write", "read", "discard")},
+            backend="directory" if number or random.random() < 0.1 else "ram",
+            channel=random.choice(("", "bus")) if number else "",
+            profile=random.choice((None, profile())),
+        )
+        for number, level in enumerate(platform.levels)
+    ]
+    counts = (0, 1, 2, 3, None)
+    horizon = random.choice((float("inf"), float("inf"), 2.0, 6.0))
+    overlap = Overlap(random.choice(counts), random.choice(counts), horizon)
+    return schedule, replace(platform, levels=tuple(levels)), overlap
+
+
+def _planned(random: Random) -> tuple[Schedule, Platform]:
+    if random.random() < 0.5:
+        schedule, platform = random.choice((random_complete, random_legal))(random, most_levels=4)
+        levels = [
+            replace(
+                level, ratio=1.0, capacity=None if level.capacity is None else 2 * level.capacity
+            )
+            for level in platform.levels
+        ]
+        return schedule, replace(platform, levels=tuple(levels))
+    seconds = {name: random.uniform(0.2, 2) for name in ("advance", "record", "reverse")}
+    chain = Chain(steps=random.randint(1, 25), **seconds, restart=4, tape=3, adjoint=2)
+    rooms = [random.randint(4, 25) for _ in range(random.randint(1, 2))]
+    levels = [
+        Level(name=f"level{number}", capacity=room, write=Affine(1.0), read=Affine(1.0))
+        for number, room in enumerate([*rooms, None])
+    ]
+    platform = Platform(tuple(levels), working_memory=3)
+    try:
+        return random.choice((hrevolve, mixed))(chain, platform), platform
+    except NoSchedule:
+        return _planned(random)
+
+
+def some_shared(random: Random, platform: Platform, *bandwidths: float) -> dict[str, Shared]:
+    """Some of the channels of far levels."""
+    names = {level.channel for level in platform.levels if level.backend != "ram"}
+    return {
+        name: Shared(random.choice(bandwidths)) for name in sorted(names) if random.random() < 0.6
+    }
+
+
+RANDOMS = st.integers(0, 2**32).map(Random)
+
+
+def check_alone(random: Random) -> int:
+    """Ranks that do not slow each other take what one does; how many transfers it makes."""
+    schedule, platform, overlap = drawn(random)
+    shared = some_shared(random, platform, 1e15)
+    expected = simulate(schedule, platform, overlap=overlap)
+    found = simulate_ranks(schedule, platform, Ranks(count=3, shared=shared), overlap=overlap)
+    assert found.finish == pytest.approx([expected.makespan] * 3, rel=1e-9)
+    assert found.groups == 1
+    for name, use in found.channels.items():
+        moved = [
+            nbytes
+            for event, nbytes in zip(
+                expected.transfers.actions, expected.transfers.nbytes.tolist(), strict=True
+            )
+            if platform.levels[event.level].channel == name  # type: ignore[union-attr]
+        ]
+        assert not overlap or use.nbytes == pytest.approx(3 * sum(moved))
+    return len(expected.transfers)
+
+
+@settings(max_examples=80)
+@given(RANDOMS)
+def test_ranks_that_have_room_take_what_one_simulated_in_full_does(random: Random) -> None:
+    check_alone(random)
+
+
+def test_such_ranks_have_much_to_do_behind() -> None:
+    assert sum(check_alone(Random(seed)) for seed in range(20)) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 10_000, 500))
+def test_very_many_that_have_room_take_what_one_does(start: int) -> None:
+    for seed in range(start, start + 500):
+        check_alone(Random(seed))
+
+
+def same(outcome: RanksOutcome, other: RanksOutcome) -> bool:
+    """To the last bit, but for how many groups there were."""
+    return np.array_equal(outcome.finish, other.finish) and all(
+        (use.busy, use.most) == (that.busy, that.most)
+        and use.nbytes == pytest.approx(that.nbytes)
+        and np.array_equal(use.slowed, that.slowed)
+        for use, that in zip(outcome.channels.values(), other.channels.values(), strict=True)
+    )
+
+
+def check_groups(random: Random) -> None:
+    schedule, platform, overlap = drawn(random)
+    ranks = Ranks(
+        count=random.randint(2, 8),
+        shared=some_shared(random, platform, 0.3, 3.0, 30.0),
+        spread=random.choice((None, Quantiles((1, 1.5)), Quantiles((1, 1, 3.1)))),
+        seed=random.randrange(99),
+    )
+    grouped, each = (
+        simulate_ranks(schedule, platform, ranks, overlap=overlap, one_by_one=one_by_one)
+        for one_by_one in (False, True)
+    )
+    assert same(grouped, each)
+    assert each.groups == ranks.count
+    assert grouped.groups == len(set(ranks.factors().tolist()))
+
+
+@settings(max_examples=40)
+@given(RANDOMS)
+def test_groups_find_what_all_find_one_by_one(random: Random) -> None:
+    check_groups(random)
+
+
+@pytest.mark.slow
+def test_very_many_groups_find_what_all_find_one_by_one() -> None:
+    for seed in range(1_500):
+        check_groups(Random(seed))
+
+
+@settings(max_examples=40)
+@given(RANDOMS)
+def test_no_channel_moves_more_than_it_can(random: Random) -> None:
+    schedule, platform, overlap = drawn(random)
+    shared = some_shared(random, platform, 0.3, 3.0, 30.0)
+    ranks = Ranks(count=5, shared=shared, jitter=Lognormal(0.3), seed=random.randrange(99))
+    for use in simulate_ranks(schedule, platform, ranks, overlap=overlap).channels.values():
+        assert use.nbytes <= use.bandwidth * use.busy * (1 + 1e-9)
+        assert (use.slowed >= 0).all()
+
+
+# By hand
+
+
+def test_a_write_behind_is_slowed_and_nobody_waits() -> None:
+    ranks = Ranks(count=4, shared={"archive": Shared(100.0)})
+    outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+    # A copy, and eight steps; half a second of latency, and 100 bytes at 25 a second.
+    assert outcome.makespan == 8.5
+    use = outcome.channels["archive"]
+    assert (use.busy, use.most, use.nbytes) == (4.0, 4, 400)
+    assert use.slowed.tolist() == [3.0] * 4
+
+
+def test_a_rank_is_done_when_its_transfers_are() -> None:
+    ranks = Ranks(count=20, shared={"archive": Shared(100.0)})
+    outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+    assert outcome.finish.tolist() == [0.5 + 0.5 + 20.0] * 20
+
+
+def test_only_transfers_that_are_under_way_together_share() -> None:
+    """The first has written before the second comes: what takes time is computed before."""
+    schedule = Schedule(CHAIN, [Advance(0, 2), Write(X2, 1), Advance(2, 8)])
+    ranks = Ranks(count=2, shared={"archive": Shared(100.0)}, spread=Quantiles((1, 3)), seed=1)
+    factors = ranks.factors()
+    assert 2 * abs(factors[0] - factors[1]) > 1.5
+    outcome = simulate_ranks(schedule, PLATFORM, ranks, overlap=Overlap(1))
+    assert outcome.finish == pytest.approx(8 * factors + 0.5)
+    assert outcome.channels["archive"].slowed == pytest.approx([0, 0])
+
+
+def test_what_goes_on_beside_has_its_own_speed_and_hinders() -> None:
+    profile = Profile(write_beside=Affine(0.5, 0.02), hinders=Affine(0.75))
+    platform = Platform((RAM, replace(ARCHIVE, profile=profile)))
+    ranks = Ranks(count=2, shared={"archive": Shared(100.0)})
+    outcome = simulate_ranks(BEHIND, platform, ranks, overlap=Overlap(1))
+    assert outcome.makespan == 8.5 + 0.75
+    use = outcome.channels["archive"]
+    assert (use.busy, use.slowed.tolist()) == (2.0, [0.0, 0.0])  # each moves 50 bytes a second
+    direct = simulate_ranks(BEHIND, platform, ranks, overlap=Overlap(0, 1))
+    assert direct.makespan == 0.5 + 2.0 + 8.0
+    assert direct.channels["archive"].slowed.tolist() == [1.0, 1.0]
+
+
+def test_each_step_is_drawn_with_overlap_too() -> None:
+    ranks = Ranks(count=3, spread=Lognormal(0.3), jitter=Lognormal(0.4), seed=5)
+    outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+    drawn = np.stack([ranks.draws(rank, 8) for rank in range(3)])  # type: ignore[arg-type]
+    assert outcome.finish == pytest.approx(0.5 + ranks.factors() * drawn.sum(axis=1))
+    assert outcome.groups == 3
+
+
+def test_a_write_that_is_cancelled_moves_nothing() -> None:
+    actions = [Write(X0, 1), Advance(0, 2), Write(X2, 1), Discard(X2, 1), Read(X0, 1)]
+    slow = replace(ARCHIVE, write=Affine(50.0))
+    ranks = Ranks(count=2, shared={"archive": Shared(1e9)})
+    outcome = simulate_ranks(
+        Schedule(CHAIN, actions), Platform((RAM, slow)), ranks, overlap=Overlap(2)
+    )
+    assert outcome.channels["archive"].nbytes == 200
+
+
+def test_hundred_thousand_that_are_alike_are_one() -> None:
+    chain = CHAIN.with_steps(200)
+    schedule = hrevolve(chain, replace(PLATFORM, working_memory=10))
+    ranks = Ranks(count=100_000, shared={"archive": Shared(1e7)})
+    outcome = simulate_ranks(
+        schedule, replace(PLATFORM, working_memory=10), ranks, overlap=Overlap(1, 1)
+    )
+    assert (outcome.groups, len(outcome.finish)) == (1, 100_000)
+    assert (outcome.finish == outcome.makespan).all()
+
+
+def test_a_watcher_hears_of_all_shared_accesses() -> None:
+    heard: list[int] = []
+    ranks = Ranks(count=7, shared={"archive": Shared(1e6)})
+    simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1), watch=heard.append)
+    assert sum(heard) == 7
+
+
+def test_what_ranks_do_not_have_with_overlap_is_refused() -> None:
+    together = Ranks(count=2, shared={"archive": Shared(1e6, collective=True)})
+    with pytest.raises(BadInput, match="writes to 'archive' are collective"):
+        simulate_ranks(BEHIND, PLATFORM, together, overlap=Overlap(1))
+    for barrier in (Barrier.STEP, Barrier.STRETCH):
+        with pytest.raises(BadInput, match="no barriers"):
+            simulate_ranks(BEHIND, PLATFORM, Ranks(count=2, barrier=barrier), overlap=Overlap(1))
+    ranks = Ranks(count=2, shared={"disk": Shared(1.0)})
+    with pytest.raises(BadInput, match="no channel is named 'disk'"):
+        simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+    twice = Schedule(CHAIN, [*BEHIND.actions, *BEHIND.actions])
+    with pytest.raises(IllegalAction):
+        simulate_ranks(twice, PLATFORM, Ranks(count=2), overlap=Overlap(1))
