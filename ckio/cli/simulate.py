@@ -19,6 +19,7 @@ from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.sim.engine import simulate
+from ckio.sim.repeat import Repeated, repeated
 from ckio.texts import dumps
 from ckio.timeline import Timeline
 from ckio.traffic import memory_level
@@ -30,12 +31,19 @@ from ckio.traffic import memory_level
 @cost_options
 @overlap_option
 @ranks_options
+@click.option(
+    "--repeat",
+    type=click.IntRange(2),
+    metavar="N",
+    help="simulate so many runs, which vary by chance as calibration saw it",
+)
 @out("-o", "--output", help="write the timeline to this file")
 @json_option
 def command(
     *,
     file: Path | None,
     overlap: Overlap | None,
+    repeat: int | None,
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -51,7 +59,17 @@ def command(
 
     With --ranks, so many ranks have this schedule, each with levels of its own; those that are
     --shared have one bandwidth for all.
+
+    With --repeat, times are drawn from the distributions that `ckio calibrate --model` found, as
+    --seed says, and of so many runs the interval is told that holds nine of ten.
     """
+    if repeat is not None and options["ranks"] is not None:
+        raise BadInput("--repeat is for one rank; leave out --ranks")
+    seed = options["seed"]
+    if options["ranks"] is None:
+        if repeat is None and seed is not None:
+            raise BadInput("--seed is for what is drawn: say how many, --ranks or --repeat")
+        options["seed"] = None  # it is of the runs
     ranks = ranks_of(options)
     schedule, platform, own = _schedule(file, options, quiet=as_json)
     overlap = policy(overlap, own, f"of {file or 'the plan'}", quiet=as_json)
@@ -64,19 +82,29 @@ def command(
     bar = console.progress("simulating", len(schedule), unit="actions", quiet=as_json)
     with bar as tick, blamed_on(file):
         timeline = simulate(schedule, platform, overlap=overlap, watch=tick)
+    runs = None
+    if repeat is not None:
+        bar = console.progress("repeating", repeat * len(schedule), unit="actions", quiet=as_json)
+        with bar as tick, blamed_on(file):
+            runs = repeated(schedule, platform, repeat, overlap=overlap, seed=seed or 0, watch=tick)
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
     if overlap:
         found |= {"overlap": str(overlap), **hidden(schedule, platform, timeline)}
+    if runs is not None:
+        found["repeat"] = _interval(runs)
     found["lossy"] = lossy(platform)
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
         return
     click.echo(
         f"{schedule.chain.length} steps, {len(schedule)} actions:"
-        f" makespan {timeline.makespan:.6g} s\n"
+        f" makespan {timeline.makespan:.6g} s"
     )
+    if runs is not None:
+        click.echo(_told(found["repeat"]))
+    click.echo()
     share = [
         [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
         for name, seconds in found["busy"].items()
@@ -87,6 +115,20 @@ def command(
     say_lossy(platform)
     if output is not None:
         click.echo(f"written to {output}")
+
+
+def _interval(runs: Repeated) -> dict[str, float]:
+    """Of many makespans, in seconds: the mean, and what 5, 50 and 95 % of them do not exceed."""
+    parts = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
+    quantiles = {name: runs.quantile(part) for name, part in parts.items()}
+    return {"runs": len(runs.makespans), "mean": runs.mean, **quantiles}
+
+
+def _told(found: dict[str, float]) -> str:
+    return (
+        f"of {found['runs']} runs, nine of ten take {found['p05']:.6g} to {found['p95']:.6g} s;"
+        f" half of them up to {found['p50']:.6g} s, the mean is {found['mean']:.6g} s"
+    )
 
 
 def busy(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
