@@ -32,6 +32,7 @@ from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate
+from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks, Shared
 from ckio.sim.sweep import Answer, Call, Question, front, parse, points, sentence, sweep
@@ -157,6 +158,30 @@ def test_what_a_planner_sees_alike_is_planned_once() -> None:
     assert len(made) == 5
 
 
+def test_runs_that_fail_are_asked_of_who_knows_what_comes_of_them() -> None:
+    asked: list[tuple[float, int | None]] = []
+
+    def expect(question: Question) -> tuple[Schedule, Mean]:
+        asked.append((question.mtbf, question.platform.levels[0].capacity))
+        if question.mtbf < 50:
+            raise BadInput("it never ends")
+        return hrevolve(CHAIN, question.platform), Mean(1000 / question.mtbf, 0.5)
+
+    question = replace(base(), expect=expect)
+    found = answered("mtbf=10,100,never", "ram.capacity=200,201", of=question)
+    # What holds as many checkpoints may fail otherwise: each is asked for, and nothing without it.
+    assert asked == [(10.0, 200), (10.0, 201), (100.0, 200), (100.0, 201)]
+    assert [answer.reason for answer in found] == ["it never ends"] * 2 + [""] * 4
+    plain = makespan(hrevolve(CHAIN, PLATFORM), PLATFORM)
+    assert [answer.makespan for answer in found[2:]] == [10, 10, plain, plain]
+    assert [answer.error for answer in found[2:]] == [0.5, 0.5, 0, 0]
+    assert found[2].memory == found[4].memory
+    for axis in ("ranks=2", "overlap=all"):
+        (refused,) = answered("mtbf=100", axis, of=question)
+        assert "alone, and without overlap" in refused.reason
+    assert len(asked) == 4
+
+
 def test_more_slots_and_more_bandwidth_never_cost_time() -> None:
     for axis in ("ram.slots=1,2,3,4,5,6,8,12,20,30", "nvme.bandwidth=1:100000:20"):
         seconds = [answer.makespan for answer in answered(axis)]
@@ -247,6 +272,10 @@ def test_overlap_and_ranks_are_simulated() -> None:
     for count, answer in zip((1, 10, 100), answered("ranks=1:100:3", of=question), strict=True):
         ranks = Ranks(count=count, shared=shared)
         assert answer.makespan == simulate_ranks(schedule, PLATFORM, ranks).makespan
+    behind, policy = Ranks(count=10, shared=shared), Overlap(None, None)
+    (answer,) = answered("ranks=10", of=replace(question, overlap=policy))
+    found = simulate_ranks(schedule, PLATFORM, behind, overlap=policy)
+    assert answer.makespan == found.makespan
 
 
 @pytest.mark.slow  # compiled code is loaded
@@ -255,8 +284,10 @@ def test_a_plan_for_overlap_is_carried_out_as_it_is_meant() -> None:
     question = Question("overlapped", functools.partial(overlapped), CHAIN, PLATFORM, "ram")
     (answer,) = sweep([question], processes=1)
     assert answer.makespan == made.makespan
-    (refused,) = answered("ranks=3", of=question)
-    assert "synchronous" in refused.reason
+    (three,) = answered("ranks=3", of=question)
+    ranks = Ranks(count=3)
+    found = simulate_ranks(made.schedule, PLATFORM, ranks, overlap=made.overlap)
+    assert three.makespan == found.makespan
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 6), st.integers(0, 6), st.booleans())))
@@ -286,6 +317,8 @@ def test_ranges_grow_by_equal_factors_and_end_where_they_say() -> None:
     assert all(math.isclose(b / a, math.sqrt(2), rel_tol=1e-8) for a, b in pairwise(numbers))
     assert parse("steps=1:8:10", PLATFORM).values == (1, 2, 3, 4, 5, 6, 8)
     assert parse("advance=1:4:3", PLATFORM).values == (1.0, 2.0, 4.0)
+    assert parse("mtbf=15m:1h:3", PLATFORM).values == (900.0, 1800.0, 3600.0)
+    assert parse("mtbf=90,1.5h,never", PLATFORM).values == (90.0, 5400.0, None)
     assert parse("tape=off", PLATFORM).is_presence
     assert parse("tape=60", PLATFORM).level is None
 
@@ -312,6 +345,9 @@ def test_ranges_grow_by_equal_factors_and_end_where_they_say() -> None:
         ("nvme.latency=nan", "axis nvme.latency: 'nan' is not a finite number"),
         ("nvme.ratio=0,1", "axis nvme.ratio: level 'nvme': ratio = 0.0"),
         ("nvme=off,gone", "axis nvme: 'gone' is neither on nor off"),
+        ("mtbf=1:never:3", "axis mtbf: '1:never:3': a range goes"),
+        ("mtbf=60,1m", "axis mtbf: 60.0 is given twice"),
+        ("mtbf=inf", "axis mtbf: 'inf' is not a time"),
         ("overlap=some", "axis overlap: overlap 'some' is not write_behind=N"),
         ("restart=4611686TB", "axis restart: Chain: steps = 30"),
     ],

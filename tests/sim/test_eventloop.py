@@ -1,0 +1,198 @@
+"""The simulator with overlap, against an event loop that was written from its rules in words."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim.eventloop import EventLoop, synchronous
+
+from ckio.actions import Key, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.overlap import Overlap
+from ckio.planners.base import Planner
+from ckio.planners.disk import disk_revolve
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.multistage import multistage
+from ckio.planners.stored import finish
+from ckio.platforms import Affine, Level, Platform
+from ckio.profile import Profile
+from ckio.schedule import Schedule
+from ckio.sim.engine import simulate
+from ckio.sim.overlapped import simulate as simulate_overlapped
+from ckio.testing.strategies import Case, random_complete, random_legal, random_stored
+
+Cost = Callable[[Random], float]
+"""Seconds that something takes, drawn."""
+
+RANDOMS = st.integers(0, 2**32).map(Random)
+
+PLANNERS: dict[str, Planner] = {
+    "hrevolve": hrevolve,
+    "mixed": mixed,
+    "multistage": multistage,
+    "disk-revolve": disk_revolve,
+}
+
+
+def whole(random: Random) -> float:
+    """Seconds whose sums are exact, in whatever order; now and then none."""
+    return random.choice((0, 0.25, 1, 1, 2, 3, 5, 7.5))
+
+
+def untidy(random: Random) -> float:
+    return random.uniform(0, 5)
+
+
+def machine(random: Random, levels: tuple[Level, ...], cost: Cost) -> Platform:
+    """The same levels with other costs; far ones may share channels, and even memory's name.
+
+    Where costs are whole, so are those of what goes on behind the computation.
+    """
+
+    def one(number: int, level: Level) -> Level:
+        near = number == 0 and random.random() < 0.85
+        write, read = (Affine(cost(random), random.choice((0, 0, 0.25, 0.5))) for _ in range(2))
+        return replace(
+            level,
+            backend="ram" if near else "directory",
+            channel=random.choice(("", "bus", "bus", levels[0].name)) or level.name,
+            write=write,
+            read=read,
+            discard=Affine(random.choice((0, 0, cost(random)))),
+            profile=random.choice((None, profile(random))) if cost is whole else None,
+        )
+
+    return Platform(tuple(one(number, level) for number, level in enumerate(levels)))
+
+
+def profile(random: Random) -> Profile:
+    """What transfers take beside the program, what it loses by them, and how much may wait."""
+
+    def price() -> Affine:
+        return Affine(whole(random), random.choice((0, 0.25)))
+
+    is_backed_up = random.random() < 0.7
+    return Profile(
+        first=random.choice((None, price())),
+        write_beside=random.choice((None, price())),
+        read_beside=random.choice((None, price())),
+        hinders=random.choice((Affine(), price())),
+        dirty=random.choice((0, 8, 16)) if is_backed_up else None,
+        drained=random.choice((0.125, 0.5, 4.0)) if is_backed_up else None,
+    )
+
+
+def planned(random: Random, cost: Cost) -> Case:
+    """What a planner makes of steps that are alike, on memory and one to three levels behind it."""
+    sizes = {name: random.randint(1, 8) for name in ("restart", "tape", "adjoint")}
+    seconds: dict[str, Any] = {name: cost(random) for name in ("advance", "record", "reverse")}
+    chain = Chain(steps=random.randint(1, 22), **seconds, **sizes)
+    rooms = [random.randint(1, 40) for _ in range(random.randint(1, 3))]
+    levels = tuple(
+        Level(
+            name=f"level{number}",
+            capacity=room,
+            write=Affine(random.randint(0, 4)),
+            read=Affine(random.randint(0, 4)),
+        )
+        for number, room in enumerate([*rooms, None])
+    )
+    platform = Platform(levels, working_memory=chain.largest("tape") * random.randint(1, 3))
+    if random.random() < 0.25:
+        stored = list(random_stored(random, chain, platform))
+        stored[-1] |= {Key(Kind.RESTART, 0)}
+        return finish(chain, platform, stored), platform
+    return random.choice(tuple(PLANNERS.values()))(chain, platform), platform
+
+
+def case(random: Random, cost: Cost = whole) -> Case:
+    """A legal schedule from anywhere, on one to four levels, with costs of another machine."""
+    match random.randrange(4):
+        case 0:
+            schedule, platform = random_legal(random, most_levels=4)
+        case 1:
+            schedule, platform = random_complete(random, most_levels=4)
+        case _:
+            schedule, platform = planned(random, cost)
+    other = machine(random, platform.levels, cost)
+    return schedule, replace(other, working_memory=platform.working_memory)
+
+
+def policy(random: Random) -> Overlap:
+    counts = (0, 1, 1, 2, 3, None)
+    horizon = random.choice((inf, inf, 0, 2, 4.25, 9))
+    return Overlap(random.choice(counts), random.choice(counts), horizon)
+
+
+def check(schedule: Schedule, platform: Platform, overlap: Overlap) -> int:
+    """Every start and every stop, to the last bit; how many transfers there were."""
+    timeline = simulate_overlapped(schedule, platform, overlap)
+    loop = EventLoop(schedule, platform, overlap).run()
+    program = list(zip(timeline.start.tolist(), timeline.stop.tolist(), strict=True))
+    assert program == loop.program
+    events = sorted((event.start, event.stop, str(event.action)) for event in timeline.transfers)
+    spans = loop.transfers.items()
+    assert events == sorted((*span, str(schedule.actions[row])) for row, span in spans)
+    ends = timeline.transfers.stop.tolist()
+    assert ends == sorted(ends), "in the order in which they ended"
+    return len(events)
+
+
+@settings(max_examples=200)
+@given(RANDOMS)
+def test_it_finds_every_start_and_every_stop(random: Random) -> None:
+    check(*case(random), policy(random))
+
+
+@settings(max_examples=80)
+@given(RANDOMS)
+def test_it_finds_them_to_the_last_bit_whatever_the_costs(random: Random) -> None:
+    """But for a horizon: whether a sum of seconds is beyond it depends on the order of adding."""
+    check(*case(random, untidy), replace(policy(random), horizon=inf))
+
+
+@settings(max_examples=80)
+@given(RANDOMS, st.sampled_from((whole, untidy)))
+def test_without_overlap_it_finds_them_too(random: Random, cost: Cost) -> None:
+    schedule, platform = case(random, cost)
+    timeline = simulate(schedule, platform)
+    program = list(zip(timeline.start.tolist(), timeline.stop.tolist(), strict=True))
+    assert program == synchronous(schedule, platform)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", [whole, untidy])
+def test_it_finds_them_in_a_long_campaign(cost: Cost) -> None:
+    for seed in range(3_000):
+        random = Random(seed)
+        overlap = policy(random)
+        if cost is untidy:
+            overlap = replace(overlap, horizon=inf)
+        check(*case(random, cost), overlap)
+
+
+def test_the_cases_have_all_sorts_of_traffic() -> None:
+    """Shared channels, direct and staged writes, cancelled ones, reads from the pool and ahead."""
+    found = dict.fromkeys(("shared", "direct", "staged", "cancelled", "copied", "ahead"), 0)
+    for seed in range(120):
+        random = Random(seed)
+        schedule, platform = case(random)
+        loop = EventLoop(schedule, platform, policy(random)).run()
+        channels = [level.channel for level in platform.levels if level is not loop.memory]
+        reads = [row for row, action in enumerate(loop.actions) if isinstance(action, Read)]
+        moved = loop.transfers
+        found["shared"] += len(channels) > len(set(channels)) and len(moved) > 1
+        found["direct"] += any(
+            isinstance(loop.actions[row], Write) and row not in loop.staged for row in moved
+        )
+        found["staged"] += any(row in loop.staged for row in moved)
+        found["cancelled"] += bool(loop.cancelled)
+        found["copied"] += any(loop.is_far(row) and row not in moved for row in reads)
+        found["ahead"] += bool(loop.ahead)
+    assert min(found.values()) > 5, found
