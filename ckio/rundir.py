@@ -137,10 +137,10 @@ class NewDirectory:
         if not os.access(path, os.W_OK | os.X_OK):
             raise BadInput(f"{path}: cannot hold {what}: not writable")
 
-    def write(self, name: str, text: str, /) -> None:
+    def write(self, name: str, content: str | bytes, /) -> None:
         """Write a file whole or not at all; it is on the disk when this returns."""
         try:
-            write_whole(self.path / name, text)
+            write_whole(self.path / name, content)
         except OSError as error:
             raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
 
@@ -291,12 +291,12 @@ def missing_folders(path: Path, /) -> list[Path]:
     return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 
-def write_whole(path: Path, text: str, /) -> None:
+def write_whole(path: Path, content: str | bytes, /) -> None:
     """Write a file whole or not at all, and on the disk when this returns; raises OSError."""
     part = path.with_name(f".{path.name}.part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

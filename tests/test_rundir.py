@@ -72,6 +72,18 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["result.json"]
 
 
+def test_a_file_can_be_bytes(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run")
+    directory.write("picture.png", b"\x89PNG\r\n")
+    directory.write("result.json", "{}\n\u00b5")
+    assert (tmp_path / "run" / "picture.png").read_bytes() == b"\x89PNG\r\n"
+    assert (tmp_path / "run" / "result.json").read_bytes() == b"{}\n\xc2\xb5"
+    (tmp_path / "run" / "other.png").mkdir()
+    with pytest.raises(BadInput, match=r"other.png: cannot be written"):
+        directory.write("other.png", b"\x89PNG")
+    assert not list((tmp_path / "run").glob(".*"))
+
+
 def test_what_came_to_nothing_is_cleared_and_what_was_there_stays(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "a" / "b"):

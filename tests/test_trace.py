@@ -4,19 +4,21 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.overlap import Overlap
+from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
-from ckio.trace import trace
+from ckio.trace import MOST_EVENTS, trace
 
 CHAIN = Chain(steps=3, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 PLATFORM = Platform((Level(name="ram"), Level(name="disk")))
@@ -31,9 +33,13 @@ TIMELINE = Timeline(
 
 
 def events(
-    timeline: Timeline, chain: Chain, platform: Platform, phase: str
+    timeline: Timeline,
+    chain: Chain,
+    platform: Platform,
+    phase: str,
+    most: int | None = MOST_EVENTS,
 ) -> list[dict[str, Any]]:
-    text = json.loads(trace(timeline, chain, platform))
+    text = json.loads(trace(timeline, chain, platform, most=most))
     return [event for event in text["traceEvents"] if event["ph"] == phase]
 
 
@@ -134,3 +140,106 @@ def test_with_overlap_a_counter_says_what_is_on_its_way() -> None:
     assert counters == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
     plain = events(TIMELINE, CHAIN, PLATFORM, "C")
     assert "bytes on their way" not in {event["name"] for event in plain}
+
+
+def nanoseconds(microseconds: float) -> int:
+    return round(microseconds * 1000)
+
+
+def by_thread(slices: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    threads: dict[int, list[dict[str, Any]]] = {}
+    for event in slices:
+        threads.setdefault(event["tid"], []).append(event)
+    return threads
+
+
+def busy(slices: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Nanoseconds and actions of each kind."""
+    found: dict[str, tuple[int, int]] = {}
+    for event in slices:
+        kind = event["name"].removesuffix("s")
+        seconds, actions = found.get(kind, (0, 0))
+        count = event["args"].get("actions", 1)
+        found[kind] = seconds + nanoseconds(event["dur"]), actions + count
+    return found
+
+
+def last(slices: list[dict[str, Any]]) -> int:
+    return max(nanoseconds(event["ts"]) + nanoseconds(event["dur"]) for event in slices)
+
+
+@settings(max_examples=60)
+@given(legal_schedules(), st.integers(0, 2), st.integers(1, 60))
+def test_merged_slices_take_the_same_time_and_never_overlap(
+    case: Case, behind: int, most: int
+) -> None:
+    schedule, platform = case
+    timeline = simulate(schedule, platform, overlap=Overlap(behind, behind))
+    arguments = timeline, schedule.chain, platform
+    each, merged = (by_thread(events(*arguments, "X", number)) for number in (None, most))
+    assert merged.keys() == each.keys()
+    for tid, slices in merged.items():
+        assert busy(slices) == busy(each[tid])
+        assert last(slices) == last(each[tid])
+        assert slices[0]["ts"] == each[tid][0]["ts"]
+        ends = 0
+        for event in slices:
+            assert nanoseconds(event["ts"]) >= ends
+            ends = nanoseconds(event["ts"]) + nanoseconds(event["dur"])
+    for name in {event["name"] for event in events(*arguments, "C")}:
+        all_of, few = (
+            [e["args"]["bytes"] for e in events(*arguments, "C", number) if e["name"] == name]
+            for number in (None, most)
+        )
+        assert max(few) == max(all_of)
+        assert few[-1] == all_of[-1]
+
+
+def long_chain(steps: int) -> tuple[Timeline, Chain, Platform]:
+    chain = CHAIN.with_steps(steps)
+    platform = Platform(
+        (Level(name="ram", capacity=30, write=Affine(0.01)), Level(name="disk", write=Affine(0.1)))
+    )
+    return simulate(hrevolve(chain, platform), platform), chain, platform
+
+
+@pytest.mark.parametrize("most", [100, 1000, 3000])
+def test_no_more_events_are_written_than_asked_for(most: int) -> None:
+    timeline, chain, platform = long_chain(700)
+    assert len(timeline) > 3000
+    few = [event for phase in "XC" for event in events(timeline, chain, platform, phase, most)]
+    assert most / 8 < len(few) <= most
+    (labels,) = [
+        event["args"]["labels"]
+        for event in events(timeline, chain, platform, "M", most)
+        if event["name"] == "process_labels"
+    ]
+    assert "are merged" in labels
+
+
+def test_where_nothing_is_merged_the_trace_does_not_say_so() -> None:
+    timeline, chain, platform = long_chain(30)
+    assert trace(timeline, chain, platform) == trace(timeline, chain, platform, most=None)
+    assert "process_labels" not in trace(timeline, chain, platform)
+
+
+def test_a_merged_slice_says_how_many_actions_it_is_and_what_they_did() -> None:
+    x1 = Key(Kind.RESTART, 1)
+    actions = [
+        *(Write(X0, 1), Advance(0, 1), Write(x1, 1), Advance(1, 2)),
+        *(Record(2, 3), Discard(x1, 1), Discard(X0, 1)),
+    ]
+    start = np.array([0, 1, 3, 5, 7, 1000, 1001.0])
+    stop = np.array([1, 3, 5, 7, 507, 1001, 1001.5])
+    timeline = Timeline(Actions.of(actions), start, stop, np.array([10, 0, 20, 0, 0, 0, 0]))
+    slices = events(timeline, CHAIN, PLATFORM, "X", 11)
+    assert [(e["tid"], e["name"], e["ts"], e["dur"]) for e in slices] == [
+        (0, "advances", 1e6, 4e6),
+        (0, "record", 7e6, 500e6),
+        (2, "writes", 0.0, 3e6),
+        (2, "discard", 1000e6, 1e6),
+        (2, "discard", 1001e6, 0.5e6),
+    ]
+    assert slices[0]["args"] == {"actions": 2, "steps": 2, "seconds": 4.0, "until": 7e6}
+    assert slices[2]["args"] == {"actions": 2, "bytes": 30, "seconds": 3.0, "until": 5e6}
+    assert slices[3]["args"] == {"checkpoint": "x_1", "bytes": 0}

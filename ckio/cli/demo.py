@@ -18,6 +18,8 @@ from ckio.errors import BadInput, RunFailed
 from ckio.layout import nbytes_of
 from ckio.model import Array, Differentiable
 from ckio.page import page
+from ckio.pictures import draw
+from ckio.pictures.png import drawable, png
 from ckio.platforms import Level, Option
 from ckio.rundir import NewDirectory
 
@@ -62,16 +64,20 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         reference = store_all_gradient(watched(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     directory.write("report.html", _page(outcome, grid, same=same))
+    picture = _picture(outcome, directory)
 
     verified = bool(outcome.figures["verified"]) and same
     report = directory.path / "report.html"
     if as_json:
         figures = {**outcome.figures, "verified": verified, "equals_store_all": same}
-        console.print_json({**figures, "report": str(report)})
+        drawn = None if picture is None else str(picture)
+        console.print_json({**figures, "report": str(report), "picture": drawn})
     else:
         show(outcome)
         click.echo(f"store-all        {_sameness(same)}\n")
         click.echo(f"{report}: the pictures")
+        if picture is not None:
+            click.echo(f"{picture}: those of the measured timeline, as one PNG")
         click.echo(f"{directory.path / 'platform.toml'}: this machine, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
@@ -108,6 +114,15 @@ def _page(outcome: Outcome, grid: int, *, same: bool) -> str:
         predicted=outcome.predicted,
         measured=outcome.measured,
     )
+
+
+def _picture(outcome: Outcome, directory: NewDirectory) -> Path | None:
+    """The measured timeline as a file that slides and papers take; None without matplotlib."""
+    if not drawable():
+        return None
+    drawn = draw(outcome.measured, outcome.schedule.chain, outcome.platform)
+    directory.write("timeline.png", png(drawn))
+    return directory.path / "timeline.png"
 
 
 def _sameness(same: bool) -> str:

@@ -1,7 +1,6 @@
 """`ckio show`: a schedule or a timeline as a picture."""
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,10 @@ import click
 
 from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
+from ckio.cli.pictures import write_bytes
 from ckio.errors import BadInput
+from ckio.pictures.png import needs
+from ckio.pictures.png import png as painted
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.render import render
@@ -25,6 +27,7 @@ from ckio.timeline import Timeline
 @out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[plot]]")
 @out("--html", metavar="OUT", help="write a page of pictures")
 @out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
+@click.option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
 @click.option("--width", type=click.IntRange(40), help="columns of the text picture")
 def command(
     *,
@@ -34,20 +37,26 @@ def command(
     png: Path | None,
     html: Path | None,
     perfetto: Path | None,
+    all_events: bool,
     width: int | None,
 ) -> None:
     """Draw FILE, a schedule from `ckio plan -o` or a timeline: as text, or as the files asked for.
 
     Pictures and traces have time in them: of a schedule they show its simulated timeline, and of
-    a measured timeline the page shows both.
+    a measured timeline the page shows both. In a trace of more than 100,000 events, short actions
+    of one kind are merged into slices that say how many they are and how long they take.
     """
     found = read_document(file)
     files = [path for path in (svg, png, html, perfetto) if path is not None]
+    if all_events and perfetto is None:
+        raise BadInput("--all-events is about the trace: give --perfetto OUT")
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
         say_lossy(found.platform or Platform(()))
         return
+    if png is not None:
+        needs()
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
 
@@ -58,46 +67,27 @@ def command(
     if svg is not None or png is not None:
         from ckio.pictures import draw
 
-        _write_pictures(draw(timeline, chain, machine), svg, png)
+        drawn = draw(timeline, chain, machine)
+        if png is not None:
+            write_bytes(png, painted(drawn))
+        if svg is not None:
+            write_text(svg, drawn)
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
-        from ckio.trace import trace
+        from ckio.trace import MOST_EVENTS, trace
 
-        _write_trace(perfetto, trace(timeline, chain, machine))
+        most = None if all_events else MOST_EVENTS
+        _write_trace(perfetto, trace(timeline, chain, machine, most=most))
     for written in files:
         click.echo(f"written to {written}")
 
 
-def _write_pictures(drawn: str, svg: Path | None, png: Path | None) -> None:
-    if png is not None:
-        from ckio.pictures.png import png as painted
-
-        _write_bytes(png, painted(drawn))
-    if svg is not None:
-        write_text(svg, drawn)
-
-
 def _write_trace(path: Path, text: str) -> None:
     if path.suffix == ".gz":
-        _write_bytes(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
+        write_bytes(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
     else:
         write_text(path, text)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; a device or a pipe gets the bytes as they come."""
-    plain = not path.exists() or path.is_file()
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.part") if plain else target
-    try:
-        part.write_bytes(data)
-        if plain:
-            part.replace(target)
-    except OSError as error:
-        if plain:
-            part.unlink(missing_ok=True)
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:

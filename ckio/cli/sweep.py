@@ -1,9 +1,8 @@
 """`ckio sweep`: what if the machine were another one? Plans for many, in a table and a picture."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,15 +10,18 @@ import click
 
 from ckio.chain import COSTS, SECONDS, SIZES
 from ckio.cli import console
+from ckio.cli.expectations import Expected
 from ckio.cli.files import out, read_text, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
+from ckio.cli.pictures import check_picture, write_picture
 from ckio.cli.plans import plan_of, planner_call
 from ckio.cli.ranks import ranks_of, ranks_options
+from ckio.cli.stopping import duration_option
+from ckio.cli.swept import Table
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
-from ckio.pictures.whatif import check, draw, value_text
-from ckio.pictures.words import bytes_text, seconds_text
+from ckio.pictures.whatif import check, draw
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.sim.sweep import (
@@ -28,16 +30,16 @@ from ckio.sim.sweep import (
     Call,
     Point,
     Question,
-    Use,
-    front,
     parse,
     points,
-    sentence,
     sweep,
 )
 
 _GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *COSTS)
 """The options that are not a planner's own."""
+
+_RUNS: Final = 20
+"""That fail, at each point, if it is not said how many."""
 
 
 @click.command()
@@ -49,16 +51,25 @@ _GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *
 )  # fmt: skip
 @overlap_option
 @ranks_options
+@duration_option("--mtbf", help="mean time between failures  [default: never]")
+@duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
+@click.option(
+    "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N",
+    help=f"runs that fail, at each point  [default: {_RUNS}]",
+)  # fmt: skip
 @click.option(
     "--processes", type=click.IntRange(1), help="that plan at a time  [default: one for each core]"
 )
 @out("-o", "--output", help="write a table of all points to this file, as CSV")
-@out("--picture", help="draw makespans, and memory against makespan, into this file (.svg)")
+@out("--picture", help="draw makespans, and memory against makespan, into this file (.svg, .png)")
 @json_option
 def command(
     *,
     vary: Sequence[str],
     overlap: Overlap | None,
+    mtbf: float | None,
+    restart_time: float | None,
+    trajectories: int | None,
     processes: int | None,
     output: Path | None,
     picture: Path | None,
@@ -79,20 +90,24 @@ def command(
     planner=hrevolve,mixed       steps=..., working_memory=..., and all costs and sizes
     overlap=none,all             or a policy, with / instead of its commas
     ranks=1:4096:13              with --shared, as in `ckio simulate`
+    mtbf=1h,6h,1d,never          mean time between failures, one over their rate
+
+    Where runs fail, the makespan is the mean of --trajectories, as `ckio failures` finds it where
+    the adjoint is stored at Daly's interval; all points see the same failures.
 
     A point where no schedule fits is a row with the reason. The Pareto front is of all points that
     no other beats both in makespan and in bytes of checkpoints on the first level.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
-    if picture is not None and picture.suffix != ".svg":
-        raise BadInput(f"--picture {picture}: pictures are written as .svg")
-    base, planners, axes = _asked(vary, overlap, options, quiet=as_json)
+    if picture is not None:
+        check_picture(picture)
+    failing = Failing(mtbf, restart_time, trajectories)
+    base, planners, axes = _asked(vary, overlap, failing, options, quiet=as_json)
     if picture is not None:
         check(axes)
     asked = list(points(axes, base, planners))
     table = Table.of(axes, asked, _answers(asked, processes, quiet=as_json))
     if picture is not None:
-        drawn = draw(axes, table.answers, table.front, base.memory)
-        write_text(picture, drawn)
+        write_picture(picture, draw(axes, table.answers, table.front, base.memory))
     if output is not None:
         write_text(output, table.csv(base.platform))
     if as_json:
@@ -105,8 +120,41 @@ def command(
             click.echo(f"written to {path}")
 
 
+@dataclass(frozen=True)
+class Failing:
+    """What the options say of failures: how often, and what comes then; None where nothing."""
+
+    mtbf: float | None
+    restart: float | None
+    runs: int | None
+
+    def fill_in(self, question: Question, varied: Mapping[str, Sequence[Any]]) -> Question:
+        """The question of a run that fails so often; raises BadInput where that does not fit."""
+        if self.mtbf is not None and "mtbf" in varied:
+            raise BadInput("--mtbf is what --vary mtbf=... varies; give one of them")
+        if self.mtbf is None and "mtbf" not in varied:
+            if (self.restart, self.runs) != (None, None):
+                raise BadInput(
+                    "--restart-time and --trajectories are about failures: say how often, by"
+                    " --mtbf TIME or --vary mtbf=..."
+                )
+            return question
+        if question.overlap or question.ranks is not None:
+            raise BadInput(
+                "--mtbf: a run that fails is simulated alone, and without overlap; leave out"
+                " --ranks and --overlap"
+            )
+        expect = Expected(self.restart or 0.0, self.runs or _RUNS)
+        return replace(question, mtbf=self.mtbf or inf, expect=expect)
+
+
 def _asked(
-    vary: Sequence[str], overlap: Overlap | None, options: dict[str, Any], *, quiet: bool
+    vary: Sequence[str],
+    overlap: Overlap | None,
+    failing: Failing,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
 ) -> tuple[Question, dict[str, Call], list[Axis]]:
     """The question that the options ask, every planner by its name, and the axes."""
     path: Path | None = options["platform"]
@@ -117,8 +165,6 @@ def _asked(
     varied = {axis.name: axis.values for axis in axes}
     _fill_in(options, varied)
     ranks = ranks_of(options)
-    if "ranks" in varied and overlap:
-        raise BadInput("--ranks: transfers of many ranks are synchronous; say --overlap none")
     plan = plan_of(**options, quiet=quiet)
     own = {name: value for name, value in options.items() if name not in _GIVEN}
     names = {str(name) for name in varied.get("planner", ())}
@@ -128,7 +174,7 @@ def _asked(
     base = Question(
         plan.planner, planners[plan.planner], plan.chain, plan.platform, memory, overlap, ranks
     )
-    return base, planners, axes
+    return failing.fill_in(base, varied), planners, axes
 
 
 def _fill_in(options: dict[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
@@ -150,117 +196,3 @@ def _answers(asked: Sequence[Point], processes: int | None, *, quiet: bool) -> l
         next(found) if isinstance(point.question, Question) else Answer(reason=point.question)
         for point in asked
     ]
-
-
-@dataclass(frozen=True)
-class Table:
-    """All points of a sweep with their answers, and whether each is on the Pareto front."""
-
-    axes: Sequence[Axis]
-    points: Sequence[Point]
-    answers: Sequence[Answer]
-    front: Sequence[bool]
-
-    @staticmethod
-    def of(axes: Sequence[Axis], asked: Sequence[Point], answers: Sequence[Answer]) -> "Table":
-        return Table(axes, asked, answers, front(answers))
-
-    def csv(self, platform: Platform) -> str:
-        """A line for each point; what there is not is empty, and numbers keep all their digits."""
-        names = [level.name for level in platform.levels]
-        of_levels = [f"{name}.{what}" for name in names for what in ("written", "read", "peak")]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([axis.name for axis in self.axes] + [*_COLUMNS, *of_levels, "reason"])
-        for point, answer, best in zip(self.points, self.answers, self.front, strict=True):
-            values = ["unlimited" if value is None else value for value in point.values]
-            if answer.reason:
-                writer.writerow([*values, *[""] * (len(_COLUMNS) + len(of_levels)), answer.reason])
-                continue
-            uses = [(answer.levels or {}).get(name, Use()) for name in names]
-            levels = [number for use in uses for number in (use.written, use.read, use.peak)]
-            memory = "" if answer.memory is None else answer.memory
-            figures = [answer.makespan, answer.forward, answer.actions, memory, int(best)]
-            writer.writerow([*values, *figures, *levels, ""])
-        return text.getvalue()
-
-    def figures(self) -> dict[str, Any]:
-        """What `--json` says."""
-        return {
-            "axes": {axis.name: list(axis.values) for axis in self.axes},
-            "points": [
-                self._figures(point, answer, best)
-                for point, answer, best in zip(self.points, self.answers, self.front, strict=True)
-            ],
-            "answer": self.said(),
-        }
-
-    def _figures(self, point: Point, answer: Answer, best: bool) -> dict[str, Any]:
-        values = dict(zip((axis.name for axis in self.axes), point.values, strict=True))
-        if answer.reason:
-            return {"values": values, "reason": answer.reason}
-        levels = {
-            name: {"written": use.written, "read": use.read, "peak": use.peak}
-            for name, use in (answer.levels or {}).items()
-        }
-        return {
-            "values": values,
-            "makespan": answer.makespan,
-            "forward_steps": answer.forward,
-            "actions": answer.actions,
-            "memory": answer.memory,
-            "pareto": best,
-            "levels": levels,
-        }
-
-    def said(self) -> str:
-        """The answer in a sentence: of one axis what it does, of several the best point."""
-        if len(self.axes) == 1:
-            return sentence(self.axes[0], self.answers, value_text)
-        planned = [at for at, answer in enumerate(self.answers) if not answer.reason]
-        if not planned:
-            return f"no point has a schedule: {self.answers[0].reason}"
-        best = min(planned, key=lambda at: self.answers[at].makespan)
-        where = ", ".join(
-            f"{axis.name} = {value_text(axis, value)}"
-            for axis, value in zip(self.axes, self.points[best].values, strict=True)
-        )
-        least = seconds_text(self.answers[best].makespan)
-        return f"the least makespan of {len(planned)} points is {least}, at {where}"
-
-    def show(self, *, all_points: bool) -> None:
-        """The points, or only those on the front, as a person reads them; then the sentence."""
-        shown = [at for at in range(len(self.points)) if all_points or self.front[at]]
-        bold = [row for row, at in enumerate(shown) if self.front[at]]
-        title = "" if all_points else "the Pareto front of memory against makespan"
-        header = [*(axis.name for axis in self.axes), "makespan s", "forward steps", "written"]
-        rows = [self._row(at) for at in shown]
-        console.print_table(title, [*header, "memory", "pareto"], rows, bold=bold)
-        reasons = dict.fromkeys(answer.reason for answer in self.answers if answer.reason)
-        for reason in list(reasons)[:_REASONS]:
-            click.echo(f"no schedule: {reason}")
-        if len(reasons) > _REASONS:
-            click.echo(f"and {len(reasons) - _REASONS} other reasons")
-        click.echo(self.said())
-
-    def _row(self, at: int) -> list[str]:
-        answer = self.answers[at]
-        pairs = zip(self.axes, self.points[at].values, strict=True)
-        values = [value_text(axis, value) for axis, value in pairs]
-        if answer.reason:
-            return [*values, "none", "", "", "", ""]
-        return [
-            *values,
-            f"{answer.makespan:.6g}",
-            str(answer.forward),
-            bytes_text(sum(use.written for use in (answer.levels or {}).values())),
-            "unknown" if answer.memory is None else bytes_text(answer.memory),
-            "*" if self.front[at] else "",
-        ]
-
-
-_COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
-"""What the CSV says of each point, before its levels."""
-
-_REASONS: Final = 5
-"""So many different reasons are told below the table."""

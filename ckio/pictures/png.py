@@ -24,17 +24,31 @@ _BASE: Final = {"font-size": "12px", "fill": "var(--ink)", "opacity": "1", "stro
 _COLOURS: Final[Style] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
 
 
+def drawable() -> bool:
+    """Whether what draws is installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def needs() -> None:
+    """Raise BadInput, which says what to install, where that is missing."""
+    if not drawable():
+        raise BadInput("PNG needs matplotlib; install it: pip install 'ckio[plot]'")
+
+
 def png(svg: str, /) -> bytes:
     """The PNG file of what `draw` or `Picture.file` gives, on paper's colours.
 
     Raises BadInput where matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadInput("PNG needs matplotlib; install it: pip install 'ckio[plot]'") from None
+    needs()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     root = ElementTree.fromstring(svg)
     left, top, width, height = map(float, root.attrib["viewBox"].split())
     point = 72  # a unit of the picture is a point of the figure

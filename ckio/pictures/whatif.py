@@ -12,9 +12,10 @@ from math import inf
 from typing import Final
 
 from ckio.errors import BadInput
+from ckio.pictures.amounts import value_text
 from ckio.pictures.svg import COLUMNS, LEFT, RIGHT, Picture, group, legend, number, path, rect, text
 from ckio.pictures.words import bytes_text, round_numbers, seconds_text, time_unit
-from ckio.sim.sweep import Answer, Axis, Value
+from ckio.sim.sweep import Answer, Axis
 
 HIGH: Final = 260
 """Of each of the two panels."""
@@ -31,30 +32,6 @@ _DECADE: Final = 8
 """A range this many times its least number is drawn in logarithms."""
 _LETTERS: Final = 132
 """As many fit into the row of a legend."""
-
-
-def value_text(axis: Axis, value: Value, /) -> str:
-    """A value of an axis as a person writes it."""
-    what = axis.knob.rpartition(".")[2]
-    match value:
-        case None:
-            return "unlimited"
-        case int() if what in ("capacity", "working_memory", "restart", "tape", "adjoint"):
-            return bytes_text(value)
-        case int() if what == "bandwidth":
-            return _rate_text(value)
-        case int() | float() if what in ("latency", "advance", "record", "reverse"):
-            return seconds_text(value)
-        case float():
-            return f"{value:.4g}"
-        case _:
-            return str(value)
-
-
-def _rate_text(rate: int) -> str:
-    """Bytes per second in the units in which drives are sold, powers of 1000."""
-    power = min(4, (len(str(rate)) - 1) // 3)
-    return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +95,16 @@ def draw(
     return Picture(
         2 * (_TOP + HIGH) + _BELOW + 50,
         (
-            *_makespans(axes, _lines(axes, answers), _TOP),
+            *_makespans(axes, _lines(axes, answers), _TOP, name=_name(answers)),
             *_memories(answers, front, memory, 2 * _TOP + HIGH + _BELOW),
         ),
         f"What {' and '.join(axis.name for axis in axes)} do to the makespan",
     ).file()
+
+
+def _name(answers: Sequence[Answer]) -> str:
+    mean = any(answer.error for answer in answers)
+    return f"{'expected ' * mean}makespan (not from 0)"
 
 
 def check(axes: Sequence[Axis], /) -> None:
@@ -145,13 +127,15 @@ def _lines(axes: Sequence[Axis], answers: Sequence[Answer]) -> list[list[float]]
     return lines
 
 
-def _makespans(axes: Sequence[Axis], lines: Sequence[Sequence[float]], top: float) -> list[str]:
+def _makespans(
+    axes: Sequence[Axis], lines: Sequence[Sequence[float]], top: float, *, name: str
+) -> list[str]:
     across, bottom = _across(axes[0]), top + HIGH
     known = [seconds for line in lines for seconds in line if seconds < inf]
     up = _Scale.over(known, HIGH - 16)
     parts = [
         rect(LEFT, top, COLUMNS, HIGH, css="lane"),
-        text(0, top - 26, "makespan (not from 0)", "name"),
+        text(0, top - 26, name, "name"),
     ]
     if len(axes) > 1:
         parts += _legend(axes[1], top - 10)

@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
+
+from ckio.pictures.png import drawable
 
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\
@@ -302,8 +305,22 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert found["verified"] is True
     assert found["equals_store_all"] is True
     kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
-    assert kept == {"platform.toml", "report.html", "run"}
+    drawn = {"timeline.png"} if drawable() else set()
+    assert kept == {"platform.toml", "report.html", "run"} | drawn
+    assert found["picture"] == ("ckio-demo/timeline.png" if drawn else None)
     out = ckio(*small, at=tmp_path).stdout
+    assert ("ckio-demo-2/timeline.png: " in out) == bool(drawn)
+    for name in drawn:
+        assert (tmp_path / "ckio-demo" / name).read_bytes().startswith(b"\x89PNG\r\n")
     assert (tmp_path / "ckio-demo-2" / "report.html").exists()
     for word in ("advance", "level nvme", "total", "forward steps", "gradient check", "store-all"):
         assert word in out
+
+
+def test_the_demo_does_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found = answer("demo", "--steps", 9, "--grid", 16, at=tmp_path)
+    assert found["verified"] is True
+    assert found["picture"] is None
+    kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
+    assert kept == {"platform.toml", "report.html", "run"}

@@ -3,11 +3,16 @@
 import gzip
 import json
 import os
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from cli.commands import ckio, complaint
+from click.testing import CliRunner
+
+from ckio.cli.show import command as show
+from ckio.errors import BadInput
 
 NODE = """
 format = 1
@@ -48,6 +53,35 @@ def test_all_kinds_at_once(place: Path) -> None:
     assert "The schedule" in (place / "h.html").read_text()
     assert json.loads((place / "t.json").read_text())["traceEvents"]
     assert not list(place.glob(".*"))
+
+
+def test_a_long_trace_is_merged_unless_all_events_are_asked_for(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ckio.trace.MOST_EVENTS", 500)
+    many = ("--steps", 300, *PLAN[2:])
+    ckio("plan", *many, "-o", "long.txt", at=place)
+    ckio("show", "long.txt", "--perfetto", "few.json", at=place)
+    ckio("show", "long.txt", "--perfetto", "all.json", "--all-events", at=place)
+    few, whole = (
+        json.loads((place / name).read_text())["traceEvents"] for name in ("few.json", "all.json")
+    )
+    assert len(few) < 520 < len(whole)
+    assert (place / "few.json").stat().st_size < (place / "all.json").stat().st_size
+    seconds = [
+        sum(round(event["dur"] * 1000) for event in events if event["ph"] == "X")
+        for events in (few, whole)
+    ]
+    assert seconds[0] == seconds[1]
+    assert "--perfetto OUT" in complaint("show", "plan.txt", "--all-events", at=place)
+
+
+def test_png_without_matplotlib_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(place)
+    with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
+        CliRunner().invoke(show, ["plan.txt", "--png", "p.png"], catch_exceptions=False)
+    assert not (place / "p.png").exists()
 
 
 def test_a_trace_can_be_compressed(place: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ckio.cli.failures import command as failures
 from ckio.cli.plan import command as plan
 from ckio.cli.simulate import command as simulate
 from ckio.cli.sweep import command as sweep
@@ -100,6 +102,75 @@ def test_overlap_and_ranks_are_those_of_simulate(node: Path) -> None:
         assert float(row["makespan"]) == found["makespan"]
 
 
+def test_runs_that_fail_take_what_failures_says(node: Path) -> None:
+    given = ("--steps", 20, "--planner", "hrevolve", "--restart-time", 3, "--trajectories", 3)
+    axes = ("--vary", "mtbf=1m,200,never", "--vary", "nvme.capacity=400,640")
+    rows = table(node, *given, *axes)
+    for row in rows:
+        path = node.with_name("other.toml")
+        path.write_text(NODE.replace("capacity = 400", f"capacity = {row['nvme.capacity']}"))
+        if row["mtbf"] == "never":
+            assert float(row["makespan"]) == answer(plan, path, *given[:4])["makespan"]
+            assert float(row["error"]) == 0
+            continue
+        found = answer(failures, path, *given, "--mtbf", row["mtbf"])
+        ours = min(found["intervals"], key=lambda one: abs(one["every"] - max(1, found["daly"])))
+        assert float(row["makespan"]) == ours["expected"]
+        assert float(row["error"]) == ours["error"]
+    expected = [float(row["makespan"]) for row in rows]
+    assert expected[0] > expected[2] > expected[4]
+    assert [row["mtbf"] for row in rows[::2]] == ["60.0", "200.0", "never"]
+
+
+def test_where_others_vary_all_runs_fail_alike_in_any_process(node: Path) -> None:
+    asked = ("--steps", 30, "--mtbf", "30", "--trajectories", 4, "--vary", "nvme=on,off")
+    found = answer(sweep, node, *asked)
+    assert "with nvme:" in found["answer"]
+    on, off = found["points"]
+    assert on["makespan"] < off["makespan"]
+    assert on["error"] > 0
+    assert answer(sweep, node, *asked, "--processes", 2) == found
+    single = answer(sweep, node, *asked, "--trajectories", 1)
+    assert [point["error"] for point in single["points"]] == [None, None]
+    assert "expected s" in said(sweep, node, *asked)
+    path = node.with_name("out.svg")
+    said(sweep, node, *asked, "--picture", path)
+    assert "expected makespan" in path.read_text()
+    said(sweep, node, *asked[:2], *asked[-2:], "--picture", path)
+    assert "expected" not in path.read_text()
+
+
+def test_a_run_that_never_ends_is_a_row_with_the_reason(node: Path) -> None:
+    asked = ("--steps", 40, "--trajectories", 1, "--vary", "mtbf=0.01,never")
+    never, done = table(node, *asked, "--vary", "nvme=off")
+    assert "is not done" in never["reason"]
+    assert done["makespan"]
+
+
+def test_planners_that_overlap_do_not_fail_here(node: Path) -> None:
+    pytest.importorskip("numba")
+    refused, _ = table(node, "--steps", 12, "--mtbf", 30, "--vary", "planner=overlapped,hrevolve")
+    assert "none that fails does" in refused["reason"]
+
+
+def test_the_picture_is_written_as_its_suffix_says(node: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = node.with_name("out.png")
+    done = said(sweep, node, "--steps", 9, "--vary", "ram.slots=1,2,4", "--picture", path)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    assert f"written to {path}" in done
+    assert sorted(each.name for each in node.parent.iterdir()) == ["node.toml", "out.png"]
+
+
+def test_without_matplotlib_png_is_refused_before_anything_is_planned(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("ckio.cli.sweep.sweep", None)  # nothing is planned
+    with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
+        said(sweep, node, "--steps", 9, "--vary", "nvme=on", "--picture", "out.png")
+
+
 def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
     axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
     refused, *planned = table(node, *axes)
@@ -181,8 +252,15 @@ def test_whatever_varies_can_be_drawn(axes: tuple[str, ...], node: Path) -> None
         (("--vary", "restart=3"), "--restart is what --vary restart=... varies"),
         (("--vary", "planner=hrevolv"), "no planner is named 'hrevolv'"),
         (("--vary", "planner=hrevolve,mixed", "--period", 3), "has no option --period"),
-        (("--vary", "ram.slots=1", "--picture", "x.png"), "pictures are written as .svg"),
+        (("--vary", "ram.slots=1", "--picture", "x.pdf"), "pictures are written as .svg and .png"),
         (("--vary", "ram.slots=3", "--vary", "ram.slots=4"), "axis ram.slots: ram.slots sets"),
+        (("--vary", "mtbf=0"), "axis mtbf: failures come after a time above 0"),
+        (("--vary", "mtbf=soon"), "axis mtbf: 'soon' is not a time, such as"),
+        (("--vary", "mtbf=1h", "--mtbf", "2h"), "--mtbf is what --vary mtbf=... varies"),
+        (("--vary", "mtbf=1h", "--ranks", 2), "simulated alone, and without overlap"),
+        (("--vary", "nvme=on", "--mtbf", 9, "--overlap", "all"), "alone, and without overlap"),
+        (("--vary", "nvme=on", "--trajectories", 9), "say how often, by --mtbf TIME or"),
+        (("--vary", "nvme=on", "--restart-time", 9), "say how often, by --mtbf TIME or"),
         (("--vary", "nvme=on", "--shared", "nvme=300"), "say how many: --ranks"),
         (
             ("--vary", "steps=3,4", "--vary", "ram.slots=1:400:14", "--picture", "x.svg"),

@@ -2,11 +2,16 @@
 
 The recurrence is that of `ckio.planners.hrevolve`. For one length, all layers of a level follow
 from shorter lengths, so they are computed together; time is O(l^2) for each slot worth its cost.
+Layers are kept, up to so many bytes: who asks about many machines asks for most of them again.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +27,9 @@ _BLOCK = 16
 
 _FAR = 1 << 30
 """In place of infinity, for whole numbers."""
+
+_MOST_BYTES: Final = 1 << 26
+"""Of layers that are kept: those of some hundred levels for chains of 1000 steps."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,53 @@ class _Layers:
     writes: NDArray[np.bool_]
     splits: NDArray[np.int32]
 
+    def __len__(self) -> int:
+        return len(self.fresh)
+
+    def first(self, count: int) -> "_Layers":
+        """The first of them, without a copy."""
+        return _Layers(self.fresh[:count], self.writes[:count], self.splits[:count])
+
+    def held(self) -> int:
+        """Their bytes; from here on nobody can change them."""
+        arrays = [getattr(self, field.name) for field in fields(self)]
+        for array in arrays:
+            array.flags.writeable = False
+        return sum(array.nbytes for array in arrays)
+
+
+class Kept:
+    """Layers by what they are a function of: those that were asked for last, in so many bytes."""
+
+    def __init__(self, most: int, /) -> None:
+        self._most, self.nbytes = most, 0
+        self._layers: OrderedDict[Hashable, tuple[_Layers, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, asked: Hashable, count: int, /) -> _Layers | None:
+        """So many layers, if they are here."""
+        with self._lock:
+            found, _ = self._layers.get(asked, (None, 0))
+            if found is None or len(found) < count:
+                return None
+            self._layers.move_to_end(asked)
+            return found.first(count)
+
+    def put(self, asked: Hashable, layers: _Layers, /) -> None:
+        """Keep these, if there is room, instead of what was not asked for longest."""
+        if (nbytes := layers.held()) > self._most:
+            return
+        with self._lock:
+            _, less = self._layers.pop(asked, (None, 0))
+            self._layers[asked] = layers, nbytes
+            self.nbytes += nbytes - less
+            while self.nbytes > self._most:
+                _, (_, less) = self._layers.popitem(last=False)
+                self.nbytes -= less
+
+
+_KEPT: Final = Kept(_MOST_BYTES)
+
 
 @dataclass(frozen=True)
 class _Recurrence:
@@ -118,31 +173,46 @@ class _Recurrence:
         """The decisions for every number of free slots."""
         slots = self.room.slots
         if slots > _BLOCK:
-            endless = self.layers(None, 1)
+            endless = self.known(None, None, 1)
             if _slots_taken(endless) <= slots:
                 return Table(slots, endless.writes, endless.splits, endless.fresh[0])
         blocks: list[_Layers] = []
         outer, missing, settled = self.below, slots, False
         while missing and not settled:
-            block, settled = self.until_settled(outer, min(missing, _BLOCK))
+            first = slots - missing
+            block, settled = self.until_settled(first, outer, min(missing, _BLOCK))
             blocks.append(block)
-            outer, missing = block.fresh[-1], missing - len(block.fresh)
+            outer, missing = block.fresh[-1], missing - len(block)
         writes = np.concatenate([block.writes for block in blocks])
         splits = np.concatenate([block.splits for block in blocks])
         return Table(slots, writes, splits, outer)
 
-    def until_settled(self, outer: _Numbers, count: int) -> tuple[_Layers, bool]:
+    @cached_property
+    def _function(self) -> Hashable:
+        """All that its layers are a function of; `below`, which is long, by its digest."""
+        costs = self.room.write, self.room.read, self.advance
+        below = blake2b(self.below.tobytes(), digest_size=32).digest()
+        return *costs, self.full_sweeps, self.below.dtype.char, below
+
+    def known(self, first: int | None, outer: _Numbers | None, count: int) -> _Layers:
+        """`layers`, after the `first` of them or without end, which are computed once."""
+        asked = self._function, first
+        if (found := _KEPT.find(asked, count)) is None:
+            found = self.layers(outer, count)
+            _KEPT.put(asked, found)
+        return found
+
+    def until_settled(self, first: int, outer: _Numbers, count: int) -> tuple[_Layers, bool]:
         """At most `count` layers, up to the first that equals the one before, if there is one.
 
         Each layer is a function of the one before alone, so equal ones repeat for ever.
         """
-        block = self.layers(outer, count)
+        block = self.known(first, outer, count)
         before = np.vstack((outer, block.fresh[:-1]))
         same = np.flatnonzero((block.fresh == before).all(axis=1))
         if not same.size:
             return block, False
-        kept = slice(same[0] + 1)
-        return _Layers(block.fresh[kept], block.writes[kept], block.splits[kept]), True
+        return block.first(int(same[0]) + 1), True
 
     def layers(self, outer: _Numbers | None, count: int) -> _Layers:
         """The `count` layers after `outer` = H_k,c-1; for None, the one for slots without end."""
@@ -160,19 +230,21 @@ class _Recurrence:
         else:
             waiting = inner[1:]  # or the next one's
             inner[0] = outer[::-1]
-        rows = np.arange(count)
+        rows, space = np.arange(count), np.empty(count * longest, numbers)
         for length in range(1, longest + 1):
-            low, best = below[length], np.full(count, below[length])
+            low = best = below[length]
             if most := length if self.full_sweeps else length - 1:
                 begin = longest - length + 1
-                candidates = inner[:, begin : begin + most] + again[:, :most]
+                candidates = space[: count * most].reshape(count, most)
+                np.add(inner[:, begin : begin + most], again[:, :most], out=candidates)
                 i = candidates.argmin(axis=1)
-                best = candidates[rows, i]
-                splits[:, length] = np.where(best < low, i + 1, 0)
-            stored[:, length] = best = np.minimum(best, low)
+                found = candidates[rows, i]
+                splits[:, length] = (i + 1) * (found < low)
+                best = np.minimum(found, low)
+            stored[:, length] = best
             again[:, length] = best + ((length + 1) * advance + read)
-            fresh[:, length] = best = np.minimum(write + best, low)
-            waiting[:, longest - length] = best[: len(waiting)]
+            fresh[:, length] = np.minimum(write + best, low)
+            waiting[:, longest - length] = fresh[: len(waiting), length]
         return _Layers(fresh, write + stored < below, splits)
 
 

@@ -4,15 +4,17 @@
 `processes` does so on every core, and `verdicts` say which are the best and what it comes to.
 """
 
-from ckio.sim.sweep.answers import Answer, Call, Question, Use
-from ckio.sim.sweep.axes import Axis, Point, Value, parse, points
+from ckio.sim.sweep.answers import Answer, Call, Expect, Question, Use
+from ckio.sim.sweep.axes import Axis, Point, parse, points
 from ckio.sim.sweep.processes import sweep
+from ckio.sim.sweep.values import Value
 from ckio.sim.sweep.verdicts import front, sentence
 
 __all__ = [
     "Answer",
     "Axis",
     "Call",
+    "Expect",
     "Point",
     "Question",
     "Use",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from ckio.planners.base import without_notes
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate
+from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks
 from ckio.traffic import memory_level
@@ -25,8 +27,13 @@ if TYPE_CHECKING:  # which brings numba in
 Call: TypeAlias = "Callable[[Chain, Platform], Schedule | Overlapped]"
 """A planner with its own options."""
 
+Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
+"""What comes of a run that fails: the schedule of its first process, and its mean makespan."""
+
 _MOST_STEPS: Final = 2**31 - 1
 """The schedule of more would take some 100 GB."""
+
+_TOO_MANY: Final = "{} steps take more memory than there is"
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Question:
         How transfers go on behind the computation; None: as the planner means it.
     ranks : Ranks or None
         So many ranks carry it out together; None is one, alone.
+    mtbf : float
+        Seconds between two failures of the process, on the average, one over their rate; infinite
+        where none is thought of.
+    expect : Expect or None
+        Who knows what comes of a run that fails; needed where it does.
     """
 
     planner: str
@@ -56,14 +68,24 @@ class Question:
     memory: str
     overlap: Overlap | None = None
     ranks: Ranks | None = None
+    mtbf: float = inf
+    expect: "Expect | None" = None
+
+    @property
+    def fails(self) -> bool:
+        """Whether the makespan is the mean of runs that fail."""
+        return self.mtbf < inf
 
     def seen(self) -> "Question":
         """What the planner sees of it: equal where the same plan is the answer.
 
         Our own planners ask only how many checkpoints a level holds together, and how many steps'
-        tape the working memory. Those of others, and `overlapped`, may ask for bytes.
+        tape the working memory. Those of others, and `overlapped`, may ask for bytes. A run that
+        fails is planned for its failures, again and again.
         """
-        plain = replace(self, overlap=None, ranks=None)
+        if self.fails:
+            return self
+        plain = replace(self, overlap=None, ranks=None, expect=None)
         module = getattr(getattr(self.call, "func", self.call), "__module__", "")
         if self.chain.varies or not module.startswith("ckio.planners.") or "overlapped" in module:
             return plain
@@ -100,9 +122,9 @@ class Answer:
     Attributes
     ----------
     makespan : float
-        Seconds; of many ranks, until the slowest is done.
+        Seconds; of many ranks, until the slowest is done; of runs that fail, their mean.
     forward, actions : int
-        Forward steps, advanced and recorded, and actions.
+        Forward steps, advanced and recorded, and actions; where runs fail, of the first plan.
     memory : int or None
         The most bytes of checkpoints at one time on the level that is the question's memory. With
         overlap, where what is on its way shares this level, all of its capacity; None without one.
@@ -110,6 +132,8 @@ class Answer:
         By name; those that are left out are not here.
     reason : str
         Why there is no plan; then all numbers are 0.
+    error : float
+        The standard error of the makespan, in seconds, where it is a mean.
     """
 
     makespan: float = 0.0
@@ -118,11 +142,15 @@ class Answer:
     memory: int | None = 0
     levels: Mapping[str, Use] | None = None
     reason: str = ""
+    error: float = 0.0
 
 
 def answers(questions: Sequence[Question], /) -> Iterator[Answer]:
     """The answers to questions for which the same plan is `seen`; it is made once."""
     first = questions[0]
+    if first.fails:
+        yield from map(_expected, questions)
+        return
     planned = _planned(first)
     for question in questions:
         if isinstance(planned, str) and question != first:
@@ -142,7 +170,7 @@ def _refusal(question: Question) -> str:
 
 def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
     """The schedule and the policy that it is made for; or why there is none."""
-    steps = f"{question.chain.length} steps take more memory than there is"
+    steps = _TOO_MANY.format(question.chain.length)
     if question.chain.length > _MOST_STEPS:
         return steps
     try:
@@ -163,14 +191,34 @@ def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
         return Answer(reason=str(error))
     except MemoryError:
         return Answer(reason="its simulation takes more memory than there is")
-    if not math.isfinite(seconds):
+    return _told(question, schedule, Mean(seconds, 0.0), overlap)
+
+
+def _expected(question: Question) -> Answer:
+    """That of a run that fails."""
+    assert question.expect is not None, "nobody is there who knows what comes of it"
+    if question.ranks is not None or question.overlap:
+        return Answer(reason="mtbf: a run that fails is simulated alone, and without overlap")
+    try:
+        with without_notes():
+            schedule, mean = question.expect(question)
+    except BadInput as error:
+        return Answer(reason=str(error))
+    except (MemoryError, OverflowError):
+        return Answer(reason=_TOO_MANY.format(question.chain.length))
+    return _told(question, schedule, mean, Overlap())
+
+
+def _told(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
+    if not math.isfinite(mean.seconds):
         return Answer(reason="it takes more seconds than a number holds")
     levels = {
         level.name: _use(schedule, level, number)
         for number, level in enumerate(question.platform.levels)
     }
     return Answer(
-        makespan=seconds,
+        makespan=mean.seconds,
+        error=mean.error,
         forward=counts(schedule).forward,
         actions=len(schedule),
         memory=_memory(question, levels, overlap),
@@ -182,9 +230,7 @@ def _seconds(question: Question, schedule: Schedule, overlap: Overlap) -> float:
     """The makespan; it is simulated where costs alone do not say it."""
     platform, ranks = question.platform, question.ranks
     if ranks is not None:
-        if overlap:
-            raise BadInput("ranks: transfers of many ranks are synchronous, and this has overlap")
-        return simulate_ranks(schedule, platform, ranks).makespan
+        return simulate_ranks(schedule, platform, ranks, overlap=overlap).makespan
     if overlap:
         return simulate(schedule, platform, overlap=overlap).makespan
     return makespan(schedule, platform)

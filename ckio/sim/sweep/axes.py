@@ -1,103 +1,37 @@
 """What varies: axes in words, their values, and the points that they span."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from ckio.chain import SECONDS, SIZES, Chain
+from ckio.chain import SECONDS, Chain
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
-from ckio.platforms import Level, Platform, size
+from ckio.platforms import Level, Platform
 from ckio.sim.ranks.words import Ranks
 from ckio.sim.sweep.answers import Call, Question
-
-Value: TypeAlias = int | float | str | None
-"""A number, a word, or None for a capacity without end."""
+from ckio.sim.sweep.values import (
+    GLOBAL,
+    NEVER_FAILS,
+    NEVER_FILLS,
+    OF_LEVEL,
+    Read,
+    Value,
+    presence,
+    whole,
+)
 
 _MOST_VALUES: Final = 10_000
 """On one axis."""
 _MOST_POINTS: Final = 100_000
 """Of all axes together."""
 
-_NEVER_FILLS: Final = "unlimited"
-
-
-def _bytes(text: str) -> int:
-    return size(text)
-
-
-def _room(text: str) -> int | None:
-    return None if text == _NEVER_FILLS else size(text)
-
-
-def _rate(text: str) -> int:
-    """Bytes per second, above 0."""
-    found = size(text.removesuffix("/s"))
-    if not found:
-        raise BadInput("a bandwidth is above 0")
-    return found
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        raise BadInput(f"{text!r} is not a number") from None
-    if not (math.isfinite(found) and found >= 0):
-        raise BadInput(f"{text!r} is not a finite number of at least 0")
-    return found
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:19])):
-        raise BadInput(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _slots(text: str) -> int:
-    return 0 if text == "0" else _count(text)
-
-
-def _presence(text: str) -> str:
-    if text not in ("on", "off"):
-        raise BadInput(f"{text!r} is neither on nor off")
-    return text
-
-
-def _policy(text: str) -> str:
-    if text not in ("all", "none"):
-        Overlap.parse(text.replace("/", ","))
-    return text
-
-
-_Read: TypeAlias = Callable[[str], Value]
-
-_GLOBAL: Final[Mapping[str, _Read]] = {
-    "planner": str,
-    "overlap": _policy,
-    "ranks": _count,
-    "steps": _count,
-    "working_memory": _room,
-    **dict.fromkeys(SECONDS, _seconds),
-    **dict.fromkeys(SIZES, _bytes),
-}
-"""What is varied by its own name, and how its values are read."""
-
-_OF_LEVEL: Final[Mapping[str, _Read]] = {
-    "capacity": _room,
-    "slots": _slots,
-    "ratio": _seconds,
-    **{f"{access}latency": _seconds for access in ("", "write.", "read.")},
-    **{f"{access}bandwidth": _rate for access in ("", "write.", "read.")},
-}
-"""What is varied of a level, after its name and a dot."""
-
 _PRESENCE: Final = "presence"
 _WORDS: Final = ("planner", "overlap", _PRESENCE)
 """What is varied by words, which have no order."""
-_FLOATS: Final = (*SECONDS, "ratio", "latency")
+_FLOATS: Final = (*SECONDS, "ratio", "latency", "mtbf")
 """What is not counted in whole numbers."""
 
 
@@ -110,7 +44,7 @@ class Axis:
     name : str
         As it is written, such as `ram.capacity`.
     values : tuple of Value
-        Bytes, bytes per second, seconds, numbers or words; never two equal ones.
+        Bytes, bytes per second, seconds, numbers, words or None; never two equal ones.
     knob : str
         What it is, without the level's name; `presence` where the name is a level's.
     level : str or None
@@ -121,6 +55,11 @@ class Axis:
     values: tuple[Value, ...]
     knob: str
     level: str | None = None
+
+    @property
+    def endless(self) -> str:
+        """What its value None is called."""
+        return NEVER_FAILS if self.knob == "mtbf" else NEVER_FILLS
 
     @property
     def is_ordered(self) -> bool:
@@ -146,11 +85,12 @@ class Axis:
 def parse(text: str, platform: Platform, /) -> Axis:
     """An axis from `NAME=VALUES`.
 
-    NAME is planner, overlap, ranks, steps, working_memory, a cost or size of the chain, LEVEL for
-    its presence (on, off), or LEVEL.capacity, .slots (of restart data), .ratio (stored bytes per
-    byte), .bandwidth, .latency, .write.bandwidth and so on. VALUES are separated by commas; each is
-    one value, or LOW:HIGH:COUNT for COUNT numbers that grow by equal factors. In a policy for
-    overlap a / stands for the comma. Raises BadInput, which names the axis and the rule.
+    NAME is planner, overlap, ranks, mtbf, steps, working_memory, a cost or size of the chain, LEVEL
+    for its presence (on, off), or LEVEL.capacity, .slots (of restart data), .ratio (stored bytes
+    per byte), .bandwidth, .latency, .write.bandwidth and so on. VALUES are separated by commas;
+    each is one value, or LOW:HIGH:COUNT for COUNT numbers that grow by equal factors. In a policy
+    for overlap a / stands for the comma; runs that do not fail have the mtbf `never`. Raises
+    BadInput, which names the axis and the rule.
     """
     name, equals, values = text.partition("=")
     if not equals or not name or not values:
@@ -171,25 +111,25 @@ def _twice(found: Sequence[Value]) -> Value:
     return next(value for at, value in enumerate(found) if value in found[:at])
 
 
-def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, _Read]:
+def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, Read]:
     """The knob, its level, and how values are read."""
     levels = [level.name for level in platform.levels]
-    if name in levels and (name not in _GLOBAL or {"on", "off"}.issuperset(values.split(","))):
-        return _PRESENCE, name, _presence
-    if name in _GLOBAL:
-        return name, None, _GLOBAL[name]
+    if name in levels and (name not in GLOBAL or {"on", "off"}.issuperset(values.split(","))):
+        return _PRESENCE, name, presence
+    if name in GLOBAL:
+        return name, None, GLOBAL[name]
     for level in sorted(levels, key=len, reverse=True):
         knob = name.removeprefix(f"{level}.")
-        if knob != name and knob in _OF_LEVEL:
-            return knob, level, _OF_LEVEL[knob]
+        if knob != name and knob in OF_LEVEL:
+            return knob, level, OF_LEVEL[knob]
     raise BadInput(
-        f"axis {name}: there is no such thing to vary; take {', '.join(_GLOBAL)}, a level"
+        f"axis {name}: there is no such thing to vary; take {', '.join(GLOBAL)}, a level"
         f" ({', '.join(levels) or 'this platform has none'}) to leave it out, or"
-        f" LEVEL.{', .'.join(_OF_LEVEL)}"
+        f" LEVEL.{', .'.join(OF_LEVEL)}"
     )
 
 
-def _values(part: str, knob: str, read: _Read) -> list[Value]:
+def _values(part: str, knob: str, read: Read) -> list[Value]:
     """One value, or those of a range."""
     if ":" not in part or knob in _WORDS:
         if not part:
@@ -198,7 +138,7 @@ def _values(part: str, knob: str, read: _Read) -> list[Value]:
     bounds = part.split(":")
     if len(bounds) != 3:
         raise BadInput(f"{part!r} is not LOW:HIGH:COUNT")
-    low, high, count = read(bounds[0]), read(bounds[1]), _count(bounds[2])
+    low, high, count = read(bounds[0]), read(bounds[1]), whole(bounds[2])
     if not isinstance(low, int | float) or not isinstance(high, int | float) or not 0 < low < high:
         raise BadInput(f"{part!r}: a range goes from a number above 0 to a larger one")
     if not 2 <= count <= _MOST_VALUES:
@@ -270,6 +210,8 @@ def changed(
         case "ranks":
             count: dict[str, Any] = {"count": value}
             new = {"ranks": replace(question.ranks or Ranks(count=1), **count)}
+        case "mtbf":
+            new = {"mtbf": math.inf if value is None else value}
         case "working_memory" as room:
             new = {"platform": replace(question.platform, **{room: value})}  # type: ignore[arg-type]
         case "steps" if isinstance(value, int):

@@ -6,7 +6,8 @@ from math import inf
 from typing import Final, TypeAlias
 
 from ckio.sim.sweep.answers import Answer
-from ckio.sim.sweep.axes import Axis, Value
+from ckio.sim.sweep.axes import Axis
+from ckio.sim.sweep.values import Value
 
 Words: TypeAlias = Callable[[Axis, Value], str]
 """A value as a person writes it."""

@@ -1,0 +1,156 @@
+"""What a sweep has found, for people and for scripts: a table, CSV, or the figures of `--json`."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+import click
+
+from ckio.cli import console
+from ckio.pictures.amounts import value_text
+from ckio.pictures.words import bytes_text, seconds_text
+from ckio.platforms import Platform
+from ckio.sim.sweep import Answer, Axis, Point, Question, Use, front, sentence
+
+
+@dataclass(frozen=True)
+class Table:
+    """All points of a sweep with their answers, and whether each is on the Pareto front."""
+
+    axes: Sequence[Axis]
+    points: Sequence[Point]
+    answers: Sequence[Answer]
+    front: Sequence[bool]
+
+    @staticmethod
+    def of(axes: Sequence[Axis], asked: Sequence[Point], answers: Sequence[Answer]) -> "Table":
+        return Table(axes, asked, answers, front(answers))
+
+    @property
+    def fails(self) -> bool:
+        """Whether any makespan is the mean of runs that fail."""
+        asked = (point.question for point in self.points)
+        return any(isinstance(question, Question) and question.fails for question in asked)
+
+    def csv(self, platform: Platform) -> str:
+        """A line for each point; what there is not is empty, and numbers keep all their digits."""
+        names = [level.name for level in platform.levels]
+        columns = [*_COLUMNS, *["error"] * self.fails]
+        of_levels = [f"{name}.{what}" for name in names for what in ("written", "read", "peak")]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([axis.name for axis in self.axes] + [*columns, *of_levels, "reason"])
+        for point, answer, best in zip(self.points, self.answers, self.front, strict=True):
+            pairs = zip(self.axes, point.values, strict=True)
+            values = [axis.endless if value is None else value for axis, value in pairs]
+            if answer.reason:
+                writer.writerow([*values, *[""] * (len(columns) + len(of_levels)), answer.reason])
+                continue
+            uses = [(answer.levels or {}).get(name, Use()) for name in names]
+            levels = [number for use in uses for number in (use.written, use.read, use.peak)]
+            memory = "" if answer.memory is None else answer.memory
+            figures = [answer.makespan, answer.forward, answer.actions, memory, int(best)]
+            errors = [_known(answer.error, "")] * self.fails
+            writer.writerow([*values, *figures, *errors, *levels, ""])
+        return text.getvalue()
+
+    def figures(self) -> dict[str, Any]:
+        """What `--json` says."""
+        return {
+            "axes": {axis.name: list(axis.values) for axis in self.axes},
+            "points": [
+                self._figures(point, answer, best)
+                for point, answer, best in zip(self.points, self.answers, self.front, strict=True)
+            ],
+            "answer": self.said(),
+        }
+
+    def _figures(self, point: Point, answer: Answer, best: bool) -> dict[str, Any]:
+        values = dict(zip((axis.name for axis in self.axes), point.values, strict=True))
+        if answer.reason:
+            return {"values": values, "reason": answer.reason}
+        levels = {
+            name: {"written": use.written, "read": use.read, "peak": use.peak}
+            for name, use in (answer.levels or {}).items()
+        }
+        return {
+            "values": values,
+            "makespan": answer.makespan,
+            "forward_steps": answer.forward,
+            "actions": answer.actions,
+            "memory": answer.memory,
+            "pareto": best,
+            "levels": levels,
+            **({"error": _known(answer.error, None)} if self.fails else {}),
+        }
+
+    def said(self) -> str:
+        """The answer in a sentence: of one axis what it does, of several the best point."""
+        if len(self.axes) == 1:
+            return sentence(self.axes[0], self.answers, value_text)
+        planned = [at for at, answer in enumerate(self.answers) if not answer.reason]
+        if not planned:
+            return f"no point has a schedule: {self.answers[0].reason}"
+        best = min(planned, key=lambda at: self.answers[at].makespan)
+        where = ", ".join(
+            f"{axis.name} = {value_text(axis, value)}"
+            for axis, value in zip(self.axes, self.points[best].values, strict=True)
+        )
+        least = seconds_text(self.answers[best].makespan)
+        return f"the least makespan of {len(planned)} points is {least}, at {where}"
+
+    def show(self, *, all_points: bool) -> None:
+        """The points, or only those on the front, as a person reads them; then the sentence."""
+        shown = [at for at in range(len(self.points)) if all_points or self.front[at]]
+        bold = [row for row, at in enumerate(shown) if self.front[at]]
+        title = "" if all_points else "the Pareto front of memory against makespan"
+        makespans = ["expected s", "±"] if self.fails else ["makespan s"]
+        header = [*(axis.name for axis in self.axes), *makespans, "forward steps", "written"]
+        rows = [self._row(at) for at in shown]
+        console.print_table(title, [*header, "memory", "pareto"], rows, bold=bold)
+        reasons = dict.fromkeys(answer.reason for answer in self.answers if answer.reason)
+        for reason in list(reasons)[:_REASONS]:
+            click.echo(f"no schedule: {reason}")
+        if len(reasons) > _REASONS:
+            click.echo(f"and {len(reasons) - _REASONS} other reasons")
+        click.echo(self.said())
+
+    def _row(self, at: int) -> list[str]:
+        answer = self.answers[at]
+        pairs = zip(self.axes, self.points[at].values, strict=True)
+        values = [value_text(axis, value) for axis, value in pairs]
+        if answer.reason:
+            return [*values, "none", *[""] * (4 + self.fails)]
+        return [
+            *values,
+            f"{answer.makespan:.6g}",
+            *[_error_text(answer)] * self.fails,
+            str(answer.forward),
+            bytes_text(sum(use.written for use in (answer.levels or {}).values())),
+            "unknown" if answer.memory is None else bytes_text(answer.memory),
+            "*" if self.front[at] else "",
+        ]
+
+
+def _known(error: float, unknown: str | None) -> float | str | None:
+    """A standard error; of a single run it is not known."""
+    return error if isfinite(error) else unknown
+
+
+def _error_text(answer: Answer) -> str:
+    if not isfinite(answer.error):
+        return ""
+    return f"{answer.error:.2g}" if answer.error > _NOTHING * answer.makespan else "0"
+
+
+_COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
+"""What the CSV says of each point, before its levels; where runs fail, and the standard error."""
+
+_NOTHING: Final = 1e-12
+"""The part of a makespan below which an error is one of rounding alone."""
+
+_REASONS: Final = 5
+"""So many different reasons are told below the table."""
