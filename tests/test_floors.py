@@ -39,7 +39,7 @@ ROOMS = {
     "zstandard": {"compression"},
     "blosc2": {"compression"},
     "zfpy": {"compression"},
-    "scipy": {"models", "calibrate"},
+    "scipy": {"models", "calibrate", "analysis"},
     "click": {"cli"},
     "rich": {"cli"},
     "numba": {"planners"},

@@ -1,0 +1,284 @@
+"""What a choice of what to store is: it suffices, nothing of it can be left out, it costs this."""
+
+from math import inf
+from random import Random
+from typing import Any
+
+import pytest
+
+from ckio.analysis.dag import Choice, Method, Name, ValueGraph, choose, joined, price_on, solve
+from ckio.errors import BadInput
+from ckio.platforms import Affine, Level
+
+from .dag_cases import assignments, figure_2, figure_4, figure_5, figure_6, solvable
+
+SMALL = {"dags": 3, "minimal": 4, "inner": 6, "required": 4, "locations": 9}
+
+METHODS: tuple[Method, ...] = ("cut", "milp", "paper")
+
+FIGURES = {
+    "2": (figure_2(), 2),
+    "5": (figure_5(), 2),
+    "4 and 5": (joined([figure_4(), figure_5()]), 4),
+    "6(a)": (figure_6("a"), 5),
+    "6(b)": (figure_6("b"), 2),
+    "6(c)": (figure_6("c"), 4),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_figures_take_so_many_values(name: str, method: Method) -> None:
+    graph, least = FIGURES[name]
+    assert solve(graph, method=method).nbytes == least
+
+
+def test_the_text_prefers_one_location_and_one_value_in_figure_6b() -> None:
+    choice = solve(figure_6("b"))
+    assert (choice.saved, choice.stored) == (("o5",), ("d1",))
+
+
+def test_the_choice_that_the_text_makes_for_figure_5_is_sufficient_and_not_least() -> None:
+    choice = choose(figure_5(), saved=["o4", "o6"], stored=["t"])
+    assert (choice.begins, choice.recomputed, choice.nbytes) == (("c",), ("dp/dc", "dr/dt"), 3)
+    with pytest.raises(BadInput, match="'c' is needed again and not stored, and 'o4' overwrites"):
+        choose(figure_5(), saved=["o6"], stored=["t"])
+
+
+def test_a_product_of_derivatives_is_stored_instead_of_all_arguments() -> None:
+    assert solve(assignments(20)).stored == ("P20",)
+    assert solve(assignments(20)).recomputed == ()
+
+
+def test_dags_share_what_is_saved_for_them() -> None:
+    parts = [
+        ValueGraph(
+            arguments={f"v{i}": (), f"d{i}": (f"v{i}",)},
+            required=[f"d{i}"],
+            overwrites={f"v{i}": ["here", "there"]},
+        )
+        for i in range(3)
+    ]
+    assert [solve(part).nbytes for part in parts] == [1, 1, 1]
+    whole = solve(joined(parts))
+    assert (whole.saved, whole.stored) == (("here", "there"), ())
+
+
+def test_what_nothing_overwrites_takes_nothing() -> None:
+    graph = ValueGraph(arguments={"x": (), "y": ("x",)}, required=["y"])
+    choice = solve(graph)
+    assert (choice.nbytes, choice.begins, choice.recomputed) == (0, ("x",), ("y",))
+
+
+def test_nothing_is_stored_where_nothing_is_required() -> None:
+    graph = ValueGraph(arguments={"x": (), "y": ("x",)}, required=[], overwrites={"x": ["o"]})
+    for method in METHODS:
+        assert solve(graph, method=method) == Choice(
+            saved=(),
+            stored=(),
+            begins=(),
+            recomputed=(),
+            nbytes=0,
+            storing=0.0,
+            recomputing=0.0,
+        )
+
+
+def test_what_is_stored_is_paid_at_the_price_of_the_level() -> None:
+    graph = ValueGraph(
+        arguments={"u": (), "psi": ("u",), "d": ("psi",)},
+        required=["d"],
+        overwrites={"u": ["next u"]},
+        nbytes={"u": 10, "psi": 10, "d": 30},
+        recompute={"psi": 5.0, "d": 1.0},
+    )
+    assert solve(graph).stored == ("psi",)
+    slow, fast = (
+        Level(name="archive", write=Affine(1.0, 0.5), read=Affine(0.5, 0.5), discard=Affine(0.5)),
+        Level(name="ram", write=Affine(0.0, 0.1), read=Affine(0.0, 0.1)),
+    )
+    on_ram = solve(graph, price=price_on(fast))
+    assert (on_ram.stored, on_ram.storing, on_ram.recomputing) == (("psi",), 2.0, 1.0)
+    on_archive = solve(graph, price=price_on(slow))
+    assert (on_archive.saved, on_archive.stored) == ((), ("psi",))
+    assert on_archive.seconds == 13.0
+
+
+def test_what_is_cheap_to_compute_again_is_not_stored_on_a_slow_level() -> None:
+    graph = ValueGraph(
+        arguments={"u": (), "psi": ("u",), "F": ("u", "psi")},
+        required=["u", "psi", "F"],
+        overwrites={"u": ["next u"]},
+        nbytes={"u": 100, "psi": 100, "F": 100},
+        recompute={"psi": 3.0, "F": 0.5},
+    )
+    prices = {0.001: ("psi", "F"), 0.02: ("psi",), 0.1: ()}
+    for per_byte, stored in prices.items():
+        found = solve(graph, price=Affine(0.0, per_byte))
+        assert (found.saved, found.stored) == ((), ("u", *stored))
+
+
+def test_what_is_saved_is_as_large_as_the_largest_value_unless_it_is_given() -> None:
+    given: dict[str, Any] = {
+        "arguments": {"a": (), "b": (), "c": (), "y": ("a", "b", "c")},
+        "required": ["y"],
+        "overwrites": {"a": ["o"], "b": ["o"], "c": ["o"]},
+        "nbytes": {"a": 3, "b": 8, "c": 4, "y": 100},
+    }
+    assert solve(ValueGraph(**given)).nbytes == 8
+    assert solve(ValueGraph(**given, overwritten={"o": 5})).nbytes == 5
+
+
+def test_what_cannot_be_done_is_not_done() -> None:
+    given: dict[str, Any] = {
+        "arguments": {"x": (), "y": ("x",), "z": ("y",)},
+        "required": ["z"],
+        "overwrites": {"x": ["o"]},
+    }
+    assert solve(ValueGraph(**given)).stored == ("z",)
+    assert solve(ValueGraph(**given, unstorable=["z"])).stored == ("y",)
+    assert solve(ValueGraph(**given, unstorable=["y", "z"])).stored == ("x",)
+    assert solve(ValueGraph(**given, unstorable=["x", "y", "z"])).saved == ("o",)
+    assert solve(ValueGraph(**given, recompute={"z": inf}, nbytes={"z": 9})).stored == ("z",)
+    for refusing in (
+        {"unstorable": ["x", "y", "z"], "unsavable": ["o"]},
+        {"unstorable": ["z"], "recompute": {"z": inf}},
+    ):
+        for method in METHODS:
+            with pytest.raises(BadInput, match="is needed again and not stored"):
+                solve(ValueGraph(**given, **refusing), method=method)
+
+
+def values_of(graph: ValueGraph, inputs: dict[Name, int]) -> dict[Name, int]:
+    """What the program computes: each value depends on all of its arguments and on its name."""
+    values = dict(inputs)
+    for name, arguments in graph.arguments.items():
+        if arguments:
+            values[name] = hash((name, *(values[argument] for argument in arguments)))
+    return values
+
+
+def test_an_adjoint_that_has_what_is_stored_computes_all_that_it_needs() -> None:
+    random, computed = Random(5), 0
+    for case in range(60):
+        graph = solvable(
+            random,
+            **SMALL,
+            bytes_=20,
+            seconds=10,
+            refused=0.1,
+        )
+        inputs = {name: random.random() for name, given in graph.arguments.items() if not given}
+        values = values_of(graph, inputs)  # type: ignore[arg-type]
+        choice = solve(graph, price=None if case % 2 else float)
+        there = {name: values[name] for name in choice.stored}
+        for name in inputs:  # what lies in variables, or was saved when they were overwritten
+            if set(graph.overwrites.get(name, ())) <= set(choice.saved):
+                there[name] = values[name]
+        for name in choice.recomputed:
+            there[name] = hash((name, *(there[argument] for argument in graph.arguments[name])))
+            computed += 1
+        assert {name: there[name] for name in graph.required} == {
+            name: values[name] for name in graph.required
+        }
+        assert set(choice.begins) <= there.keys()
+    assert computed > 500
+
+
+def test_nothing_that_is_stored_can_be_left_out() -> None:
+    random, left_out = Random(6), 0
+    for _ in range(60):
+        graph = solvable(
+            random,
+            **SMALL,
+            bytes_=20,
+            refused=0.1,
+        )
+        choice = solve(graph)
+        for name in (*choice.saved, *choice.stored):
+            saved = [other for other in choice.saved if other != name]
+            stored = [other for other in choice.stored if other != name]
+            with pytest.raises(BadInput, match="needed again and not stored"):
+                choose(graph, saved=saved, stored=stored)
+            left_out += 1
+    assert left_out > 300
+
+
+BAD = [
+    ({"arguments": {"y": ("x",), "x": ()}}, "'y' is computed from 'x', which does not come before"),
+    ({"arguments": {"x": ("x",)}}, "'x' is computed from 'x'"),
+    ({"required": ["z"]}, "required names 'z', which is not a value"),
+    ({"required": "y z"}, "is one name where several belong"),
+    ({"overwrites": {"z": ["o"]}}, "overwrites names 'z'"),
+    ({"overwrites": {"y": ["o"]}}, "only minimal values lie in variables"),
+    ({"overwrites": {"x": "out"}}, "'out' is one name"),
+    ({"nbytes": {"x": -1}}, "nbytes of 'x' = -1"),
+    ({"nbytes": {"x": 0.5}}, "nbytes of 'x' = 0.5"),
+    ({"nbytes": {"z": 1}}, "nbytes names 'z'"),
+    ({"overwritten": {"o": 1}}, "'o', which overwrites nothing"),
+    ({"unsavable": ["o"]}, "'o', which overwrites nothing"),
+    ({"unstorable": ["o"]}, "unstorable names 'o'"),
+    ({"recompute": {"y": -1.0}}, "recompute of 'y'"),
+    ({"recompute": {"y": float("nan")}}, "recompute of 'y'"),
+    ({"recompute": {"y": "1"}}, "recompute of 'y'"),
+    ({"recompute": {"o": 1.0}}, "recompute names 'o'"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD)
+def test_a_graph_that_makes_no_sense_is_refused(given: dict[str, Any], message: str) -> None:
+    right: dict[str, Any] = {"arguments": {"x": (), "y": ("x",)}, "required": ["x"]}
+    with pytest.raises(BadInput, match=message):
+        ValueGraph(**right | given)
+
+
+def test_graphs_that_contradict_each_other_are_not_joined() -> None:
+    one, two = (
+        ValueGraph(
+            arguments={name: ()}, required=[name], overwrites={name: ["o"]}, overwritten={"o": size}
+        )
+        for name, size in (("x", 3), ("y", 4))
+    )
+    with pytest.raises(BadInput, match="two graphs have a value 'x'"):
+        joined([one, one])
+    with pytest.raises(BadInput, match="'o' is to save 3 bytes and 4"):
+        joined([one, two])
+
+
+def test_one_graph_joined_is_itself() -> None:
+    graph = solvable(
+        Random(8),
+        **SMALL,
+        bytes_=9,
+        seconds=9,
+        refused=0.2,
+    )
+    assert joined([graph]) == graph
+
+
+def test_what_does_not_exist_cannot_be_stored() -> None:
+    graph = ValueGraph(
+        arguments={"x": (), "y": ("x",)},
+        required=["y"],
+        overwrites={"x": ["o", "p"]},
+        unstorable=["y"],
+        unsavable=["p"],
+    )
+    for saved, stored, message in (
+        (["q"], ["x"], "no location 'q'"),
+        ([], ["o"], "no value 'o'"),
+        ([], ["y"], "value 'y' is to be stored, but it cannot be"),
+        (["p"], ["x"], "location 'p' is to be stored, but it cannot be"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            choose(graph, saved=saved, stored=stored)
+
+
+def test_methods_deltas_and_prices_are_checked() -> None:
+    graph = figure_2()
+    with pytest.raises(BadInput, match="it must be one of cut, paper, milp"):
+        solve(graph, method="best")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="delta = 2"):
+        solve(graph, method="paper", delta=2)
+    with pytest.raises(BadInput, match="price of 1 bytes"):
+        solve(graph, price=lambda _: -1.0)

@@ -1,0 +1,145 @@
+"""Minimum cuts are exact for weights that scipy's 32-bit capacities cannot hold."""
+
+from collections import deque
+from itertools import pairwise
+from math import fsum, inf
+from random import Random
+
+import numpy as np
+import pytest
+
+from ckio.analysis.dag.flow import Arcs, cut_nearest_sink, in_units
+
+Network = dict[tuple[int, int], float]
+
+
+def arcs_of(network: Network) -> Arcs:
+    tails, heads = np.array(list(network), np.int32).T
+    return Arcs(tails, heads, np.array(list(network.values()), np.float64))
+
+
+def by_hand(network: Network, nodes: int) -> tuple[int, set[int]]:
+    """Edmonds and Karp in whole numbers of any size: the flow, and what still reaches the sink."""
+    left = {pair: 10**40 if weight == inf else int(weight) for pair, weight in network.items()}
+    for tail, head in network:
+        left.setdefault((head, tail), 0)
+    flow = 0
+    while path := _shortest(left, nodes):
+        least = min(left[pair] for pair in path)
+        for tail, head in path:
+            left[tail, head] -= least
+            left[head, tail] += least
+        flow += least
+    beyond, grown = {nodes - 1}, True
+    while grown:
+        more = {tail for (tail, head), room in left.items() if room and head in beyond}
+        grown = not more <= beyond
+        beyond |= more
+    return flow, beyond
+
+
+def _shortest(left: dict[tuple[int, int], int], nodes: int) -> list[tuple[int, int]]:
+    """The arcs of a shortest way from the source, 0, to the sink, the last node."""
+    came: dict[int, int] = {0: 0}
+    todo = deque([0])
+    while todo:
+        node = todo.popleft()
+        for (tail, head), room in left.items():
+            if tail == node and room and head not in came:
+                came[head] = node
+                todo.append(head)
+    if nodes - 1 not in came:
+        return []
+    path = [nodes - 1]
+    while path[-1]:
+        path.append(came[path[-1]])
+    return [(tail, head) for head, tail in pairwise(path)]
+
+
+def random_network(random: Random, nodes: int, most: int) -> tuple[Network, float]:
+    """Arcs in both directions, some that cannot be cut, and the weight of some cut."""
+    network: Network = {}
+    for _ in range(3 * nodes):
+        tail, head = random.randrange(nodes - 1), random.randrange(1, nodes)
+        if tail != head:
+            kinds = (random.randint(0, most), random.randint(0, most), random.randint(0, 3), inf)
+            network[tail, head] = float(random.choice(kinds[: 4 if tail else 3]))
+    network.setdefault((0, 1), 1.0)
+    network.setdefault((nodes - 2, nodes - 1), 1.0)
+    return network, sum(weight for (tail, _), weight in network.items() if tail == 0)
+
+
+@pytest.mark.parametrize("bits", [10, 17, 30])
+@pytest.mark.parametrize("most", [1, 1000, 1 << 33, 1 << 50])
+def test_the_cut_is_the_minimum_one_nearest_to_the_sink(bits: int, most: int) -> None:
+    random, flows = Random(f"{bits} {most}"), 0
+    for _ in range(12):
+        nodes = random.randint(3, 9)
+        network, bound = random_network(random, nodes, most)
+        flow, beyond = by_hand(network, nodes)
+        found = cut_nearest_sink(
+            arcs_of(network), nodes, source=0, sink=nodes - 1, bound=bound, bits=bits
+        )
+        assert (found.weight, set(np.flatnonzero(found.beyond).tolist())) == (flow, beyond)
+        flows += flow > 0
+    assert flows > 3
+
+
+def test_weights_that_32_bits_do_not_hold_are_told_apart() -> None:
+    heavy = float(1 << 40)
+    network = {(0, 1): heavy + 1, (1, 2): heavy, (2, 3): heavy + 2}
+    found = cut_nearest_sink(arcs_of(network), 4, source=0, sink=3, bound=heavy + 1)
+    assert found.weight == heavy
+    assert found.beyond.tolist() == [False, False, True, True]
+
+
+def test_arcs_without_an_end_hold_more_than_any_other_together() -> None:
+    heavy = float(1 << 55)
+    network = {(0, k): heavy for k in range(1, 9)} | {(k, 9): inf for k in range(1, 9)}
+    network |= {(9, 10): inf, (10, 11): 9 * heavy}
+    found = cut_nearest_sink(arcs_of(network), 12, source=0, sink=11, bound=9 * heavy)
+    assert found.weight == 8 * heavy
+
+
+def test_a_bound_may_have_been_rounded_as_any_sum_of_floats() -> None:
+    random = Random(2)
+    for _ in range(100):
+        count = random.randint(2, 12)
+        weights = [random.random() * random.choice((1, 0.1, 1e-3)) for _ in range(count)]
+        network = {(0, k + 1): 1e3 for k in range(count)}
+        network |= {(k + 1, count + 1): weight for k, weight in enumerate(weights)}
+        found = cut_nearest_sink(
+            arcs_of(network), count + 2, source=0, sink=count + 1, bound=sum(weights)
+        )
+        assert found.weight == pytest.approx(fsum(weights), rel=1e-15)
+        assert found.beyond.tolist() == [False] * (count + 1) + [True]
+
+
+def test_a_network_without_arcs_has_nothing_to_cut() -> None:
+    none = np.zeros(0, np.int32)
+    found = cut_nearest_sink(Arcs(none, none, np.zeros(0)), 2, source=0, sink=1, bound=0.0)
+    assert (found.weight, found.beyond.tolist()) == (0.0, [False, True])
+
+
+def test_whole_and_binary_weights_are_not_rounded() -> None:
+    units, unit = in_units(np.array([0.0, 3.0, 8.0, inf]), 11.0)
+    assert (unit, units[:3].tolist()) == (1.0, [0, 3, 8])
+    units, unit = in_units(np.array([0.375, 2.0, 2.0**-50]), 4.0)
+    assert (np.array(units) * unit).tolist() == [0.375, 2.0, 2.0**-50]
+
+
+def test_others_are_rounded_to_a_unit_that_the_bound_sets() -> None:
+    random = Random(3)
+    weights = np.array([random.random() * 10.0 ** random.randint(-20, 3) for _ in range(200)])
+    units, unit = in_units(weights, 7.0)
+    assert unit <= 7 * 2.0**-59
+    assert units.max() < 1 << 62
+    light = weights <= 14
+    assert (np.abs(units * unit - weights)[light] <= unit / 2 + weights[light] * 2**-52).all()
+    assert (units[~light] * unit >= 14).all()
+
+
+def test_what_weighs_anything_stays_where_some_cut_is_free() -> None:
+    units, _ = in_units(np.array([0.0, 1e-9, inf, 5.0]), 0.0)
+    assert units[0] == 0
+    assert (units[1:] > 0).all()
