@@ -1,0 +1,173 @@
+"""Where a schedule has to read one variable, and where it can write it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ckio.actions import Kind
+from ckio.analysis.dataflow.events import NONE, Bools, Events, Ints
+from ckio.analysis.dataflow.placing import BEFORE, Array, Chance
+from ckio.columns import KIND_CODE, READ, WRITE
+from ckio.errors import BadInput
+from ckio.schedule import Schedule
+
+_RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
+
+
+class Woken(Exception):
+    """Recorded steps whose state is needed after all."""
+
+    def __init__(self, steps: Ints) -> None:
+        super().__init__(steps)
+        self.steps = steps
+
+
+class Variable:
+    """The Reads and Writes of a schedule, as one variable sees them.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A legal one.
+    name : str
+        The variable.
+    version : int64 array
+        Its versions in x_0, ..., x_n.
+    """
+
+    def __init__(self, schedule: Schedule, name: str, version: Ints) -> None:
+        actions = schedule.actions
+        restart, data = actions.kind == _RESTART, actions.kind != _ADJOINT
+        self._schedule, self.name, self._version = schedule, name, version
+        self._writes = np.flatnonzero((actions.op == WRITE) & data)
+        self._saves = np.flatnonzero((actions.op == WRITE) & restart)
+        self._saved = version[actions.begin[self._saves]]
+        self._reads = np.flatnonzero((actions.op == READ) & data)
+        self._restarts = np.flatnonzero((actions.op == READ) & restart)
+        # The version in the state that each of these reads, and the first in a row with the same;
+        # at the end, for what is before all of them, none.
+        restarted = version[actions.begin[self._restarts]]
+        changes = np.append(True, restarted[1:] != restarted[:-1])[: len(restarted)]
+        in_a_row = np.maximum.accumulate(np.arange(len(restarted)) * changes)
+        self._restarted = np.append(restarted, NONE)
+        self._in_a_row = np.append(in_a_row, 0)
+
+    def arrays(self, events: Events, /) -> list[Array]:
+        """The versions that have to be stored, when they are read and when they can be written.
+
+        Raises Woken where recorded steps have to leave what they would leave, and BadInput where
+        what is needed can be neither left in place nor read.
+        """
+        while True:
+            found = self._arrays(_settled(events))
+            late = [it for it in found if not it.chances or it.chances[0].place > it.reads[0]]
+            if not late:
+                return found
+            # What is dead until it is read again may not be there when it could be written.
+            events = Events.together([events, *(self._kept(array, events) for array in late)])
+
+    def _arrays(self, events: Events) -> list[Array]:
+        places, versions = self._where_read(events)
+        reads: dict[int, list[int]] = {}
+        for place, version in zip(places.tolist(), versions.tolist(), strict=True):
+            reads.setdefault(version, []).append(place)
+        there = _contents(events, places, versions, self._writes)
+        chances = self._chances(reads, there)
+        return [
+            Array(self.name, version, tuple(reads[version]), tuple(chances[version]))
+            for version in sorted(reads)
+        ]
+
+    def _where_read(self, events: Events) -> tuple[Ints, Ints]:
+        """The Reads that have to read the variable, and in which version.
+
+        These are one for each event that needs another version than the one before it has left. Of
+        the Reads in between it is the one that sets the state that the event starts from, or the
+        first of several in a row that have the same version: then it is there for all the Writes
+        after it, too. What only an adjoint step uses may have to come with its tape.
+        """
+        # Each event after the one before it; what comes before the first is x_0.
+        left, would = np.append(0, events.left), np.append(0, events.leaves)
+        place, asleep = np.append(BEFORE, events.place), np.append(NONE, events.asleep)
+        gap = np.flatnonzero((events.need != NONE) & (events.need != left[:-1]) & ~events.through)
+        since, until, need = place[gap], events.place[gap], events.need[gap]
+
+        last = np.searchsorted(self._restarts, until) - 1
+        first = np.searchsorted(self._restarts, since, "right")
+        restart = (last >= first) & (self._restarted[last] == need)
+        which = np.maximum(first, self._in_a_row[last])
+
+        last = np.searchsorted(self._reads, until) - 1
+        nothing = last < np.searchsorted(self._reads, since, "right")
+        if nothing.any():
+            wakes = nothing & (asleep[gap] != NONE) & (would[gap] == need)
+            if (nothing & ~wakes).any():
+                at = int((nothing & ~wakes).argmax())
+                self._refuse_need(int(until[at]), int(need[at]))
+            raise Woken(asleep[gap][wakes])
+        places = self._reads[last]
+        places[restart] = self._restarts[which[restart]]
+        return places, need
+
+    def _chances(self, versions: Iterable[int], there: Ints) -> dict[int, list[Chance]]:
+        chances: dict[int, list[Chance]] = {version: [] for version in versions}
+        for level, keys in enumerate(self._schedule.stored):
+            steps = [key.step for key in keys if key.kind is Kind.RESTART]
+            for version in set(self._version[steps].tolist()) & chances.keys():
+                chances[version].append(Chance(BEFORE, level))
+        levels = self._schedule.actions.level[self._writes]
+        rows = zip(self._writes.tolist(), levels.tolist(), there.tolist(), strict=True)
+        for place, level, version in rows:
+            if version in chances:
+                chances[version].append(Chance(place, level))
+        return chances
+
+    def _kept(self, array: Array, events: Events) -> Events:
+        """An event by which it is there at the first Write of a state that has this version."""
+        saves = self._saves[self._saved == array.version][:1]
+        if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
+            return Events.needs(saves, np.full(1, array.version))
+        asleep = events.asleep[(events.asleep != NONE) & (events.leaves == array.version)]
+        if len(asleep):
+            raise Woken(asleep)
+        place = array.reads[0]
+        raise BadInput(
+            f"plan_schedule: #{place} {self._schedule.actions[place]} has to read {self.name} as"
+            f" in x_{array.version}, which was not there at any Write before"
+        )
+
+    def _refuse_need(self, place: int, version: int) -> None:
+        raise BadInput(
+            f"plan_schedule: #{place} {self._schedule.actions[place]} needs {self.name} as in"
+            f" x_{version}; it is not there, and no Read comes between: it has to be on the tape"
+        )
+
+
+def _settled(events: Events) -> Events:
+    """Those overwritten in part need what they started from, where what they leave is needed.
+
+    Of these `through` is taken away.
+    """
+    need, through = events.need, events.through.copy()
+    for at in np.flatnonzero(through)[::-1].tolist():
+        after = at + 1
+        if after < len(need) and not through[after] and need[after] == events.leaves[at]:
+            through[at] = False
+    return replace(events, through=through)
+
+
+def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
+    """The version that is there at each of the actions `at`."""
+    place = np.concatenate(([BEFORE], events.place, reads))
+    order = np.argsort(place, kind="stable")
+    there = np.concatenate(([0], events.left, versions))[order]
+    needs = np.concatenate(([0], events.need, versions))[order]
+    through: Bools = np.concatenate(([False], events.through, np.zeros(len(reads), np.bool_)))[
+        order
+    ]
+    for number in np.flatnonzero(through).tolist():
+        if there[number - 1] != needs[number]:
+            there[number] = NONE
+    found: Ints = there[np.searchsorted(place[order], at) - 1]
+    return found
