@@ -48,7 +48,7 @@ PLANNERS: Mapping[str, Mapping[str, str]] = {
     "mixed": {},
     "multistage": {},
     "two-level": {"near": "ram", "far": "archive"},
-    "periodic-disk-revolve": {"near": "ram", "far": "nvme"},
+    "revolve": {"on": "nvme"},
 }
 POLICIES = {"synchronous": Overlap(), "overlapped": Overlap(None, None)}
 
@@ -69,7 +69,7 @@ class Subject:
 
 SUBJECTS = (
     Subject("the demo's model", 128, 300, (6, 60, 60)),
-    Subject("a state of 64 MiB", 1448, 14, (3, 12, 12)),
+    Subject("a state of 64 MiB", 1448, 10, (2, 8, 8)),
 )
 
 

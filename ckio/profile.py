@@ -11,7 +11,7 @@ from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.spreads import Lognormal, Quantiles, Spread
 
-PRICES: Final = ("first", "write_beside", "read_beside", "hinders")
+PRICES: Final = ("first", "write_beside", "read_beside", "hinders", "handoff")
 """The names of what is a price, in the order in which files list them."""
 
 
@@ -26,7 +26,9 @@ class Profile:
     write_beside, read_beside : Affine or None
         Writing and reading behind the computation, which goes on beside it.
     hinders : Affine
-        Seconds that the computation loses by such a transfer beside it.
+        Seconds that the computation loses by such a transfer beside it; a discard has no bytes.
+    handoff : Affine
+        Seconds that the program takes in addition where it waits for a transfer of another thread.
     cached : int or None
         Bytes that the operating system keeps of files: a checkpoint is read cold where more were
         moved since it was last written or read.
@@ -41,6 +43,7 @@ class Profile:
     write_beside: Affine | None = None
     read_beside: Affine | None = None
     hinders: Affine = FREE
+    handoff: Affine = FREE
     cached: int | None = None
     dirty: int | None = None
     drained: float | None = None
@@ -49,7 +52,7 @@ class Profile:
     def __post_init__(self) -> None:
         for name in PRICES:
             price = getattr(self, name)
-            if not isinstance(price, Affine) and (price is not None or name == "hinders"):
+            if not isinstance(price, Affine) and (price is not None or name in ("hinders", "handoff")):
                 raise BadInput(f"profile: {name} = {price!r} is not an Affine")
         for name in ("cached", "dirty"):
             nbytes = getattr(self, name)

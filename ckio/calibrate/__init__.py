@@ -199,6 +199,15 @@ def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: fl
     )
 
 
+def _scaled(here: Sequence[Sample], access: str, price: Affine | None) -> Affine | None:
+    """The price of an access beside the computation: as the price alone, so many times of it."""
+    beside = [sample for sample in here if sample.access == f"{access}_beside"]
+    if price is None or not beside:
+        return None
+    times = sum(sample.seconds / price(sample.nbytes) for sample in beside) / len(beside)
+    return Affine(times * price.latency, times * price.per_byte)
+
+
 def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Profile:
     """What is known of a level beside its prices."""
     spreads = {
@@ -211,9 +220,10 @@ def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Pr
     slow = drained is not None and drained.per_byte > write.per_byte and dirty is not None
     return Profile(
         first=cost("first"),
-        write_beside=cost("write_beside"),
-        read_beside=cost("read_beside"),
+        write_beside=_scaled(here, "write", cost("write")),
+        read_beside=_scaled(here, "read", cost("read")),
         hinders=cost("hinders") or Affine(),
+        handoff=Affine(max((it.seconds for it in here if it.access == "handoff"), default=0.0)),
         cached=None if cold is None else available(),
         dirty=dirty if slow else None,
         drained=1.0 / drained.per_byte if slow and drained else None,

@@ -1,12 +1,14 @@
 """What a level and the computation cost each other where both go on at the same time.
 
-The probe writes a checkpoint behind the computation, or reads it ahead, at the beginning of every
-other stretch of steps; each stretch takes longer than the transfer. What the program loses by it is
-what its own part in the access and the stretch take beyond a copy in memory and the stretch after,
-less what the same stretches differ by without overlap: an access leaves other things in the caches.
+The probe writes a checkpoint behind the computation, reads it ahead, and discards it; after each of
+these come two stretches of steps, the first of which takes longer than the transfer. What the
+program loses by it is what its own part in the access and the first stretch take beyond a copy in
+memory and the second stretch, less what the same stretches differ by without overlap: an access
+leaves other things in the caches. With nothing written behind, the program waits for each write:
+what that takes beyond the same write without overlap is the price of handing it over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Final
@@ -17,10 +19,10 @@ from ckio.actions import Action, Advance, Discard, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try, x
-from ckio.calibrate.samples import Floats, Sample, typical
+from ckio.calibrate.samples import Floats, Sample, seconds_of, typical
 from ckio.calibrate.steps import BUDGET
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, READ, WRITE
+from ckio.columns import ADVANCE, DISCARD, READ, WRITE
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
@@ -29,7 +31,9 @@ from ckio.timeline import Timeline
 
 _LONGER: Final = 1.5
 """Times a transfer: how long a stretch is at least, where the model has so many steps."""
-_BESIDE: Final = Overlap(1, 1)
+_ALONE: Final = Overlap()
+_BEHIND: Final = Overlap(1, 1)
+_WAITING: Final = Overlap(0, 1)
 _SURE: Final = 2.0
 """Standard errors by which a loss must differ from none."""
 
@@ -68,26 +72,32 @@ class Beside:
     def samples(self) -> Iterator[Sample]:
         """What transfers take beside the computation, and what it loses by each.
 
-        Nothing, where the model has too few steps for a transfer and two stretches.
+        Nothing, where the model has too few steps for a checkpoint and four stretches.
         """
         stretch = ceil(_LONGER * self.access / self.step)
-        stretch = max(1, min(stretch, self.tried.steps // 4))
-        stretches = min(self.slots, self.tried.steps // (2 * stretch))
-        if not stretches:
+        stretch = max(1, min(stretch, self.tried.steps // 8))
+        checkpoints = min(self.slots, self.tried.steps // (4 * stretch))
+        if not checkpoints:
             return
-        actions, model = _actions(stretches, stretch), self.tried.make()
-        alone, beside, spent = list[Timeline](), list[Timeline](), 0.0
-        while not alone or (len(alone) < self.repeats and spent < BUDGET):
-            for timelines, overlap in ((alone, Overlap()), (beside, _BESIDE)):
+        actions, model = _actions(checkpoints, stretch), self.tried.make()
+        taken: dict[Overlap, list[Timeline]] = {_ALONE: [], _WAITING: [], _BEHIND: []}
+        spent = 0.0
+        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
+            for overlap, timelines in taken.items():
                 timelines.append(self._run(model, actions, overlap))
                 spent += timelines[-1].makespan
+        behind, alone = taken[_BEHIND], taken[_ALONE]
         for access, op in (("write_beside", WRITE), ("read_beside", READ)):
-            taken = np.concatenate([_taken(timeline, op) for timeline in beside])
-            if len(taken):  # what is still in memory is read from there
-                yield self._sample(access, taken)
-        copies = self.copy(self.tried.nbytes)
-        lost = losses(beside, stretch) - copies, losses(alone, stretch, storing=False)
-        yield self._sample("hinders", np.array([max(0.0, excess(*lost))]))
+            each = np.concatenate([_transfers(timeline, op) for timeline in behind])
+            if len(each):  # what is still in memory is read from there
+                yield self._sample(access, self.tried.nbytes, each)
+        for nbytes, ops in ((self.tried.nbytes, (WRITE, READ)), (0, (DISCARD,))):
+            copy = self.copy(nbytes) if nbytes else 0.0
+            lost = losses(behind, ops, stretch) - copy
+            less = losses(alone, ops, stretch, storing=False)
+            yield self._sample("hinders", nbytes, np.array([excess(lost, less)]))
+        waits, writes = (_own(taken[overlap]) for overlap in (_WAITING, _ALONE))
+        yield self._sample("handoff", self.tried.nbytes, np.array([excess(waits, writes)]))
 
     def _run(self, model: object, actions: list[Action], overlap: Overlap) -> Timeline:
         nbytes = self.tried.nbytes
@@ -98,11 +108,11 @@ class Beside:
         schedule = Schedule(chain, actions)
         return run(schedule, Platform(levels), model, backends, overlap=overlap)  # type: ignore[arg-type]
 
-    def _sample(self, access: str, seconds: Floats) -> Sample:
+    def _sample(self, access: str, nbytes: int, seconds: Floats) -> Sample:
         return Sample(
             level=self.level,
             access=access,
-            nbytes=self.tried.nbytes,
+            nbytes=nbytes,
             seconds=typical(seconds),
             ratio=1.0,
             model=self.tried.own,
@@ -110,21 +120,21 @@ class Beside:
         )
 
 
-def _actions(stretches: int, stretch: int) -> list[Action]:
-    """A checkpoint before every other stretch; then back, reading each, and forward from it.
+def _actions(checkpoints: int, stretch: int) -> list[Action]:
+    """Checkpoints four stretches apart; then back, with two stretches after each access.
 
     It ends at x_0, where it began.
     """
     there, back = list[Action](), list[Action]()
-    for begin in range(0, 2 * stretch * stretches, 2 * stretch):
-        steps = [Advance(i, i + 1) for i in range(begin, begin + 2 * stretch)]
+    for begin in range(0, 4 * stretch * checkpoints, 4 * stretch):
+        steps = [Advance(i, i + 1) for i in range(begin, begin + 4 * stretch)]
         there += [Write(x(begin), 1), *steps]
-        gone = [Discard(x(begin), 1)] if begin else []
-        back[:0] = [Read(x(begin), 1), *gone, *steps]
+        gone: list[Action] = [Discard(x(begin), 1), *steps[2 * stretch :]] if begin else []
+        back[:0] = [Read(x(begin), 1), *steps[: 2 * stretch], *gone]
     return [*there, *back, Read(x(0), 1), Discard(x(0), 1)]
 
 
-def _taken(timeline: Timeline, op: int) -> Floats:
+def _transfers(timeline: Timeline, op: int) -> Floats:
     """Seconds of the transfers of a sort."""
     moved = timeline.transfers
     assert moved is not None
@@ -132,25 +142,34 @@ def _taken(timeline: Timeline, op: int) -> Floats:
     return np.asarray((moved.stop - moved.start)[here])
 
 
-def losses(timelines: list[Timeline], stretch: int, *, storing: bool = True) -> Floats:
-    """By how much each stretch after an access takes longer than the next one.
+def _own(timelines: list[Timeline]) -> Floats:
+    """Seconds of the program for each write."""
+    return np.concatenate([seconds_of(timeline, WRITE) for timeline in timelines])
+
+
+def losses(
+    timelines: list[Timeline], ops: Sequence[int], stretch: int, *, storing: bool = True
+) -> Floats:
+    """By how much each stretch after such an access takes longer than the next one.
 
     With what the program does for the access itself, unless only its stretch is asked for.
     """
-    losses = []
+    found = [np.zeros(0)]
     for timeline in timelines:
-        access = np.flatnonzero(np.isin(timeline.actions.op, (WRITE, READ)))[:-1]
-        steps = np.flatnonzero(timeline.actions.op == ADVANCE)
-        first = steps[np.searchsorted(steps, access)]
-        end = timeline.stop
-        begin = np.where(storing, np.concatenate(([0.0], end))[access], end[first - 1])
-        middle = end[first + stretch - 1]
-        losses.append((middle - begin) - (end[first + 2 * stretch - 1] - middle))
-    return np.concatenate(losses)
+        op, end = timeline.actions.op, timeline.stop
+        access = np.flatnonzero(np.isin(op, ops))
+        access = access[access + 2 * stretch < len(op)]
+        access = access[op[access + 2 * stretch] == ADVANCE]
+        begin = np.where(storing, np.concatenate(([0.0], end))[access], end[access])
+        middle = end[access + stretch]
+        found.append((middle - begin) - (end[access + 2 * stretch] - middle))
+    return np.concatenate(found)
 
 
-def excess(more: Floats, less: Floats) -> float:
-    """How much more one is than the other, in the mean; 0 where that may be chance."""
+def excess(more: Floats, less: Floats, /) -> float:
+    """How much more one is than the other, in the mean; 0 where that may be chance, or unknown."""
+    if not len(more) or not len(less):
+        return 0.0
     error = sqrt(sum(each.var() / max(1, len(each) - 1) for each in (more, less)))
-    excess = float(more.mean() - less.mean())
-    return excess if excess > _SURE * error else 0.0
+    found = float(more.mean() - less.mean())
+    return found if found > _SURE * error else 0.0

@@ -66,6 +66,7 @@ class Throttled:
     def discard(self, key: Key, /) -> None:
         nbytes = nbytes_of(self._backend.layout(key))
         self._backend.discard(key)
+        self._behind(self._profile.hinders(0))
         self._clock.sleep(self._level.discard(nbytes))
 
     def keys(self) -> Iterable[Key]:

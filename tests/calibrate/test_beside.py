@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckio.actions import Action, Advance, Key, Kind, Read, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.arrays import Arrays
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
@@ -16,7 +16,7 @@ from ckio.calibrate import calibrate
 from ckio.calibrate.beside import Beside, excess, losses
 from ckio.calibrate.probe import Try
 from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.columns import DISCARD, READ, WRITE, Actions
 from ckio.compression import Zstd
 from ckio.model import ArrayModel
 from ckio.platforms import Affine
@@ -29,19 +29,21 @@ CHAIN = Chain(
 
 
 def timeline(*seconds: float) -> Timeline:
-    """A checkpoint, two stretches of two steps, and again; a last read that nothing comes after."""
+    """A checkpoint, two stretches of two steps, a discard and the same; a read nothing follows."""
     x = Key(Kind.RESTART, 0)
-    part: list[Action] = [Write(x, 1), *(Advance(i, i + 1) for i in range(4))]
-    actions = Actions.of([*part, *part, Read(x, 1)])
+    steps = [Advance(i, i + 1) for i in range(4)]
+    actions = Actions.of([Write(x, 1), *steps, Discard(x, 1), *steps, Read(x, 1)])
     stop = np.cumsum(seconds)
     return Timeline(actions, stop - seconds, stop, np.zeros(len(actions), np.int64))
 
 
 def test_a_loss_is_what_the_access_and_its_stretch_take_beyond_the_next() -> None:
     taken = timeline(0.5, 3, 2, 2, 2, 0.25, 2, 4, 2, 3, 9)
-    assert losses([taken], 2).tolist() == [1.5, 1.25]
-    assert losses([taken], 2, storing=False).tolist() == [1.0, 1.0]
-    assert losses([taken, taken], 2).tolist() == [1.5, 1.25, 1.5, 1.25]
+    assert losses([taken], (WRITE, READ), 2).tolist() == [1.5]
+    assert losses([taken], (DISCARD,), 2).tolist() == [1.25]
+    assert losses([taken], (DISCARD,), 2, storing=False).tolist() == [1.0]
+    assert losses([taken, taken], (WRITE, DISCARD), 2).tolist() == [1.5, 1.25, 1.5, 1.25]
+    assert losses([], (WRITE,), 2).tolist() == []
 
 
 def test_what_may_be_chance_is_no_loss() -> None:
@@ -72,7 +74,7 @@ def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     level: Backend = Ram() if kind != "directory" else Directory(tmp_path / "far")
     level = Compressed(level, Zstd()) if kind == "compressed" else level
     found = probe(level)
-    assert set(found) == {"write_beside", "read_beside", "hinders"}
+    assert set(found) == {"write_beside", "read_beside", "hinders", "handoff"}
     assert min(found["write_beside"], found["read_beside"]) > 0 <= found["hinders"]
     assert list(level.keys()) == []
 

@@ -40,6 +40,7 @@ class EventLoop:
         self.row = 0  # of the program's action, and what it does for it:
         self.since = 0.0  # it came to this action
         self.until: float | None = None  # it works on it until then; None: it waits
+        self.waited = False  # whether it had to wait for this action
         self.direct: int | None = None  # it waits for the transfer of this action
         self.copied: int | None = None  # it copies from this write
 
@@ -84,6 +85,10 @@ class EventLoop:
         while self.row < len(self.actions):
             if self.until is None:
                 self.until = self.enter()
+                if self.until is None:
+                    self.waited = True
+                elif self.waited:
+                    self.until += self.handoff(self.row)
             if self.until is None or self.until > self.now:
                 return
             self.leave()
@@ -143,6 +148,14 @@ class EventLoop:
             self.asked.append(self.row)
         self.row, self.since = self.row + 1, self.now
         self.until = self.direct = self.copied = None
+        self.waited = False
+
+    def handoff(self, row: int) -> float:
+        """Seconds more of a far write or read for which the program had to wait."""
+        level = self.level(row)
+        if level is None or level.profile is None or not self.is_far(row):
+            return 0.0
+        return level.profile.handoff(self.nbytes(row))
 
     # The channels
 
@@ -168,6 +181,8 @@ class EventLoop:
         """A transfer begins; one for which the program does not wait may hinder it."""
         seconds, action, level = self.costs[row], self.actions[row], self.level(row)
         profile = None if level is None else level.profile
+        if profile is not None and isinstance(action, Discard) and self.until is not None:
+            self.until += profile.hinders(0)
         if row != self.direct and profile is not None and not isinstance(action, Discard):
             is_write, nbytes = isinstance(action, Write), self.nbytes(row)
             beside = profile.write_beside if is_write else profile.read_beside
@@ -211,7 +226,7 @@ class EventLoop:
             if not isinstance(self.actions[at], Write | Read | Discard)
         )
         return (
-            (source is None or source in self.ended)
+            (source is None or (source in self.ended and source < self.row))
             and len(ahead) < most
             and sum(computing) <= self.overlap.horizon
             and self.fits(self.nbytes(row))

@@ -89,8 +89,22 @@ def test_several_that_begin_together_add_up() -> None:
     assert of(timeline.transfers) == [(0.0, 3.0), (0.0, 10.0)]
 
 
+def test_a_discard_hinders_as_what_has_no_bytes() -> None:
+    done, moved = both([Discard(X0, 1), Advance(0, 1)], Overlap(1), [set(), {X0}])
+    assert moved == [(0.0, 0.0)]
+    assert done == [(0.0, 0.0), (0.0, 1.25)]
+
+
+def test_who_waits_for_a_transfer_is_told_later() -> None:
+    disk = replace(DISK, profile=Profile(handoff=Affine(0.5, 0.0125)))
+    schedule = Schedule(CHAIN, [Write(X0, 1), Advance(0, 1), Read(X0, 1), Advance(0, 1)])
+    timeline = simulate(schedule, Platform((RAM, disk)), overlap=Overlap(0, 1))
+    assert of(timeline) == [(0.0, 4.625), (4.625, 5.625), (5.625, 5.875), (5.875, 6.875)]
+    assert of(timeline.transfers) == [(0.0, 4.0), (4.625, 5.625)]  # read ahead: nobody waited
+
+
 def test_what_begins_while_the_end_is_put_off_puts_it_off_again() -> None:
-    profile = Profile(write_beside=Affine(0.25), hinders=Affine(2.0))
+    profile = Profile(write_beside=Affine(0.25), hinders=Affine(0.0, 0.2))
     disk = replace(DISK, profile=profile, discard=Affine(1.0))
     schedule = Schedule(CHAIN, [Write(X0, 1), Advance(0, 1), Discard(X0, 1), Advance(1, 2)])
     # Two reads on two channels; the second channel is busy with a discard at first.
@@ -171,6 +185,8 @@ def test_each_action_is_longer_by_what_begins_beside_it(random: Random) -> None:
         )
         if isinstance(action, Discard) or direct:
             assert took == pytest.approx(costs[row])
+            if isinstance(action, Discard):
+                begun.append((access.transfer.start, level.profile.hinders(0)))
             continue
         nbytes = schedule.chain.nbytes(action.key)
         profile = level.profile

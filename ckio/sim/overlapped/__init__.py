@@ -58,6 +58,7 @@ class _Simulation(Behind):
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.seconds = (seconds_of(schedule, platform) * times).data
         self.beside, self.hinders = (beside.seconds * times).data, beside.hinders.data
+        self.handoffs = beside.handoffs.data
         self.copies = copies_of(schedule, platform).data
         self.moved = bytes_moved(schedule, platform).data
         self.backlogs = backlogs_of(platform)
@@ -84,19 +85,21 @@ class _Simulation(Behind):
         traffic, count = self.traffic, len(self.actions)
         for row in range(count):
             start = self.now
-            while (step := traffic.enter()) is None:
-                yield self.wait()
             nbytes, backlog = 0, None
             seconds: float = 0.0
+            while (step := traffic.enter()) is None:
+                yield self.wait()
+                seconds = self.handoffs[row]
             match step.way:
                 case Way.ITSELF:
-                    seconds, nbytes = self.seconds[row], self.moved[row]
+                    seconds, nbytes = seconds + self.seconds[row], self.moved[row]
                     backlog = self.backlog(row)
                 case Way.STAGE | Way.STAGED | Way.AHEAD:
-                    seconds = self.copies[row]
+                    seconds += self.copies[row]
                 case Way.DIRECT:
                     while not traffic.ended():
                         yield self.wait()
+                    seconds = self.handoffs[row]
                 case Way.LATER:
                     pass
             if backlog is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import READ, WRITE
+from ckio.columns import DISCARD, READ, WRITE
 from ckio.platforms import Platform
 from ckio.prices import Affine
 from ckio.profile import Profile
@@ -26,25 +26,31 @@ class Beside:
     seconds : float64 array
         What the transfer takes; where the level's profile says nothing, what the action takes.
     hinders : float64 array
-        What the computation loses by it; 0 for discards, and for all that computes.
+        What the computation loses by it, also by a discard; 0 for all that computes.
+    handoffs : float64 array
+        What the program takes in addition where it waits for a transfer.
     """
 
     seconds: Seconds
     hinders: Seconds
+    handoffs: Seconds
 
 
 def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
-    seconds, hinders = seconds_of(schedule, platform), np.zeros(len(actions))
+    memory = memory_level(platform)
+    seconds, (hinders, handoffs) = seconds_of(schedule, platform), np.zeros((2, len(actions)))
     for number, level in enumerate(platform.levels):
-        profile = level.profile or _NOTHING
+        profile = _NOTHING if number == memory else level.profile or _NOTHING
         for op, price in ((WRITE, profile.write_beside), (READ, profile.read_beside)):
             there = (actions.op == op) & (actions.level == number)
             hinders[there] = _of(profile.hinders, nbytes[there])
+            handoffs[there] = _of(profile.handoff, nbytes[there])
             if price is not None:
                 seconds[there] = _of(price, nbytes[there])
-    return Beside(seconds, hinders)
+        hinders[(actions.op == DISCARD) & (actions.level == number)] = profile.hinders(0)
+    return Beside(seconds, hinders, handoffs)
 
 
 def copies_of(schedule: Schedule, platform: Platform, /) -> Seconds:

@@ -58,6 +58,7 @@ class Program:
             copies_of(schedule, platform).data,
         )
         self.beside, self.hinders = beside.seconds.data, beside.hinders.data
+        self.handoffs = beside.handoffs.data
         self.nbytes = schedule.chain.nbytes_of(schedule.actions).data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
         self.is_shared = is_shared(schedule, platform, ranks).data
@@ -163,18 +164,21 @@ class _Rank(Behind):
         self.finish = max(self.finish, self.environment.now)
 
     def _access(self, row: int) -> Process:
-        traffic = self.traffic
+        traffic, seconds = self.traffic, 0.0
         while (step := traffic.enter()) is None:
             yield self.wait()
+            seconds = self.program.handoffs[row]
         match step.way:
             case Way.STAGE | Way.STAGED | Way.AHEAD:
-                if seconds := self.program.copies[row]:
-                    yield from self.work(seconds)
+                seconds += self.program.copies[row]
             case Way.DIRECT:
                 while not traffic.ended():
                     yield self.wait()
+                seconds = self.program.handoffs[row]
             case _:
                 pass
+        if seconds:
+            yield from self.work(seconds)
         traffic.leave()
 
     # Near actions
