@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -16,7 +17,7 @@ from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.planners.overlapped import Overlapped, overlapped, plan, search
+from ckio.planners.overlapped import Overlapped, anneal, overlapped, plan, search
 from ckio.planners.overlapped.engine import simulated
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
@@ -27,6 +28,14 @@ from .cases import RESTART, TAPE, chain
 from .overlapsearch import Case, least_makespan
 
 some = settings(max_examples=15, deadline=None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_annealing() -> Iterator[None]:
+    """So that plans take no time; `test_overlapped_anneal` looks at what it gains."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anneal, "_WORK", 10**5)
+        yield
 
 
 def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platform:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from ckio.planners.overlapped import chains, segments
+from ckio.planners.overlapped.anneal import annealed
 from ckio.planners.overlapped.chains import Cut, Found
 from ckio.planners.overlapped.climb import climbed
 from ckio.planners.overlapped.programs import Ints
@@ -37,6 +38,9 @@ _CUTS: Final = 12
 _CLIMBED: Final = 3
 """Chains that are changed piece by piece."""
 
+_WELL: Final = 1.02
+"""A plan that takes no more than so many times what is enough is not annealed: it takes longest."""
+
 _LONGEST: Final = 1200
 """Steps of a segment that are planned for at the most."""
 
@@ -47,8 +51,8 @@ _MOST_WORK: Final = 6 * 10**9
 def search(machine: Machine, horizons: list[float], enough: float = 0.0) -> Found | None:
     """The best plan found with one of some horizons, in seconds.
 
-    The search ends with a plan that takes no longer than `enough`. None for a chain that is too
-    long for its far slots to be searched.
+    The search ends with a plan that takes no longer than `enough`, or, before chains are annealed,
+    little longer. None for a chain that is too long for its far slots to be searched.
     """
     scale = _Scale.of(machine)
     if scale is None:
@@ -66,8 +70,11 @@ def search(machine: Machine, horizons: list[float], enough: float = 0.0) -> Foun
     for plans in _ever_better(machine, solved, scale.shortest, horizons):
         best = min(plans if best is None else [best, *plans], key=_seconds, default=None)
         if best is not None and best.seconds <= enough:
-            break
-    return best
+            return best
+    if best is None or best.seconds <= enough * _WELL:
+        return best
+    changed = annealed(machine, best)
+    return min((found for found in (best, changed) if found), key=_seconds, default=None)
 
 
 def _ever_better(
