@@ -19,21 +19,18 @@ from pathlib import Path
 
 import record
 
-from ckio.actions import Advance, Key, Kind, Write
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.calibrate.probe import Noise
-from ckio.chain import Chain
 from ckio.models.vorticity import Vorticity
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.registry import find
 from ckio.report import compare
 from ckio.runner import run
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 from ckio.timeline import Timeline
 
@@ -222,45 +219,9 @@ def verdict(given: Sequence[Case], noise: float) -> str:
     )
 
 
-def sustained(nbytes: int, times: float) -> str:
-    """Checkpoints written one after the other, of more bytes than the system takes at once."""
-    with tempfile.TemporaryDirectory() as folder:
-        with closing(Directory(Path(folder) / "known")) as level:
-            platform = calibrate({"nvme": level}, [nbytes], repeats=3)
-            level.remove()
-        profile = platform.levels[0].profile
-        dirty = profile.dirty if profile is not None and profile.dirty is not None else 0
-        steps = 1 + int(times * (dirty or 8 * nbytes)) // nbytes
-        sizes = {"restart": nbytes, "tape": 0, "adjoint": 0}
-        chain = Chain(steps=steps, advance=0, record=0, reverse=0, **sizes)
-        actions = [
-            action
-            for step in range(steps)
-            for action in (Write(Key(Kind.RESTART, step), 0), Advance(step, step + 1))
-        ]
-        schedule = Schedule(chain, actions)
-        with closing(Directory(Path(folder) / "measured")) as level:
-            took = run(schedule, platform, Noise(nbytes), [level]).makespan
-            level.remove()
-    said, without = simulate(schedule, platform).makespan, makespan(schedule, platform)
-    limit = f"which takes {dirty / 2**30:.2f} GiB at once" if dirty else "which takes all at once"
-    return (
-        f"writes beyond the page cache, {limit}: {steps} checkpoints of {nbytes / 2**20:.3g} MiB,"
-        f" one after the other: predicted {said:.2f} s ({without:.2f} s without write-back),"
-        f" measured {took:.2f} s: {said / took - 1:+.1%}"
-    )
-
-
-def tables(
-    subjects: Sequence[Subject] = SUBJECTS,
-    rounds: int = ROUNDS,
-    *,
-    nbytes: int = 64 << 20,
-    times: float = 2.0,
-) -> str:
-    """The tables of all models, and a line of writes beyond the page cache."""
-    parts = [*(table(subject, rounds) for subject in subjects), sustained(nbytes, times)]
-    return "\n\n\n".join(parts)
+def tables(subjects: Sequence[Subject] = SUBJECTS, rounds: int = ROUNDS) -> str:
+    """The tables of all models."""
+    return "\n\n\n".join(table(subject, rounds) for subject in subjects)
 
 
 if __name__ == "__main__":

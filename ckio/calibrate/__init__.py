@@ -199,6 +199,18 @@ def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: fl
     )
 
 
+def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
+    """Bytes that reach the device in a second, by the largest checkpoint that was tried.
+
+    None where they do as fast as they are written: then none ever waits.
+    """
+    found = [sample for sample in here if sample.access == "drained" and sample.nbytes]
+    if not found or write is None:
+        return None
+    largest = max(found, key=lambda sample: sample.nbytes)
+    return largest.nbytes / largest.seconds if largest.seconds > write(largest.nbytes) else None
+
+
 def _scaled(here: Sequence[Sample], access: str, price: Affine | None) -> Affine | None:
     """The price of an access beside the computation: as the price alone, so many times of it."""
     beside = [sample for sample in here if sample.access == f"{access}_beside"]
@@ -214,10 +226,7 @@ def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Pr
         access: spread_of([sample for sample in here if sample.access == access])
         for access in ACCESSES
     }
-    cold, dirty, drained = cost("read_cold"), dirty_limit(), cost("drained")
-    write = cost("write") or Affine()
-    # What goes to the device as fast as it is written never waits.
-    slow = drained is not None and drained.per_byte > write.per_byte and dirty is not None
+    cold, dirty, drained = cost("read_cold"), dirty_limit(), _drained(here, cost("write"))
     return Profile(
         first=cost("first"),
         write_beside=_scaled(here, "write", cost("write")),
@@ -225,7 +234,7 @@ def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Pr
         hinders=cost("hinders") or Affine(),
         handoff=Affine(max((it.seconds for it in here if it.access == "handoff"), default=0.0)),
         cached=None if cold is None else available(),
-        dirty=dirty if slow else None,
-        drained=1.0 / drained.per_byte if slow and drained else None,
+        dirty=None if drained is None else dirty,
+        drained=None if dirty is None else drained,
         spread={access: spread for access, spread in spreads.items() if spread},
     )
