@@ -151,6 +151,9 @@ class Platform:
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
+        for model in self.spreads:
+            if model not in self.models:
+                raise BadInput(f"platform: spreads are given of {model!r}, which is not a model")
         spreads = {
             model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
             for model, spread in self.spreads.items()

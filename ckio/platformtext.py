@@ -10,14 +10,14 @@ from typing import Any, Final, NoReturn
 
 import tomli_w
 
-from ckio.chain import COSTS, SIZES, Chain
+from ckio.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.errors import BadInput
 from ckio.platforms import Level, Platform, size
 from ckio.prices import ACCESSES, Affine
 from ckio.profile import PRICES, Profile
 from ckio.spreads import Spread, parse_spread, spread_text
 
-_ENTRIES: Final = ("format", "working_memory", "drift", "level", "models", "spreads")
+_ENTRIES: Final = ("format", "working_memory", "drift", "level", "models")
 
 FORMAT: Final = 1
 """The version of the TOML form; a newer one is refused."""
@@ -33,16 +33,20 @@ _HEADER: Final = """\
 
 def dumps(platform: Platform, /) -> str:
     """The TOML form, made to be read and edited."""
-    models = {
-        name: {cost: getattr(chain, cost) for cost in COSTS}
-        for name, chain in platform.models.items()
-    }
-    spreads = {
-        name: {of: spread_text(factors) for of, factors in spread.items()}
-        for name, spread in platform.spreads.items()
-    }
-    more = {"models": models, "spreads": spreads}
-    return _HEADER + tomli_w.dumps(_tables(platform) | {k: v for k, v in more.items() if v})
+    models = {name: _model(platform, name) for name in platform.models}
+    return _HEADER + tomli_w.dumps(_tables(platform) | ({"models": models} if models else {}))
+
+
+def _model(platform: Platform, name: str) -> dict[str, Any]:
+    """The costs of a model, and how they vary."""
+    costs = {cost: getattr(platform.models[name], cost) for cost in COSTS}
+    spreads = platform.spreads.get(name, {})
+    return costs | {_spread(of): spread_text(spread) for of, spread in spreads.items()}
+
+
+def _spread(of: str) -> str:
+    """The entry for how the seconds of a step vary."""
+    return f"{of}_spread"
 
 
 def digest(platform: Platform, /) -> str:
@@ -128,10 +132,10 @@ class _Reader:
         room = self.bytes_of(data, "working_memory", "the file")
         chains = {name: self.model(name, costs) for name, costs in models.items()}
         drift = self.factors(data["drift"], "drift") if "drift" in data else None
-        varying = self.table(data.get("spreads", {}), "spreads")
-        spreads = {name: self.spread(each, f"spreads.{name}") for name, each in varying.items()}
+        spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
         try:
-            return Platform(levels, room, chains, spreads, drift)
+            found = {name: each for name, each in spreads.items() if each}
+            return Platform(levels, room, chains, found, drift)
         except BadInput as error:
             self.fail(str(error))
 
@@ -193,15 +197,23 @@ class _Reader:
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
-        self.only(costs, COSTS, where)
+        self.only(costs, [*COSTS, *map(_spread, SECONDS)], where)
         missing = [cost for cost in COSTS if cost not in costs]
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
         sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
         try:
-            return Chain(steps=None, **{**costs, **sizes})
+            seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
+            return Chain(steps=None, **seconds | sizes)
         except BadInput as error:
             self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
+
+    def spreads(self, model: str, costs: Mapping[str, Any]) -> dict[str, Spread]:
+        given = {name: costs[_spread(name)] for name in SECONDS if _spread(name) in costs}
+        return {
+            name: self.factors(each, f"models.{model}.{_spread(name)}")
+            for name, each in given.items()
+        }
 
     def bytes_of(self, entry: Mapping[str, Any], name: str, where: str) -> int | None:
         value = entry.get(name)

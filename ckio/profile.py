@@ -52,7 +52,8 @@ class Profile:
     def __post_init__(self) -> None:
         for name in PRICES:
             price = getattr(self, name)
-            if not isinstance(price, Affine) and (price is not None or name in ("hinders", "handoff")):
+            optional = name not in ("hinders", "handoff")
+            if not isinstance(price, Affine) and not (optional and price is None):
                 raise BadInput(f"profile: {name} = {price!r} is not an Affine")
         for name in ("cached", "dirty"):
             nbytes = getattr(self, name)

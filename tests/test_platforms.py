@@ -203,7 +203,9 @@ LEVELS = st.builds(
 @given(
     st.lists(LEVELS, max_size=3, unique_by=lambda level: level.name),
     st.none() | st.integers(0, 2**60),
-    st.dictionaries(st.text(max_size=4), st.dictionaries(st.sampled_from(SECONDS), FACTORS)),
+    st.dictionaries(
+        st.text(max_size=4), st.dictionaries(st.sampled_from(SECONDS), FACTORS, min_size=1)
+    ),
     st.none() | FACTORS,
 )
 def test_any_platform_comes_back_equal_from_its_toml(
@@ -212,7 +214,8 @@ def test_any_platform_comes_back_equal_from_its_toml(
     spreads: dict[str, dict[str, Spread]],
     drift: Spread | None,
 ) -> None:
-    platform = Platform(tuple(levels), room, spreads=spreads, drift=drift)
+    models = dict.fromkeys([*spreads, "other"], MODEL)
+    platform = Platform(tuple(levels), room, models, spreads, drift)
     again = Platform.loads(platform.dumps())
     assert again == platform
     assert again.digest() == platform.digest()
@@ -336,10 +339,11 @@ MALFORMED = {
         r"spread\.read: Quantiles: factors = ",
     ),
     "a number as factors": ("drift = 3", "drift: '3' is not lognormal:SIGMA or"),
-    "a model's other spread": (
-        "[spreads.m]\nread = 'lognormal:1'",
-        "model 'm': spread 'read' = ",
+    "a spread in other words": (
+        "[models.m]\nrecord_spread = 3\n" + "\n".join(f"{cost} = 1" for cost in COSTS),
+        r"models\.m\.record_spread: '3' is not lognormal:SIGMA or",
     ),
+    "a spread of bytes": ("[models.m]\ntape_spread = 'lognormal:1'", "'tape_spread' is not known"),
     "options that are no table": (LEVEL + "options = 3", "level 'ram': options = 3 is not a table"),
     "working memory in words": ('working_memory = "much"', "working_memory: 'much' is not a size"),
     "negative working memory": ("working_memory = -1", "working_memory = -1"),

@@ -23,9 +23,7 @@ def print_profiles(levels: Iterable[Level], nbytes: int, /) -> None:
     """For a checkpoint of so many bytes, in seconds; nothing where no level has a profile."""
     rows = [row for level in levels if any((row := _row(level, nbytes))[1:])]
     if rows:
-        title = (
-            f"levels, {bytes_text(nbytes)}: to a new slot, beside the steps, 1 in 20 is slower"
-        )
+        title = f"levels, {bytes_text(nbytes)}: to a new slot, beside the steps, 1 in 20 is slower"
         console.print_table(title, _HEADER, rows)
 
 

@@ -63,13 +63,7 @@ def command(
     With --repeat, times are drawn from the distributions that `ckio calibrate --model` found, as
     --seed says, and of so many runs the interval is told that holds nine of ten.
     """
-    if repeat is not None and options["ranks"] is not None:
-        raise BadInput("--repeat is for one rank; leave out --ranks")
-    seed = options["seed"]
-    if options["ranks"] is None:
-        if repeat is None and seed is not None:
-            raise BadInput("--seed is for what is drawn: say how many, --ranks or --repeat")
-        options["seed"] = None  # it is of the runs
+    seed = _seed(options, repeat)
     ranks = ranks_of(options)
     schedule, platform, own = _schedule(file, options, quiet=as_json)
     overlap = policy(overlap, own, f"of {file or 'the plan'}", quiet=as_json)
@@ -86,7 +80,7 @@ def command(
     if repeat is not None:
         bar = console.progress("repeating", repeat * len(schedule), unit="actions", quiet=as_json)
         with bar as tick, blamed_on(file):
-            runs = repeated(schedule, platform, repeat, overlap=overlap, seed=seed or 0, watch=tick)
+            runs = repeated(schedule, platform, repeat, overlap=overlap, seed=seed, watch=tick)
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
@@ -115,6 +109,22 @@ def command(
     say_lossy(platform)
     if output is not None:
         click.echo(f"written to {output}")
+
+
+def _seed(options: dict[str, Any], repeat: int | None) -> int:
+    """The seed of the runs, which is taken out of the options where it is not of ranks.
+
+    Raises BadInput where nothing is drawn, or both.
+    """
+    seed = options["seed"]
+    if options["ranks"] is not None:
+        if repeat is not None:
+            raise BadInput("--repeat is for one rank; leave out --ranks")
+    elif seed is not None:
+        if repeat is None:
+            raise BadInput("--seed is for what is drawn: say how many, --ranks or --repeat")
+        options["seed"] = None
+    return seed or 0
 
 
 def _interval(runs: Repeated) -> dict[str, float]:
