@@ -22,6 +22,7 @@ from ckio.calibrate.steps import (
     MOST_BYTES,
     STEPS,
     MakeModel,
+    Paces,
     measure_model,
     probe_model,
     reach,
@@ -102,22 +103,23 @@ def calibrate(
     for (name, make), own in zip(models.items(), tries, strict=True):
         progress(name, total)
         found[name] = probe_model(make, repeats=repeats, clock=clock, steps=steps[name])
+        step = found[name].chain.seconds(Advance(0, 1))
         for level in far:
             progress(f"{level} beside {name}", total)
-            step = found[name].chain.seconds(Advance(0, 1))
-            access = _longest(level, own, samples)
-            if access is not None:
+            if (access := _longest(level, own, samples)) is not None:
                 slots = own.slots(capacities.get(level))
-                samples += Beside(
-                    level, backends[level], own, step, access, copy, slots, repeats
-                ).samples()
+                beside = Beside(level, backends[level], own, step, access, copy, slots, repeats)
+                samples += beside.samples()
     ratios = _ratios(backends, samples, models, steps)
-    levels = tuple(
-        _level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()
-    )
+    levels = [_level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()]
+    return _platform(levels, found)
+
+
+def _platform(levels: Sequence[Level], found: Mapping[str, Paces]) -> Platform:
+    """The levels and the models together."""
     chains = {name: each.chain for name, each in found.items()}
     return Platform(
-        levels,
+        tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
         {name: each.spreads for name, each in found.items() if each.spreads},

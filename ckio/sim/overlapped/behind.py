@@ -4,6 +4,7 @@ At one instant transfers end first, in the order of their channels; then the pro
 idle channels begin. So what is due at one instant has a priority, by who it is.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any, Final, Self, TypeAlias
 
@@ -31,7 +32,7 @@ class Alarm(simpy.Event):
         return self
 
 
-class Behind:
+class Behind(ABC):
     """One program and its channels: who waits for whom.
 
     What each does is said by who inherits: `perform` is the program, and `begin` and `end` are what
@@ -52,17 +53,17 @@ class Behind:
             environment.process(self._serve(number))
         self.performing = environment.process(self._performed())
 
+    @abstractmethod
     def perform(self) -> Process:
         """The program, which yields what `wait` and `work` give."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, number: int, /) -> None:
         """Let an idle channel begin what it can: it calls `occupy`, if there is something."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, number: int, /) -> None:
         """What a channel does ends now."""
-        raise NotImplementedError
 
     # For the program
 
