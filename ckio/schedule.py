@@ -141,11 +141,19 @@ def _not_warm(
         start = schedule.stored[number] if number < len(schedule.stored) else ()
         sizes = [schedule.chain.nbytes(key) for key in start]
         yield first_writes(actions, nbytes, number, sizes), level.profile.first
-    if level.profile.cached is not None and level.read_cold is not None:
-        paged = [it.profile is not None and it.profile.cached is not None for it in platform.levels]
-        moved = bytes_moved(schedule, platform)
-        moved[(actions.op >= WRITE) & ~np.array(paged)[actions.level]] = 0
-        yield cold_reads(actions, moved, number, level.profile.cached), level.read_cold
+    if level.read_cold is not None:
+        yield read_cold(schedule, platform, number), level.read_cold
+
+
+def read_cold(schedule: Schedule, platform: Platform, number: int, /) -> NDArray[np.bool_]:
+    """Which actions read from this level what has left the page cache; none if it says nothing."""
+    actions, profile = schedule.actions, platform.levels[number].profile
+    if profile is None or profile.cached is None:
+        return np.zeros(len(actions), np.bool_)
+    paged = [it.profile is not None and it.profile.cached is not None for it in platform.levels]
+    moved = bytes_moved(schedule, platform)
+    moved[(actions.op >= WRITE) & ~np.array(paged)[actions.level]] = 0
+    return cold_reads(actions, moved, number, profile.cached)
 
 
 def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:

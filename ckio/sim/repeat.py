@@ -21,14 +21,13 @@ from ckio.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
-from ckio.schedule import Schedule
+from ckio.schedule import Schedule, read_cold
 from ckio.sim.engine import simulate
 from ckio.spreads import Spread
 
 Floats = NDArray[np.float64]
 
 _NONE = Overlap()
-_ACCESS = {WRITE: "write", READ: "read", DISCARD: "discard"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +96,18 @@ def factors(schedule: Schedule, platform: Platform, random: Generator, /) -> Flo
             drawn = spread.draw(random, int(length.sum()))
             found[rows] *= np.add.reduceat(drawn, np.cumsum(length) - length) / length
     for number, level in enumerate(platform.levels):
-        for op, name in _ACCESS.items():
-            spread = None if level.profile is None else level.profile.spread.get(name)
-            rows = np.flatnonzero((actions.op == op) & (actions.level == number))
-            if spread is not None:
-                found[rows] *= spread.draw(random, len(rows))
+        if level.profile is None:
+            continue
+        cold = read_cold(schedule, platform, number)
+        here = actions.level == number
+        for name, mask in {
+            "write": here & (actions.op == WRITE),
+            "read": here & (actions.op == READ) & ~cold,
+            "read_cold": cold,
+            "discard": here & (actions.op == DISCARD),
+        }.items():
+            if (spread := level.profile.spread.get(name)) is not None:
+                found[mask] *= spread.draw(random, int(mask.sum()))
     return found
 
 

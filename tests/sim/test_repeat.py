@@ -75,6 +75,20 @@ def test_each_access_has_a_factor_of_its_own() -> None:
     assert (drawn[actions.op == READ] == 1.0).all()
 
 
+def test_cold_reads_vary_as_cold_reads_do() -> None:
+    varying = platform(spread={"read_cold": VARIES})
+    near, disk = varying.levels
+    assert disk.profile is not None
+    small = replace(disk, read_cold=Affine(9.0), profile=replace(disk.profile, cached=0))
+    varying = replace(varying, levels=(near, small))
+    schedule = hrevolve(CHAIN, varying)
+    cold = (schedule.actions.op == READ) & (schedule.actions.level == 1)
+    drawn = factors(schedule, varying, default_rng(1))
+    assert cold.any()
+    assert set(drawn[~cold].tolist()) == {1.0}
+    assert len(set(drawn[cold].tolist())) == int(cold.sum())
+
+
 def test_an_advance_of_many_steps_varies_less_than_one() -> None:
     """The factor of k steps is the mean of k: its variance is a k-th."""
     varying = platform(spreads={"ours": {"advance": VARIES}})
