@@ -1,7 +1,7 @@
 """The computation: how many steps, what each costs, how large its checkpoints are."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +14,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.perstep import PerStep
+from ckio.variables import Variables
 
 SECONDS: Final = ("advance", "record", "reverse")
 SIZES: Final = ("restart", "tape", "adjoint")
@@ -51,6 +52,9 @@ class Chain:
     restart, tape, adjoint : int
         Bytes of one checkpoint: x_i; the tape of one step; the adjoint sweep at one step. One of
         each for every step are less than 2**63 in all, so that no sum of them overflows.
+    variables : Variables or None
+        What states are made of, where restart data is stored variable by variable: see
+        `ckio.analysis.lower`. None where checkpoints are whole.
     """
 
     steps: int | None
@@ -60,6 +64,7 @@ class Chain:
     restart: int
     tape: int
     adjoint: int
+    variables: Variables | None = None
 
     if TYPE_CHECKING:
 
@@ -73,6 +78,7 @@ class Chain:
             restart: int | Each,
             tape: int | Each,
             adjoint: int | Each,
+            variables: Variables | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -86,6 +92,8 @@ class Chain:
             cost = _one_or_each(f"Chain: {name}", getattr(self, name), self.steps, check)
             object.__setattr__(self, name, cost)
         self._check_sums()
+        if self.variables is not None and self.steps is not None:
+            self.variables.over(self.steps)
 
     def _check_sums(self) -> None:
         """No sum over the steps is beyond what columns hold."""
@@ -120,14 +128,16 @@ class Chain:
         Raises BadInput for more steps than there are costs of.
         """
         if not self.varies:
-            return replace(self, steps=steps)
+            variables = self.variables and self.variables.cut(steps)
+            return replace(self, steps=steps, variables=variables)
         if not is_whole(steps) or not 1 <= steps <= self.length:
             raise BadInput(
                 f"Chain: steps = {steps!r}; this chain knows the costs of {self.length} steps, each"
                 " its own"
             )
         costs = {name: self.each(name)[: steps + (name in _OF_STATES)] for name in COSTS}
-        return Chain(steps=steps, **costs)
+        variables = self.variables and self.variables.cut(steps)
+        return Chain(steps=steps, variables=variables, **costs)
 
     def each(self, cost: str, /) -> NDArray[Any]:
         """One of the costs and sizes, by its name, for every step; n + 1 of restart and adjoint."""
@@ -142,10 +152,11 @@ class Chain:
     def nbytes(self, key: Key, /) -> int:
         """Bytes of a checkpoint.
 
-        Raises BadInput where steps differ and the key is beyond the end of the chain.
+        Raises BadInput where steps differ and the key is beyond the end of the chain, and for a
+        variable that it does not know.
         """
         if key.name:
-            raise BadInput(f"Chain: {key} is one variable; this chain knows whole checkpoints only")
+            return self._bytes_of_variable(key)
         match key.kind:
             case Kind.RESTART:
                 size = self.restart
@@ -198,14 +209,17 @@ class Chain:
 
     def nbytes_of(self, actions: Actions, /) -> NDArray[np.int64]:
         """`nbytes` of each action's key, a column at a time; 0 where an action has no key."""
-        if len(actions.names) > 1 and actions.name.any():
-            raise BadInput(
-                "Chain: actions on single variables; this chain knows whole checkpoints only"
-            )
         if self.varies:
-            return self._nbytes_of(actions)
-        sizes = np.array([self.nbytes(Key(kind, 0)) for kind in KINDS], np.int64)
-        return np.where(actions.op >= WRITE, sizes[actions.kind], 0)
+            nbytes = self._nbytes_of(actions)
+        else:
+            sizes = np.array([self.nbytes(Key(kind, 0)) for kind in KINDS], np.int64)
+            nbytes = np.where(actions.op >= WRITE, sizes[actions.kind], 0)
+        for name in range(1, len(actions.names)):
+            there = actions.name == name
+            for kind in np.unique(actions.kind[there]).tolist():
+                key = Key(KINDS[kind], 0, actions.names[name])
+                nbytes[there & (actions.kind == kind)] = self._bytes_of_variable(key)
+        return nbytes
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
         """`seconds` of each action, a column at a time and equal to the last bit."""
@@ -220,6 +234,15 @@ class Chain:
         last = self.length - (actions.kind == KIND_CODE[Kind.TAPE])
         within: NDArray[np.bool_] = np.where(actions.op < WRITE, actions.end, actions.begin) <= last
         return within
+
+    def _bytes_of_variable(self, key: Key) -> int:
+        known = {} if self.variables is None else self.variables.nbytes
+        if key.kind is Kind.ADJOINT or key.name not in known:
+            raise BadInput(
+                f"Chain: {key} is one variable;"
+                f" {_known(known) if key.kind is not Kind.ADJOINT else 'adjoints are stored whole'}"
+            )
+        return known[key.name]
 
     def _nbytes_of(self, actions: Actions) -> NDArray[np.int64]:
         nbytes = np.zeros(len(actions), np.int64)
@@ -252,6 +275,12 @@ class Chain:
 
     def _beyond(self, what: Action | Key) -> BadInput:
         return BadInput(f"Chain: {what} is beyond the end; the chain has {self.steps} steps")
+
+
+def _known(variables: Mapping[str, int]) -> str:
+    if not variables:
+        return "this chain knows whole checkpoints only"
+    return f"this chain knows {', '.join(variables)}"
 
 
 def _one_or_each(

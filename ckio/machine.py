@@ -11,6 +11,9 @@ The machine has two registers, one cursor and K levels:
 
 It starts with state = 0 (a fresh model), no tape and adjoint = n. `apply` is the definition, an
 action at a time; `replay.py` says the same of whole columns and is tested against it.
+
+Where a chain has `variables`, restart data is stored variable by variable, and so may tapes be: a
+key names a variable in one version, and the registers hold a version of each (`versions.py`).
 """
 
 from collections.abc import Collection, Sequence
@@ -20,6 +23,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
 from ckio.platforms import Platform
+from ckio.versions import Versions, Wrong
 
 _NAMED = 6
 """How many stored keys an error lists."""
@@ -46,6 +50,8 @@ class Machine:
         Bytes that this takes of each level's capacity.
     count : int
         Actions applied so far.
+    versions : Versions or None
+        What state and tape hold of each variable, where the chain has variables.
     """
 
     def __init__(
@@ -66,6 +72,8 @@ class Machine:
         self.stored: list[set[Key]] = [set() for _ in platform.levels]
         self.used = [0] * len(platform.levels)
         self.count = 0
+        variables = chain.variables
+        self.versions = None if variables is None else Versions(variables, chain.length)
         for number, keys in enumerate(stored):
             for key in keys:
                 if key.step > chain.length - (key.kind is Kind.TAPE):
@@ -86,11 +94,11 @@ class Machine:
         match action:
             case Advance(begin, end):
                 self._check_forward(action, begin, end)
-                self._forward(end)
+                self._forward(action, begin, end)
             case Record(begin, end):
                 self._check_forward(action, begin, end)
                 self._check_working_memory(action, self.chain.tape_bytes(begin, end))
-                self._forward(end)
+                self._forward(action, begin, end)
                 self.tape = begin, end
             case Reverse(begin, end):
                 self._reverse(action, begin, end)
@@ -107,19 +115,31 @@ class Machine:
         self.count += 1
 
     def _check_forward(self, action: Advance | Record, begin: int, end: int) -> None:
-        if self.state != begin:
+        if self.versions is None and self.state != begin:
             self._refuse(action, f"needs the state x_{begin}; {self._state()}")
         if end > self.chain.length:
             self._refuse(action, f"goes past the end: the chain has {self.chain.steps} steps")
 
-    def _forward(self, end: int) -> None:
-        self.state = end
-        self.turned = self.turned or end == self.chain.length
+    def _forward(self, action: Advance | Record, begin: int, end: int) -> None:
+        at_the_end = end == self.chain.length
+        if self.versions is None:
+            self.state = end
+        else:
+            move = self.versions.record if isinstance(action, Record) else self.versions.advance
+            self._needs(action, move(begin, end))
+            self.state = end if self.versions.complete(end) else None
+            at_the_end = at_the_end and self.versions.seeds()
+        self.turned = self.turned or at_the_end
+
+    def _needs(self, action: Action, wrong: Wrong | None) -> None:
+        if wrong is not None:
+            self._refuse(action, str(wrong))
 
     def _reverse(self, action: Reverse, begin: int, end: int) -> None:
         if self.adjoint != end:
             self._refuse(action, f"needs the adjoint at {end}; it is at {self.adjoint}")
-        if self.tape is None or self.tape[1] != end or self.tape[0] > begin:
+        taped = self.versions is not None and end - begin == 1 and self.versions.tapes(begin)
+        if not taped and (self.tape is None or self.tape[1] != end or self.tape[0] > begin):
             held = (
                 "no tape is held"
                 if self.tape is None
@@ -131,13 +151,17 @@ class Machine:
                 action,
                 f"starts the adjoint, but neither x_{end} was reached nor the adjoint read here",
             )
+        if self.versions is not None:
+            self._needs(action, self.versions.reverse(begin, end))
         self.adjoint = begin
-        self.tape = (self.tape[0], begin) if self.tape[0] < begin else None
+        self.tape = (self.tape[0], begin) if self.tape and self.tape[0] < begin else None
         self.reversed = True
 
     def _write(self, action: Write, key: Key, level: int) -> None:
         self._check_level(action, level)
         match key.kind:
+            case Kind.RESTART | Kind.TAPE if self._by_variable(key):
+                self._check_held(action, key)
             case Kind.RESTART if self.state != key.step:
                 self._refuse(action, f"needs the state x_{key.step}; {self._state()}")
             case Kind.TAPE if self.tape != (key.step, key.step + 1):
@@ -160,8 +184,15 @@ class Machine:
     def _read(self, action: Read, key: Key, level: int) -> None:
         self._check_stored(action, key, level)
         match key.kind:
+            case Kind.RESTART if self.versions is not None:
+                self.versions.held[key.name] = key.step
+                self.state = self.versions.at()
             case Kind.RESTART:
                 self.state = key.step
+            case Kind.TAPE if self.versions is not None and key.name:
+                self._check_working_memory(action, self.chain.largest("tape"))
+                self.versions.taped[key.name] = key.step
+                self.tape = None
             case Kind.TAPE:
                 self._check_working_memory(action, self.chain.nbytes(key))
                 self.tape = key.step, key.step + 1
@@ -172,6 +203,24 @@ class Machine:
                     )
                 self.adjoint = key.step
                 self.turned = self.turned or key.step == self.chain.length
+
+    def _by_variable(self, key: Key) -> bool:
+        """Whether it is one variable that is stored; so is all restart data of such a chain."""
+        return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
+
+    def _check_held(self, action: Write, key: Key) -> None:
+        versions = self.versions
+        assert versions is not None
+        if key.name not in versions.held:
+            self._refuse(action, "this chain's restart data is stored variable by variable")
+        if key.kind is Kind.RESTART:
+            has = versions.held[key.name]
+        elif self.tape is not None and self.tape[1] - self.tape[0] == 1:
+            has = versions.of(key.name, self.tape[0])
+        else:
+            has = versions.taped.get(key.name)
+        if has != key.step:
+            self._refuse(action, str(Wrong(key.name, key.step, has)))
 
     def _check_working_memory(self, action: Action, nbytes: int) -> None:
         room = self.platform.working_memory

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.arraymodel import ArrayModel
@@ -60,12 +60,21 @@ class Differentiable(Model, Protocol):
     def control(self) -> Mapping[str, Array]: ...
 
 
-def sizes_of(model: Model, /) -> dict[str, int]:
-    """Bytes of a model's checkpoints, as `Chain` takes them: restart, tape and adjoint.
+class Sizes(TypedDict):
+    """Bytes of a checkpoint of each kind, as `Chain` takes them."""
 
-    0 for a kind that the model does not support.
-    """
-    return {kind.name.lower(): _nbytes(model, kind) for kind in Kind}
+    restart: int
+    tape: int
+    adjoint: int
+
+
+def sizes_of(model: Model, /) -> Sizes:
+    """Bytes of a model's checkpoints; 0 for a kind that it does not support."""
+    return Sizes(
+        restart=_nbytes(model, Kind.RESTART),
+        tape=_nbytes(model, Kind.TAPE),
+        adjoint=_nbytes(model, Kind.ADJOINT),
+    )
 
 
 def _nbytes(model: Model, kind: Kind) -> int:

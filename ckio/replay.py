@@ -34,7 +34,10 @@ def validate(schedule: Schedule, platform: Platform, /) -> Machine:
     Raises IllegalAction with the first action that breaks a rule, the rule, and what is stored.
     """
     machine = Machine(schedule.chain, platform, schedule.stored)
-    if not schedule.actions:
+    if schedule.chain.variables is not None:  # registers of which no column tells
+        for action in schedule.actions:
+            machine.apply(action)
+    if not schedule.actions or schedule.chain.variables is not None:
         return machine
     replay = _Replay(schedule, platform)
     broken = replay.first_broken()

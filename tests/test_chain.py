@@ -119,7 +119,7 @@ def test_one_variable_has_no_size_of_its_own() -> None:
     key = Key(Kind.RESTART, 3, "u")
     with pytest.raises(BadInput, match=r"x_3\.u is one variable"):
         CHAIN.nbytes(key)
-    with pytest.raises(BadInput, match="single variables"):
+    with pytest.raises(BadInput, match="whole checkpoints only"):
         CHAIN.nbytes_of(Actions.of([Write(key, 0)]))
 
 

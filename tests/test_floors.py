@@ -13,9 +13,9 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns perstep chain costs prices spreads profile platforms platformtext timeline overlap"
-    " caching comm layout arrays raster",
-    "machine schedule replay texts papertext occupancy traffic",
+    "columns perstep flows variables chain costs prices spreads profile platforms platformtext"
+    " timeline overlap caching comm layout arrays raster",
+    "machine versions schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel pipeline gradient",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",
     "registry places leftovers testing cli adapters models",
@@ -43,6 +43,7 @@ ROOMS = {
     "click": {"cli"},
     "rich": {"cli"},
     "numba": {"planners"},
+    "jax": {"analysis"},
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }

@@ -101,8 +101,9 @@ class Beside:
 
     def _run(self, model: object, actions: list[Action], overlap: Overlap) -> Timeline:
         nbytes = self.tried.nbytes
-        sizes = {"restart": nbytes, "tape": 0, "adjoint": 0}
-        chain = Chain(steps=self.tried.steps, advance=0, record=0, reverse=0, **sizes)
+        chain = Chain(
+            steps=self.tried.steps, advance=0, record=0, reverse=0, restart=nbytes, tape=0, adjoint=0
+        )
         levels = Level(name=f"memory-of-{self.level}"), Level(name=self.level, backend="far")
         backends = [Ram(), self.backend]
         schedule = Schedule(chain, actions)

@@ -13,7 +13,6 @@ A `Step` says it of one step of a chain, for the last of these.
 from ckio.analysis.dataflow.arrays import ArrayPlan, plan_schedule
 from ckio.analysis.dataflow.cheapest import Prices, cheapest
 from ckio.analysis.dataflow.code import Checkpointed, Code, Plain, plan, successive
-from ckio.analysis.dataflow.flows import Flow, Step
 from ckio.analysis.dataflow.placing import (
     Array,
     Copy,
@@ -23,6 +22,7 @@ from ckio.analysis.dataflow.placing import (
     latest,
 )
 from ckio.analysis.dataflow.snapshots import Cut, Policy, Snapshot, eager, lazy
+from ckio.flows import Flow, Step
 
 __all__ = [
     "Array",

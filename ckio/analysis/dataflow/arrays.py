@@ -26,14 +26,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
-from ckio.analysis.dataflow.events import Steps, awake, events
-from ckio.analysis.dataflow.flows import Names, Step, as_names
+from ckio.analysis.dataflow.events import awake, events
 from ckio.analysis.dataflow.placing import BEFORE, Array, Copy, Placing, latest
 from ckio.analysis.dataflow.variable import Variable, Woken
 from ckio.columns import READ, WRITE, Actions
+from ckio.flows import Names, Step, as_names
 from ckio.platforms import Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts
+from ckio.variables import Steps
 
 
 @dataclass(frozen=True, slots=True)

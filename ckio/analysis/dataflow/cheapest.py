@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ckio.analysis.dataflow.code import Checkpointed, Code, Plain
-from ckio.analysis.dataflow.flows import Names, as_names
 from ckio.analysis.dataflow.snapshots import Snapshot
 from ckio.errors import BadInput
+from ckio.flows import Names, as_names
 from ckio.platforms import Level
 
 

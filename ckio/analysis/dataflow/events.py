@@ -4,19 +4,16 @@ The version of a variable in x_j is the last step's end up to j at which the for
 if none did: a value of the forward is known by variable and version, however often it is computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.analysis.dataflow.flows import Names, Step
 from ckio.columns import ADVANCE, RECORD, REVERSE, Actions
-from ckio.errors import BadInput
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from ckio.flows import Names
+from ckio.variables import Bools, Ints, Steps
 
 NONE: Final = -1
 """As what is needed: nothing. As what is there: no value of the forward."""
@@ -80,41 +77,6 @@ class Events:
         size = len(place)
         through = np.zeros(size, np.bool_) if through is None else through
         return Events(place, need, leaves, through, np.full(size, NONE))
-
-
-class Steps:
-    """What every step of a chain does; a sequence of a step for each, or one for all of them.
-
-    Raises BadInput where there are not as many as the chain has.
-    """
-
-    def __init__(self, steps: Step | Sequence[Step], length: int) -> None:
-        given = [steps] * length if isinstance(steps, Step) else list(steps)
-        if len(given) != length:
-            raise BadInput(f"{len(given)} steps say what they use; the chain has {length}")
-        numbers: dict[Step, int] = {}
-        self.length = length
-        self._which = np.array([numbers.setdefault(step, len(numbers)) for step in given])
-        self._different = list(numbers)
-        self.variables: Names = frozenset[str]().union(*(step.variables for step in numbers))
-
-    def has(self, variable: str, flow: str, names: str, /) -> Bools:
-        """Whether each step has the variable among the names of one of its flows."""
-        return self.column(lambda step: variable in getattr(getattr(step, flow), names))
-
-    def restores(self, variable: str, /) -> Bools:
-        """Whether each adjoint step restores the variable."""
-        return self.column(lambda step: variable in step.restored)
-
-    def versions(self, variable: str, /) -> Ints:
-        """The version of the variable in x_0, ..., x_n."""
-        ends = np.arange(1, self.length + 1) * self.has(variable, "forward", "out")
-        return np.maximum.accumulate(np.concatenate(([0], ends)))
-
-    def column(self, of: Callable[[Step], bool], /) -> Bools:
-        """Something of each step."""
-        column: Bools = np.array([of(step) for step in self._different], np.bool_)[self._which]
-        return column
 
 
 def awake(actions: Actions, steps: Steps, /) -> Bools:

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.analysis.dataflow.events import NONE, Bools, Events, Ints
+from ckio.analysis.dataflow.events import NONE, Events
 from ckio.analysis.dataflow.placing import BEFORE, Array, Chance
 from ckio.columns import KIND_CODE, READ, WRITE
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
+from ckio.variables import Bools, Ints
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 

@@ -128,8 +128,7 @@ def prepare(platform: Platform, /) -> None:
 
 def warm_up() -> None:
     """Call each kernel once, by a plan for a small machine."""
-    costs = {"advance": 1.0, "record": 1.0, "reverse": 1.0}
-    chain = Chain(steps=60, **costs, restart=1, tape=1, adjoint=1)
+    chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
     slow = Affine(latency=2.0)
     far = Level(name="far", capacity=9, write=slow, read=slow, backend="directory")
     platform = Platform((Level(name="near", capacity=3), far))
