@@ -8,6 +8,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
 from ckio.chain import Chain
+from ckio.flows import Flow, Step
 from ckio.gradient import check_gradient
 from ckio.machine import Machine
 from ckio.model import ArrayModel, Model, sizes_of
@@ -22,8 +23,10 @@ from ckio.report import compare
 from ckio.runner import perform, run
 from ckio.schedule import Schedule, counts, makespan
 from ckio.timeline import Event, Timeline
+from ckio.variables import Variables
 
 if TYPE_CHECKING:
+    from ckio.analysis.lowering import lower
     from ckio.backends.compressed import Compressed
     from ckio.backends.hdf5 import Hdf5
     from ckio.compression import Zstd
@@ -52,6 +55,7 @@ __all__ = [
     "Discard",
     "Event",
     "Field",
+    "Flow",
     "Hdf5",
     "Key",
     "Kind",
@@ -66,7 +70,9 @@ __all__ = [
     "Record",
     "Reverse",
     "Schedule",
+    "Step",
     "Timeline",
+    "Variables",
     "Write",
     "Zstd",
     "auto",
@@ -77,6 +83,7 @@ __all__ = [
     "disk_revolve",
     "hrevolve",
     "hrevolve_2020",
+    "lower",
     "makespan",
     "mixed",
     "multistage",
@@ -110,6 +117,7 @@ _LATER = {
     "Zstd": "ckio.compression",
     "auto": "ckio.planners.auto",
     "disk_revolve": "ckio.planners.disk",
+    "lower": "ckio.analysis.lowering",
     "mixed": "ckio.planners.mixed",
     "multistage": "ckio.planners.multistage",
     "online": "ckio.planners.online",

@@ -3,15 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.arrays import Array, Arrays, as_bytes, copies, empty, is_differentiable
-from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.arrays import Array, Arrays, as_bytes, copies, copy
+from ckio.checkpoints import check, checkpoints
+from ckio.derived import Derived
+from ckio.errors import BadInput, RunFailed
+from ckio.flows import Step
+from ckio.registers import Adjoint, Spares, Tapes, exchange
+from ckio.variables import Variables
 
 
 class ArrayModel(ABC):
@@ -33,6 +36,7 @@ class ArrayModel(ABC):
 
     A model is made of x_0, what the gradient refers to, and which arrays the adjoint reads:
 
+    >>> import numpy as np
     >>> def growth():
     ...     x = np.array([0.1, 0.2, 0.4])
     ...     return Growth({"x": x, "J": 0.0}, control={"x": x, "rate": 0.3}, tape=["x"])
@@ -49,6 +53,8 @@ class ArrayModel(ABC):
 
     Beyond `step` and `adjoint_step`, a model may define `start` with `adjoint_start` (x_0 is more
     than a copy of controls), `adjoint_seed` (J depends on x_n) and `finished` (n is not known).
+    It may say what its steps do to which arrays (`flow`), and which arrays can be computed from
+    others (`derived` and `derive`): then checkpoints need not hold the whole state.
 
     Parameters
     ----------
@@ -61,10 +67,25 @@ class ArrayModel(ABC):
         The state arrays that `adjoint_step` reads as they were before the step; by default all.
     units : mapping of str to str, optional
         Units of state arrays, controls and "J", for the files that checkpoints lie in.
+    flow : Step or sequence of Step, optional
+        What steps use and overwrite of the state: one `Step` for all of them, or one for each. What
+        `finished` reads counts as used. Checkpoints then hold only what has to be stored, tapes
+        only what some step overwrites, and arrays can be stored one by one; what no step overwrites
+        stays as `start` makes it. A step that is recorded to be reversed may find anything in what
+        its `record` does not use. If not given, nothing is known, and the whole state is stored.
+    seed : iterable of str, optional
+        With `flow`: the state arrays that `adjoint_seed` reads; by default all of them, or "J"
+        alone where it is not overridden.
+    recompute : iterable of str
+        State arrays, among those of `derived`, that are left out of checkpoints and tapes and
+        computed again.
     on_step : callable, optional
         Called after each step of either sweep with where it now stands: with i at x_i, or at the
         adjoint of x_i. For progress, signals and hooks; may be set as an attribute at any time.
     """
+
+    derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """State arrays, and the arrays that `derive` can compute each from."""
 
     def __init__(
         self,
@@ -73,24 +94,42 @@ class ArrayModel(ABC):
         control: Mapping[str, ArrayLike],
         tape: Iterable[str] | None = None,
         units: Mapping[str, str] | None = None,
+        flow: Step | Sequence[Step] | None = None,
+        seed: Iterable[str] | None = None,
+        recompute: Iterable[str] = (),
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         self.on_step = on_step
         self._control = copies("ArrayModel: controls", control)
         self._state = copies("ArrayModel: state arrays", state)
         self._taped = tuple(self._state if tape is None else dict.fromkeys(tape))
-        self._check()
-        self._adjoint = _Adjoint.of(self._state, self._control)
-        self._tape = self._new_tapes(1)
-        self._layouts = self._layout_by_kind(units or {})
+        in_j = type(self).adjoint_seed is ArrayModel.adjoint_seed
+        self._derived = Derived(self._state, self.derived, recompute)
+        check(self._state, self._control, self._taped, self._derived.names, in_j=in_j)
+        self._adjoint = Adjoint.of(self._state, self._control)
+        self._checkpoints = checkpoints(
+            self._state,
+            self._taped,
+            self._derived,
+            flow=flow,
+            seed=("J",) if seed is None and in_j else seed,
+            adjoint=self._adjoint,
+            units={name: (units or {}).get(name, "") for name in ("J", *state, *control)},
+        )
+        self._tapes = Tapes({name: self._state[name] for name in self._checkpoints.tape})
+        # What the adjoint reads and no tape holds: arrays that are computed for each step, and
+        # those of the state that no step overwrites.
+        self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
+        self._elsewhere = self._derived.stored(self._taped).difference(self._checkpoints.tape)
 
         # What a checkpoint is read into before it takes the place of the above.
-        self._spare_state = copies("ArrayModel: state arrays", self._state)
-        self._spare_adjoint = _Adjoint.of(self._state, self._control)
-        (self._spare_tape,) = self._new_tapes(1)
+        stored = dict.fromkeys((*self._checkpoints.restart, *self._checkpoints.tape))
+        self._spares = Spares({name: self._state[name] for name in stored})
+        self._spare_adjoint = Adjoint.of(self._state, self._control)
 
-        self._step: int | None = None  # i where the state is x_i; None before x_0 is made
-        self._taped_from = 0  # the step whose tape is the first of self._tape
+        self._started = False  # whether x_0 was made
+        self._step: int | None = None  # i where the state is x_i, as far as the next step needs it
+        self._stale = False  # whether what is computed again has to be
         self._seeded_at = -1  # the step at which the adjoint is ready to start
         self._turned = False  # whether the adjoint has left its start
 
@@ -124,6 +163,16 @@ class ArrayModel(ABC):
         """Whether the program ends at x_i; by default it goes on for as long as it is asked to."""
         return False
 
+    def derive(self, name: str, arrays: Arrays, /) -> None:
+        """Compute arrays[name] in place from those that `derived` names, as they are in `arrays`.
+
+        It must give what is there in every x_i, to the last bit; parts that are always as they were
+        given to the constructor need not be written.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define derive, which computes {name!r}"
+        )
+
     @property
     def control(self) -> Arrays:
         return self._control
@@ -133,40 +182,55 @@ class ArrayModel(ABC):
         return self._adjoint.gradient
 
     @property
+    def variables(self) -> Variables | None:
+        """The arrays that may be stored, and what steps do to them; None where no flow is given."""
+        return self._checkpoints.variables
+
+    @property
     def functional(self) -> float:
         self._keep_seed()
         return float(self._adjoint.functional)
 
     def layout(self, key: Key, /) -> Layout:
-        if key.name:
-            raise UnsupportedKind(f"{key}: this model stores whole checkpoints, not single arrays")
-        return self._layouts[key.kind]
+        return self._checkpoints.layout(key)
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward(begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        self._tape += self._new_tapes(max(0, end - begin - len(self._tape)))
-        self._taped_from = begin
-        return self._forward(begin, end, self._tape)
+        self._tapes.record(begin, end)
+        return self._forward(begin, end, self._tapes)
 
     def reverse(self, begin: int, end: int, /) -> None:
         if not self._turned:
             self._check_seeded(end)
             self._turned = True
         for i in reversed(range(begin, end)):
-            cotangent, tape = self._adjoint.cotangent, self._tape[i - self._taped_from]
             try:
-                self._check_nothing(self.adjoint_step(cotangent, tape, i), "adjoint_step")
+                tape = self._tape_of(i)
+                self._in_place(self.adjoint_step, self._adjoint.cotangent, tape, i)
             except Exception as error:
                 error.add_note(f"(adjoint of step {i})")
                 raise
+            self._tapes.spend(i)
             if i == 0:
                 self.adjoint_start(self._adjoint.cotangent)
             self._report(i)
 
     def dump(self, key: Key, /) -> Buffers:
-        return [as_bytes(array) for array in self._register(key)]
+        match key.kind:
+            case Kind.ADJOINT:
+                self._checkpoints.layout(key)
+                if not self._turned:
+                    self._check_seeded(key.step)
+                return _views(self._adjoint.arrays())
+            case Kind.RESTART:
+                names, register = self._checkpoints.names(key), self._state
+                self._ensure_started()
+            case Kind.TAPE:
+                names = self._checkpoints.names(key)
+                register = self._tapes.single() if key.name else self._tapes.of(key.step)
+        return _views([self._home(name, register)[name] for name in names])
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
         if layout != self.layout(key):
@@ -174,50 +238,60 @@ class ArrayModel(ABC):
                 f"{key} does not fit this model: it holds {_listed(layout)} where the model has"
                 f" {_listed(self.layout(key))}; was it written with other options?"
             )
-        return self._load(key)
+        return self._load_adjoint() if key.kind is Kind.ADJOINT else self._load(key)
+
+    @contextmanager
+    def _load_adjoint(self) -> Generator[Buffers]:
+        yield _views(self._spare_adjoint.arrays())
+        self._adjoint, self._spare_adjoint = self._spare_adjoint, self._adjoint
+        self._turned = True
 
     @contextmanager
     def _load(self, key: Key) -> Generator[Buffers]:
-        match key.kind:
-            case Kind.RESTART:
-                yield [as_bytes(array) for array in self._spare_state.values()]
-                if self._step is not None:
-                    self._keep_seed()  # the state that is given up may be x_n
-                self._state, self._spare_state = self._spare_state, self._state
-                self._step = key.step
-            case Kind.TAPE:
-                yield [as_bytes(array) for array in self._spare_tape.values()]
-                self._tape[0], self._spare_tape = self._spare_tape, self._tape[0]
-                self._taped_from = key.step
-            case Kind.ADJOINT:
-                yield [as_bytes(array) for array in self._spare_adjoint.arrays()]
-                self._adjoint, self._spare_adjoint = self._spare_adjoint, self._adjoint
-                self._turned = True
+        names = self._checkpoints.names(key)
+        with self._spares.filled({name: self._state[name] for name in names}) as filled:
+            yield _views([filled[name] for name in names])
+            match key.kind:
+                case Kind.RESTART:
+                    register = self._state
+                    self._leave_state()
+                    self._step = None if key.name else key.step
+                    self._stale = True
+                case _:
+                    register = self._tapes.read(None if key.name else key.step)
+            for name in names:
+                exchange(self._home(name, register), filled, name)
 
-    def _register(self, key: Key) -> Iterable[Array]:
-        """The live arrays of a checkpoint, in the order of its layout."""
-        self.layout(key)
-        match key.kind:
-            case Kind.RESTART:
-                self._ensure_started()
-                return self._state.values()
-            case Kind.TAPE:
-                return self._tape[key.step - self._taped_from].values()
-            case Kind.ADJOINT:
-                if not self._turned:
-                    self._check_seeded(key.step)
-                return self._adjoint.arrays()
-
-    def _forward(self, begin: int, end: int, tapes: Sequence[Arrays] = ()) -> int:
+    def _home(self, name: str, register: Arrays) -> Arrays:
+        """Where an array of a register is: what no step overwrites is on no tape, but there."""
+        if name in register:
+            return register
         self._ensure_started()
+        return self._state
+
+    def _tape_of(self, i: int) -> Arrays:
+        """All that the adjoint of step i reads."""
+        if not self._tapes.may_hold(i) and self._checkpoints.reads_tape(i):
+            raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
+        tape = self._tapes.of(i)
+        if not self._scratch and not self._elsewhere:
+            return tape
+        self._ensure_started()
+        every = Arrays({**{n: self._state[n] for n in self._elsewhere}, **tape, **self._scratch})
+        for name in self._scratch:
+            self._in_place(self.derive, name, every)
+        return Arrays({name: every[name] for name in self._taped})
+
+    def _forward(self, begin: int, end: int, tapes: Tapes | None = None) -> int:
+        self._depart(begin)
         for i in range(begin, end):
             if self.finished(self._state, i):
                 return i
-            if tapes:
-                for name, kept in tapes[i - begin].items():
-                    np.copyto(kept, self._state[name])
+            self._checkpoints.check_known(i)
+            if tapes is not None:
+                tapes.keep(i, self._state)
             try:
-                self._check_nothing(self.step(self._state, i), "step")
+                self._in_place(self.step, self._state, i)
             except Exception as error:
                 error.add_note(f"(step {i})")
                 raise
@@ -225,29 +299,57 @@ class ArrayModel(ABC):
             self._report(i + 1)
         return end
 
-    def _check_nothing(self, returned: object, method: str) -> None:
+    def _depart(self, begin: int) -> None:
+        """Set out from x_begin: what was read makes the state that, or nothing had to be read."""
+        self._ensure_started()
+        if begin != self._step:
+            self._leave_state()
+            self._step = begin
+        self._renew()
+
+    def _leave_state(self) -> None:
+        """The state is given up, and may be x_n."""
+        if self._started:
+            self._keep_seed()
+        elif self.variables is None:
+            self._started = True  # all of x_0 is in what is read
+        else:
+            self._ensure_started()
+
+    def _renew(self) -> None:
+        """Compute again what lies in no checkpoint."""
+        if self._stale:
+            for name in self._derived.names:
+                self._in_place(self.derive, name, self._state)
+            self._stale = False
+
+    def _in_place(self, change: Callable[..., object], *arguments: object) -> None:
         """Arrays that are returned instead of written to would be lost without a word."""
-        if returned is not None:
+        if (returned := change(*arguments)) is not None:
             raise RunFailed(
-                f"{type(self).__name__}.{method} returned a {type(returned).__name__}; it must"
-                " change its arrays in place and return nothing"
+                f"{type(self).__name__}.{change.__name__} returned a {type(returned).__name__}; it"
+                " must change its arrays in place and return nothing"
             )
 
     def _report(self, i: int) -> None:
         if self.on_step is not None:
             self.on_step(i)
 
-    def _ensure_started(self) -> int:
-        """Make x_0, unless there is a state already; returns i where it is x_i."""
-        if self._step is None:
+    def _ensure_started(self) -> None:
+        """Make x_0, unless there is a state already."""
+        if not self._started:
             self.start(self._state)
-            self._step = 0
-        return self._step
+            self._started, self._step = True, 0
 
     def _keep_seed(self) -> None:
         """Keep what the adjoint would start from here, where the forward is farther than ever."""
-        if self._turned or (i := self._ensure_started()) <= self._seeded_at:
+        if self._turned:
             return
+        self._ensure_started()
+        i = self._step
+        if i is None or i <= self._seeded_at:
+            return
+        self._renew()
         for array in self._adjoint.arrays():
             array[...] = 0
         value = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
@@ -262,85 +364,10 @@ class ArrayModel(ABC):
                 " and J is known only where it ends"
             )
 
-    def _new_tapes(self, count: int) -> list[Arrays]:
-        """Room for the tape of so many steps; in one piece, which costs fewer page faults."""
-        rooms = {
-            name: empty((count, *x.shape), x.dtype)
-            for name, x in self._state.items()
-            if name in self._taped
-        }
-        return [Arrays({name: rooms[name][k, ...] for name in self._taped}) for k in range(count)]
-
-    def _layout_by_kind(self, units: Mapping[str, str]) -> dict[Kind, Layout]:
-        unit = {name: units.get(name, "") for name in ("J", *self._state, *self._control)}
-        per = {
-            name: f"({unit['J'] or 1})/({unit[name]})" if unit[name] else unit["J"] for name in unit
-        }
-        cotangent, gradient = self._adjoint.cotangent, self._adjoint.gradient
-        return {
-            Kind.RESTART: tuple(_field(n, x, unit[n]) for n, x in self._state.items()),
-            Kind.TAPE: tuple(_field(n, self._state[n], unit[n]) for n in self._taped),
-            Kind.ADJOINT: (
-                *(_field(f"adjoint_{n}", x, per[n]) for n, x in cotangent.items()),
-                *(_field(f"gradient_{n}", x, per[n]) for n, x in gradient.items()),
-                _field("functional", self._adjoint.functional, unit["J"]),
-            ),
-        }
-
-    def _check(self) -> None:
-        if unknown := [name for name in self._taped if name not in self._state]:
-            raise BadInput(f"ArrayModel: tape names {unknown}; the state has {list(self._state)}")
-        if fixed := [name for name, x in self._control.items() if not is_differentiable(x)]:
-            raise BadInput(f"ArrayModel: controls {fixed} have no derivative; make them float64")
-        for name in self._state.keys() & self._control.keys():
-            start, control = self._state[name], self._control[name]
-            if start.shape != control.shape:
-                raise BadInput(
-                    f"ArrayModel: control {name!r} has shape {control.shape}, the array"
-                    f" in the state {start.shape}; they must be the same"
-                )
-            if not is_differentiable(start):
-                raise BadInput(
-                    f"ArrayModel: {name!r} is a control, and {start.dtype} in the state, which has"
-                    " no derivative; make it float64 there too"
-                )
-        accumulates = "J" in self._state and _is_number(self._state["J"])
-        if type(self).adjoint_seed is ArrayModel.adjoint_seed and not accumulates:
-            raise BadInput(
-                "ArrayModel: the state needs one real number 'J', in which step sums up the"
-                " functional; or define adjoint_seed, which computes it from x_n"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _Adjoint:
-    """The adjoint register: dJ/dx_i, the gradient so far, and J."""
-
-    cotangent: Arrays
-    gradient: Arrays
-    functional: NDArray[np.float64]
-
-    @staticmethod
-    def of(state: Arrays, control: Arrays) -> "_Adjoint":
-        """One of zeros for this state and these controls."""
-        return _Adjoint(
-            Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
-            Arrays({n: np.zeros_like(x) for n, x in control.items()}),
-            np.zeros(()),
-        )
-
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """All of it, in the order of the layout."""
-        return *self.cotangent.values(), *self.gradient.values(), self.functional
-
-
-def _is_number(array: Array) -> bool:
-    return array.size == 1 and np.issubdtype(array.dtype, np.floating)
-
-
-def _field(name: str, array: Array, unit: str) -> Field:
-    return Field(name, array.dtype.str, array.shape, unit)
-
 
 def _listed(layout: Layout) -> str:
     return ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in layout) or "nothing"
+
+
+def _views(arrays: Iterable[Array]) -> Buffers:
+    return [as_bytes(array) for array in arrays]

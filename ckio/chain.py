@@ -109,6 +109,11 @@ class Chain:
                 f"Chain: steps = {self.steps}, restart = {self.restart}, tape = {self.tape},"
                 f" adjoint = {self.adjoint}; all checkpoints together must be below 2**63 bytes"
             )
+        if self.variables and 2 * states * sum(self.variables.nbytes.values()) >= _COUNTABLE:
+            raise BadInput(
+                f"Chain: steps = {self.steps}, variables of {sum(self.variables.nbytes.values())}"
+                " bytes; the variables of all states and tapes together must be below 2**63 bytes"
+            )
 
     @property
     def length(self) -> int:
@@ -169,6 +174,10 @@ class Chain:
                 raise self._beyond(key)
             return size[key.step]
         return size
+
+    def parts(self, key: Key, /) -> tuple[Key, ...]:
+        """What a checkpoint is stored as: itself, or one key for each of its variables."""
+        return (key,) if self.variables is None else self.variables.parts(key, self.length)
 
     def seconds(self, action: Action, /) -> float:
         """Seconds of computing; storage actions take none here, a level prices them.

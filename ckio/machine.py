@@ -17,13 +17,15 @@ key names a variable in one version, and the registers hold a version of each (`
 """
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import NoReturn, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
+from ckio.flows import NOTHING, Names
 from ckio.platforms import Platform
-from ckio.versions import Versions, Wrong
+from ckio.versions import WHOLE, Versions, Wrong
 
 _NAMED = 6
 """How many stored keys an error lists."""
@@ -35,7 +37,7 @@ class Machine:
     Attributes
     ----------
     state : int or None
-        i where the state register holds x_i.
+        i where the state register holds x_i; by variables, where all is that is live in x_i.
     tape : (int, int) or None
         The span of steps whose tape is held.
     adjoint : int
@@ -64,7 +66,7 @@ class Machine:
             )
         self.chain = chain
         self.platform = platform
-        self.state: int | None = 0
+        self._state: int | None = 0
         self.tape: tuple[int, int] | None = None
         self.adjoint = chain.length
         self.turned = False
@@ -81,6 +83,7 @@ class Machine:
                         f"the schedule starts with {key} on level {number}"
                         f" ({platform.levels[number].name}); its chain has {chain.length} steps"
                     )
+                self._check_version(key, number)
                 self._put(key, number)
             capacity = platform.levels[number].capacity
             if capacity is not None and self.used[number] > capacity:
@@ -114,22 +117,37 @@ class Machine:
                 assert_never(action)
         self.count += 1
 
+    @property
+    def state(self) -> int | None:
+        return self._state if self.versions is None else self.versions.at()
+
+    @state.setter
+    def state(self, step: int | None) -> None:
+        self._state = step
+
+    def __copy__(self) -> "Machine":
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self), versions=copy(self.versions))
+        return copied
+
     def _check_forward(self, action: Advance | Record, begin: int, end: int) -> None:
         if self.versions is None and self.state != begin:
-            self._refuse(action, f"needs the state x_{begin}; {self._state()}")
+            self._refuse(action, f"needs the state x_{begin}; {self._held_state()}")
         if end > self.chain.length:
             self._refuse(action, f"goes past the end: the chain has {self.chain.steps} steps")
 
     def _forward(self, action: Advance | Record, begin: int, end: int) -> None:
         at_the_end = end == self.chain.length
-        if self.versions is None:
-            self.state = end
-        else:
+        if self.versions is not None:
             move = self.versions.record if isinstance(action, Record) else self.versions.advance
-            self._needs(action, move(begin, end))
-            self.state = end if self.versions.complete(end) else None
-            at_the_end = at_the_end and self.versions.seeds()
+            self._needs(action, move(begin, end, self._seed() if at_the_end else NOTHING))
+        self.state = end
         self.turned = self.turned or at_the_end
+
+    def _seed(self) -> Names:
+        """What is read of x_n when the forward gets there: nothing, once the adjoint has begun."""
+        begun = self.turned or self.adjoint < self.chain.length
+        return NOTHING if begun or not (variables := self.chain.variables) else variables.seed
 
     def _needs(self, action: Action, wrong: Wrong | None) -> None:
         if wrong is not None:
@@ -138,8 +156,9 @@ class Machine:
     def _reverse(self, action: Reverse, begin: int, end: int) -> None:
         if self.adjoint != end:
             self._refuse(action, f"needs the adjoint at {end}; it is at {self.adjoint}")
-        taped = self.versions is not None and end - begin == 1 and self.versions.tapes(begin)
-        if not taped and (self.tape is None or self.tape[1] != end or self.tape[0] > begin):
+        tape = self.tape if self.tape and self.tape[0] <= begin and self.tape[1] == end else None
+        by_variable = self.versions and end - begin == 1 and self.versions.tapes(begin)
+        if tape is None and not by_variable:
             held = (
                 "no tape is held"
                 if self.tape is None
@@ -154,16 +173,17 @@ class Machine:
         if self.versions is not None:
             self._needs(action, self.versions.reverse(begin, end))
         self.adjoint = begin
-        self.tape = (self.tape[0], begin) if self.tape and self.tape[0] < begin else None
+        self.tape = (tape[0], begin) if tape and tape[0] < begin else None
         self.reversed = True
 
     def _write(self, action: Write, key: Key, level: int) -> None:
         self._check_level(action, level)
         match key.kind:
-            case Kind.RESTART | Kind.TAPE if self._by_variable(key):
-                self._check_held(action, key)
+            case Kind.RESTART | Kind.TAPE if self.versions and self._by_variable(key):
+                if lacks := self.versions.lacks(key, self.tape):
+                    self._refuse(action, lacks)
             case Kind.RESTART if self.state != key.step:
-                self._refuse(action, f"needs the state x_{key.step}; {self._state()}")
+                self._refuse(action, f"needs the state x_{key.step}; {self._held_state()}")
             case Kind.TAPE if self.tape != (key.step, key.step + 1):
                 held = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
                 self._refuse(action, f"needs the tape of step {key.step} alone; {held}")
@@ -184,18 +204,21 @@ class Machine:
     def _read(self, action: Read, key: Key, level: int) -> None:
         self._check_stored(action, key, level)
         match key.kind:
-            case Kind.RESTART if self.versions is not None:
-                self.versions.held[key.name] = key.step
-                self.state = self.versions.at()
+            case Kind.RESTART if self.versions and not key.name:
+                self._refuse(action, WHOLE)
+            case Kind.RESTART if self.versions:
+                self.versions.read(key)
             case Kind.RESTART:
                 self.state = key.step
-            case Kind.TAPE if self.versions is not None and key.name:
+            case Kind.TAPE if self.versions and key.name:
                 self._check_working_memory(action, self.chain.largest("tape"))
-                self.versions.taped[key.name] = key.step
+                self.versions.read(key)
                 self.tape = None
             case Kind.TAPE:
                 self._check_working_memory(action, self.chain.nbytes(key))
                 self.tape = key.step, key.step + 1
+                if self.versions:
+                    self.versions.taped = {}
             case Kind.ADJOINT:
                 if self.reversed:
                     self._refuse(
@@ -208,19 +231,16 @@ class Machine:
         """Whether it is one variable that is stored; so is all restart data of such a chain."""
         return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
 
-    def _check_held(self, action: Write, key: Key) -> None:
-        versions = self.versions
-        assert versions is not None
-        if key.name not in versions.held:
-            self._refuse(action, "this chain's restart data is stored variable by variable")
-        if key.kind is Kind.RESTART:
-            has = versions.held[key.name]
-        elif self.tape is not None and self.tape[1] - self.tape[0] == 1:
-            has = versions.of(key.name, self.tape[0])
-        else:
-            has = versions.taped.get(key.name)
-        if has != key.step:
-            self._refuse(action, str(Wrong(key.name, key.step, has)))
+    def _check_version(self, key: Key, level: int) -> None:
+        """What is stored at the start is as its step left it; a key in no other way names it."""
+        if not key.name or self.versions is None or key.name not in self.versions.held:
+            return
+        if (version := self.versions.of(key.name, key.step)) != key.step:
+            raise BadInput(
+                f"the schedule starts with {key} on level {level}"
+                f" ({self.platform.levels[level].name}); {key.name} in x_{key.step} is still as in"
+                f" x_{version}: name it {Key(key.kind, version, key.name)}"
+            )
 
     def _check_working_memory(self, action: Action, nbytes: int) -> None:
         room = self.platform.working_memory
@@ -247,7 +267,7 @@ class Machine:
     def _stored_bytes(self, key: Key, level: int) -> int:
         return self.platform.levels[level].stored(self.chain.nbytes(key))
 
-    def _state(self) -> str:
+    def _held_state(self) -> str:
         return "no state is held" if self.state is None else f"the state is x_{self.state}"
 
     def _holds(self, level: int) -> str:

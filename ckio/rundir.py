@@ -67,6 +67,8 @@ class Manifest:
         Seconds of predicted work between two of them.
     keep : bool
         Whether checkpoints stay when the run has ended.
+    by_variable : bool
+        Whether checkpoints are stored variable by variable.
     overlap : str
         The policy that it was begun with, in words; "" where nothing overlaps.
     here : str
@@ -86,6 +88,7 @@ class Manifest:
     adjoints: str | None
     every: float
     keep: bool
+    by_variable: bool = False
     overlap: str = ""
     here: str = ""
 

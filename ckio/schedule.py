@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import assert_never
 
 import numpy as np
@@ -217,7 +218,7 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
 
 
 def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
-    """One key of each kind that is written to a level, and the most of that kind at one time.
+    """One key of each kind, or variable, that a level gets, and the most of these at one time.
 
     Nothing is said of a chain whose steps differ: there one key does not speak for its kind.
     """
@@ -232,11 +233,12 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
     shelf, actions = _Occupancy.of(schedule, number), schedule.actions
     here = actions.take((actions.op >= WRITE) & (actions.level == number))
     start = schedule.stored[number] if number < len(schedule.stored) else ()
-    for code, kind in enumerate(KINDS):
-        writes = here.take((here.op == WRITE) & (here.kind == code))
+    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(here.names)):
+        one = (here.kind == code) & (here.name == name)
+        writes = here.take((here.op == WRITE) & one)
         if len(writes):
-            at_start = sum(key.kind is kind for key in start)
-            most = shelf.peak((here.kind == code).astype(np.int64), at_start)
+            at_start = sum((key.kind, key.name) == (kind, words) for key in start)
+            most = shelf.peak(one.astype(np.int64), at_start)
             yield writes.key(next(iter(writes.rows()))), most
 
 

@@ -9,14 +9,16 @@ The *version* of a variable in x_j is the last step's end up to j at which the f
 and in however many checkpoints it lies.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions import Key, Kind
 from ckio.errors import BadInput
 from ckio.flows import NOTHING, Flow, Names, Step, as_names
 
@@ -27,6 +29,18 @@ TOGETHER: Final = "+"
 """Between the names of variables that are stored as one; none of them has it in its own."""
 
 
+def following(happens: Bools, /) -> Ints:
+    """For each place, the first from there on at which it happens; the length if there is none."""
+    size = len(happens)
+    at = np.where(happens, np.arange(size), size)
+    first: Ints = np.minimum.accumulate(at[::-1])[::-1]
+    return first
+
+
+By: TypeAlias = Literal["flow", "version", "state"]
+"""What makes variables one: see `Variables.together`."""
+
+
 class Steps:
     """What every step of a chain does; a sequence of a step for each, or one for all of them.
 
@@ -34,18 +48,27 @@ class Steps:
     """
 
     def __init__(self, steps: Step | Sequence[Step], length: int) -> None:
-        given = [steps] * length if isinstance(steps, Step) else list(steps)
-        if len(given) != length:
-            raise BadInput(f"{len(given)} steps say what they use; the chain has {length}")
-        numbers: dict[Step, int] = {}
         self.length = length
-        self._which = np.array([numbers.setdefault(step, len(numbers)) for step in given])
-        self.different = list(numbers)
-        self.variables: Names = frozenset[str]().union(*(step.variables for step in numbers))
+        if isinstance(steps, Step):
+            self.different, self._which = [steps], np.broadcast_to(np.int64(0), (length,))
+        else:
+            self.different, self._which = _numbered(steps)
+        if len(self._which) != length:
+            raise BadInput(f"{len(self._which)} steps say what they use; the chain has {length}")
+        self._changes = (np.flatnonzero(self._which[1:] != self._which[:-1]) + 1).tolist()
+        self.variables: Names = NOTHING.union(*(step.variables for step in self.different))
 
     def __getitem__(self, number: int) -> Step:
         """What one step does."""
-        return self.different[int(self._which[number])]
+        return self.different[self._which.item(number)]
+
+    def runs(self, begin: int, end: int, /) -> Iterator[tuple[int, int]]:
+        """The steps [begin, end) in spans, in order, of steps that are all alike."""
+        changes = self._changes
+        for change in changes[bisect_right(changes, begin) : bisect_left(changes, end)]:
+            yield begin, change
+            begin = change
+        yield begin, end
 
     def has(self, variable: str, flow: str, names: str, /) -> Bools:
         """Whether each step has the variable among the names of one of its flows."""
@@ -59,6 +82,23 @@ class Steps:
         """The version of the variable in x_0, ..., x_n."""
         ends = np.arange(1, self.length + 1) * self.has(variable, "forward", "out")
         return np.maximum.accumulate(np.concatenate(([0], ends)))
+
+    def live(self, variable: str, /, *, seed: bool) -> Bools:
+        """Whether the variable is live in x_0, ..., x_n; `seed` says whether x_n is read of it.
+
+        Forward and recording steps read x_i, an adjoint step i reads x_{i+1}. What either of the
+        first two does not overwrite in whole, it leaves as it was; and going back, an adjoint step
+        finds what no step overwrites from there on, either way.
+        """
+        back = np.append(False, self.has(variable, "reverse", "use"))
+        used = back | np.append(self.has(variable, "forward", "use"), seed)
+        used[:-1] |= self.has(variable, "record", "use")
+        killed = self.has(variable, "forward", "kill") & self.has(variable, "record", "kill")
+        stays = ~(self.has(variable, "forward", "out") | self.has(variable, "reverse", "out"))
+        stays &= ~self.restores(variable)
+        live: Bools = _before(used, np.append(killed, True))
+        live |= _before(back[::-1], np.append(True, ~stays)[::-1])[::-1]
+        return live
 
     def column(self, of: Callable[[Step], bool], /) -> Bools:
         """Something of each step."""
@@ -85,7 +125,7 @@ class Variables:
     Raises
     ------
     BadInput
-        Where a variable that the steps, the seed or the tape name has no size.
+        Where a variable that the steps, the seed or the tape name has no size, or a wrong one.
     """
 
     nbytes: Mapping[str, int] = field(hash=False)
@@ -104,9 +144,9 @@ class Variables:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", dict(self.nbytes))
+        object.__setattr__(self, "nbytes", _sizes(self.nbytes))
         if not isinstance(self.steps, Step):
-            object.__setattr__(self, "steps", tuple(self.steps))
+            object.__setattr__(self, "steps", _all_steps(self.steps))
         for name in ("seed", "tape"):
             object.__setattr__(self, name, as_names(f"Variables: {name}", getattr(self, name)))
         named = self.seed | self.tape
@@ -121,17 +161,43 @@ class Variables:
     @cached_property
     def different(self) -> tuple[Step, ...]:
         """The steps that differ, each once."""
-        return (self.steps,) if isinstance(self.steps, Step) else tuple(dict.fromkeys(self.steps))
+        if isinstance(self.steps, Step):
+            return (self.steps,)
+        return tuple(self.over(len(self.steps)).different)
 
     def over(self, length: int, /) -> Steps:
         """The steps of a chain of this length; raises BadInput where there are not as many."""
-        return _over(self.steps, length)
+        known = self._known
+        if length not in known:
+            known[length] = Steps(self.steps, length)
+        return known[length]
+
+    @cached_property
+    def _known(self) -> dict[int, Steps]:
+        return {}
 
     def cut(self, length: int, /) -> "Variables":
         """Those of the first so many steps."""
         if isinstance(self.steps, Step):
             return self
         return replace(self, steps=self.steps[:length])
+
+    def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
+        """The variables of a checkpoint, each in its version, in a chain of this length.
+
+        Of x_i what has to be stored, and of t_i what tapes have to hold; anything else is one part.
+        """
+        match key.kind:
+            case Kind.RESTART if not key.name:
+                names = self.stored
+            case Kind.TAPE if not key.name and self.taped:
+                names = self.taped & self.over(length)[key.step].record.use
+            case _:
+                return (key,)
+        over = self.over(length)
+        return tuple(
+            Key(key.kind, int(over.versions(name)[key.step]), name) for name in sorted(names)
+        )
 
     @cached_property
     def changed(self) -> Names:
@@ -141,13 +207,9 @@ class Variables:
 
     @cached_property
     def live(self) -> Names:
-        """What is live in some x_i: live_i = use_i | (live_{i+1} - kill_i), live_n = seed."""
-        live = found = self.seed
-        for step in reversed(self._each()):
-            use = step.forward.use | step.record.use | step.reverse.use
-            live = use | (live - step.forward.kill)
-            found |= live
-        return found
+        """What is live in some x_i: all that is read of a state, each where it is read."""
+        flows = [it for step in self.different for it in (step.forward, step.record, step.reverse)]
+        return self.seed.union(*(flow.use for flow in flows))
 
     @property
     def stored(self) -> Names:
@@ -155,64 +217,105 @@ class Variables:
         return self.live & self.changed
 
     @property
+    def taped(self) -> Names:
+        """What tapes have to hold: of what they are made of, all that some step overwrites."""
+        return self.tape & self.changed
+
+    @property
     def restart(self) -> int:
         """Bytes of a checkpoint that holds `stored`."""
         return sum(self.nbytes[name] for name in self.stored)
 
-    def _each(self) -> Sequence[Step]:
-        """Steps that say as much of liveness as all of them."""
-        return self.different if isinstance(self.steps, Step) else self.steps
+    def together(self, by: By = "flow", /) -> "Variables":
+        """Variables that are stored as one: read, written and discarded together.
 
-    def together(self) -> "Variables":
-        """The variables that all steps treat alike are one: read, written and discarded as one.
-
-        A variable of each is enough for what has to be known, and an access for all takes the
-        latency of a level once.
+        Of a group it is enough to know one version, and an access for all of it takes the latency
+        of a level once. By "flow", a group is what all steps treat alike: then nothing is lost by
+        it. By "version" it is all that is stored and is overwritten by the same steps, and by
+        "state" all that is stored: ever fewer accesses, and more bytes that are not needed.
         """
         groups: dict[tuple[object, ...], list[str]] = {}
         for name in self.nbytes:
-            groups.setdefault(self._treated(name), []).append(name)
-        names = {name: TOGETHER.join(group) for group in groups.values() for name in group}
-        nbytes = {
-            TOGETHER.join(group): sum(self.nbytes[name] for name in group)
-            for group in groups.values()
-        }
-        renamed = {step: _renamed(step, names) for step in self.different}
+            treated = (name,) if TOGETHER in name else self._treated(name, by)
+            groups.setdefault(treated, []).append(name)
+        parts: dict[str, Names] = {}
+        for group in groups.values():
+            taken = len(group) > 1 and TOGETHER.join(group) in self.nbytes
+            for part in [[name] for name in group] if taken else [group]:
+                parts[TOGETHER.join(part)] = frozenset(part)
+        nbytes = {name: sum(self.nbytes[part] for part in parts[name]) for name in parts}
+        renamed = {step: _renamed(step, parts) for step in self.different}
         steps = (
             renamed[self.steps]
             if isinstance(self.steps, Step)
             else tuple(renamed[step] for step in self.steps)
         )
-        seed, tape = ({names[name] for name in some} for some in (self.seed, self.tape))
-        return Variables(nbytes, steps, seed, tape)
+        return Variables(nbytes, steps, _any_of(parts, self.seed), _any_of(parts, self.tape))
 
-    def _treated(self, name: str) -> tuple[object, ...]:
-        """What all steps do to a variable; only itself where its name cannot stand with others."""
-        if TOGETHER in name:
-            return (name,)
+    def _treated(self, name: str, by: By) -> tuple[object, ...]:
+        """What all steps do to a variable, as far as it tells its group."""
         columns = tuple(
-            (name in step.restored, *(name in names for names in _sets(step)))
+            (name in step.restored, *(name in names for names in _sets(step, by)))
             for step in self.different
+            if by != "state"
         )
-        return name in self.seed, name in self.tape, columns
+        return name in self.stored, name in self.live, name in self.tape, columns
 
 
-def _sets(step: Step) -> Iterable[Names]:
+def _before(happens: Bools, ends: Bools) -> Bools:
+    """For each place, whether something happens from there on before, or where, it ends."""
+    first = following(happens)
+    found: Bools = (first < len(happens)) & (first <= following(ends))
+    return found
+
+
+def _sizes(nbytes: object) -> dict[str, int]:
+    if not isinstance(nbytes, Mapping):
+        raise BadInput(f"Variables: nbytes = {nbytes!r}; it must say how large each variable is")
+    as_names("Variables: nbytes", nbytes)
+    for name, size in nbytes.items():
+        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
+            raise BadInput(
+                f"Variables: nbytes[{name!r}] = {size!r}; it must be a whole number of bytes >= 0"
+            )
+    return {name: int(size) for name, size in nbytes.items()}
+
+
+def _all_steps(steps: object) -> tuple[Step, ...]:
+    found = tuple(steps) if isinstance(steps, Iterable) else (steps,)
+    for step in found:
+        if not isinstance(step, Step):
+            raise BadInput(f"Variables: steps has {step!r}; it must be a Step, or one for each")
+    return found
+
+
+def _sets(step: Step, by: By) -> Iterable[Names]:
     for flow in (step.forward, step.record, step.reverse):
-        yield from (flow.use, flow.out, flow.kill)
+        yield from (flow.use, flow.out, flow.kill) if by == "flow" else (flow.out,)
 
 
-def _renamed(step: Step, names: Mapping[str, str]) -> Step:
-    def of(some: Names) -> set[str]:
-        return {names[name] for name in some}
+def _any_of(parts: Mapping[str, Names], names: Names) -> Names:
+    return frozenset(name for name in parts if parts[name] & names)
 
+
+def _all_of(parts: Mapping[str, Names], names: Names) -> Names:
+    return frozenset(name for name in parts if parts[name] <= names)
+
+
+def _renamed(step: Step, parts: Mapping[str, Names]) -> Step:
+    """The step on groups: one is used, or perhaps overwritten, if some part of it is."""
     forward, record, reverse = (
-        Flow(of(flow.use), of(flow.out), of(flow.kill))
+        Flow(_any_of(parts, flow.use), _any_of(parts, flow.out), _all_of(parts, flow.kill))
         for flow in (step.forward, step.record, step.reverse)
     )
-    return Step(forward, record, reverse, of(step.restored))
+    return Step(forward, record, reverse, _all_of(parts, step.restored))
 
 
-@lru_cache(maxsize=8)
-def _over(steps: Step | tuple[Step, ...], length: int) -> Steps:
-    return Steps(steps, length)
+def _numbered(steps: Iterable[Step]) -> tuple[list[Step], Ints]:
+    """The steps that differ, each once; and which of them each is."""
+    given = list(steps)
+    numbers: dict[Step, int] = {}
+    # Most are the same objects, which are told apart faster than by what is in them.
+    of = {id(step): step for step in given}
+    number = {known: numbers.setdefault(step, len(numbers)) for known, step in of.items()}
+    return list(numbers), np.fromiter((number[id(step)] for step in given), np.int64, len(given))

@@ -13,10 +13,11 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns perstep flows variables chain costs prices spreads profile platforms platformtext"
-    " timeline overlap caching comm layout arrays raster",
+    "columns perstep flows variables derived chain costs prices spreads profile platforms"
+    " platformtext timeline overlap caching comm layout arrays raster",
     "machine versions schedule replay texts papertext occupancy traffic",
-    "planners analysis recover backends compression model arraymodel pipeline gradient",
+    "planners analysis recover backends compression model arraymodel registers checkpoints"
+    " pipeline gradient",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",
     "registry places leftovers testing cli adapters models",
 )

@@ -1,1 +1,35 @@
-"""What goes into a checkpoint: which variables (dataflow), and which values of a tape (dag)."""
+"""What goes into a checkpoint: which variables (dataflow), and which values of a tape (dag).
+
+lower        a schedule of whole checkpoints, on single variables
+ByVariable   any planner, on what checkpoints really take
+observe      what the steps of a model do to its arrays, where nobody says it
+Guarded      a model that finds out where what is said of it is wrong
+partition    a step, split: what its tape stores, and what is computed again
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckio.analysis.guarded import Guarded
+    from ckio.analysis.lowering import lower
+    from ckio.analysis.partitioned import partition
+    from ckio.analysis.recorded import observe
+    from ckio.analysis.reduced import ByVariable
+
+__all__ = ["ByVariable", "Guarded", "lower", "observe", "partition"]
+
+_LATER = {
+    "ByVariable": "ckio.analysis.reduced",
+    "Guarded": "ckio.analysis.guarded",
+    "lower": "ckio.analysis.lowering",
+    "observe": "ckio.analysis.recorded",
+    "partition": "ckio.analysis.partitioned",
+}
+"""Where each is found; some of it needs more than numpy."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'ckio.analysis' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

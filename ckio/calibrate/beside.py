@@ -102,7 +102,13 @@ class Beside:
     def _run(self, model: object, actions: list[Action], overlap: Overlap) -> Timeline:
         nbytes = self.tried.nbytes
         chain = Chain(
-            steps=self.tried.steps, advance=0, record=0, reverse=0, restart=nbytes, tape=0, adjoint=0
+            steps=self.tried.steps,
+            advance=0,
+            record=0,
+            reverse=0,
+            restart=nbytes,
+            tape=0,
+            adjoint=0,
         )
         levels = Level(name=f"memory-of-{self.level}"), Level(name=self.level, backend="far")
         backends = [Ram(), self.backend]

@@ -24,6 +24,7 @@ from ckio.errors import BadInput, CkioError, RunFailed
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
     "calibrate": "Measure this machine's storage levels and a model's steps.",
+    "analyze": "Find out what a model's checkpoints have to hold, and what that saves.",
     "plan": "Make a planner's schedule for a chain on a platform.",
     "simulate": "Predict when every action of a schedule begins and ends.",
     "failures": "Expect a makespan where a run is killed now and then, and the best interval of"

@@ -154,8 +154,18 @@ def next_plan(
 
     If the level of the adjoint checkpoints has gone they go to another one, or to none: what an
     earlier process left then stays, if there is room. Tapes are stored, too, where `tapes` says so.
-    What was `killed`, if that is known, may be taken up again.
+    What was `killed`, if that is known, may be taken up again. Where the chain has variables, they
+    are what survives, and what the schedule stores.
     """
+    if chain.variables is not None:
+        from ckio.analysis.lowering import lower, whole
+        from ckio.analysis.reduced import reduced
+
+        variables, stored = chain.variables, [frozenset(keys) for keys in survivors]
+        chain, room = reduced(replace(chain, variables=None), platform, variables)
+        survived = whole(stored, chain, room, variables)
+        plan, kept = next_plan(chain, room, survived, model, kept, tapes=tapes)
+        return lower(plan, variables, platform=platform, stored=stored), kept
     rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):

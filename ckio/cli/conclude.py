@@ -141,7 +141,7 @@ def _performed(
                     live,
                     backends,
                     platform,
-                    schedule.chain.length,
+                    schedule.chain,
                     before=schedule.stored,
                 )
             raise halted(stopper.why, standing) from None

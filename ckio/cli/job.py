@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckio.actions import Key, Kind
+from ckio.chain import Chain
 from ckio.cli.levels import Keep
 from ckio.cli.models import RESULTS, Settings, check_has
 from ckio.cli.outcome import digest
 from ckio.cli.plans import Plan
 from ckio.cli.stopping import Stopper
+from ckio.errors import BadInput
 from ckio.model import Differentiable
 from ckio.overlap import Overlap
+from ckio.platforms import Platform
 from ckio.runner.perform import ALONE
+from ckio.schedule import Schedule
+from ckio.variables import Variables
 
 WITH_TAPES: Final = ("mixed", "auto")
 """The planners that store tapes."""
@@ -27,6 +32,8 @@ class How:
     ----------
     keep, check, quiet : bool
         Whether checkpoints stay at the end, the gradient is verified, and nothing is printed.
+    by_variable : bool
+        Whether checkpoints are stored variable by variable.
     stopper : Stopper or None
         What stops the run to be resumed; None where signals interrupt it.
     overlap : Overlap
@@ -36,6 +43,7 @@ class How:
     """
 
     keep: bool = False
+    by_variable: bool = False
     check: bool = False
     quiet: bool = False
     stopper: Stopper | None = None
@@ -54,13 +62,45 @@ class How:
 
 @dataclass(frozen=True)
 class Job:
-    """A run as it was asked for, in this process or in an earlier one."""
+    """A run as it was asked for, in this process or in an earlier one.
+
+    Attributes
+    ----------
+    model, settings
+        The model and its options.
+    fresh : callable
+        Makes the model anew.
+    plan : Plan
+    options : mapping
+        The planner's own.
+    variables : Variables or None
+        What states are made of, where checkpoints are stored variable by variable.
+    """
 
     model: str
     settings: Settings
     fresh: Callable[[], Differentiable]
     plan: Plan
     options: Mapping[str, Any]
+    variables: Variables | None = None
+
+    @property
+    def room(self) -> tuple[Chain, Platform]:
+        """What is planned with: where there are variables, with what of them has to be stored."""
+        chain, platform = self.plan.chain, self.plan.platform
+        if self.variables is None:
+            return chain, platform
+        from ckio.analysis.reduced import reduced
+
+        return reduced(chain, platform, self.variables)
+
+    def lowered(self, schedule: Schedule, /) -> Schedule:
+        """What is planned, on single variables where there are such."""
+        if self.variables is None:
+            return schedule
+        from ckio.analysis.lowering import lower
+
+        return lower(schedule, self.variables, platform=self.plan.platform)
 
 
 def model_of(job: Job, how: How) -> Differentiable:
@@ -68,6 +108,17 @@ def model_of(job: Job, how: How) -> Differentiable:
     model = job.fresh()
     check_has(f"model {job.model!r}", model, how.needed)
     return model
+
+
+def variables_of(name: str, model: object, /) -> Variables:
+    """What the states of a model are made of; raises BadInput where it does not say."""
+    found = getattr(model, "variables", None)
+    if not isinstance(found, Variables):
+        raise BadInput(
+            f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
+            f" `ckio analyze {name}` observes, and declare it as `flow`"
+        )
+    return found
 
 
 def stores_tapes(job: Job, survivors: Iterable[Iterable[Key]], /) -> bool:

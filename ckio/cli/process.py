@@ -11,7 +11,7 @@ from ckio import __version__
 from ckio.cli import adjoints, console
 from ckio.cli.adjoints import Kept, Wish, first_plan, next_plan
 from ckio.cli.conclude import NotKept, conclude
-from ckio.cli.job import How, Job, control_of, model_of, stores_tapes
+from ckio.cli.job import How, Job, control_of, model_of, stores_tapes, variables_of
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
@@ -31,6 +31,7 @@ from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 from ckio.texts import dumps, loads
 from ckio.timeline import Timeline
+from ckio.variables import Variables
 
 
 def perform(
@@ -69,21 +70,28 @@ def begin(
 
     What overlaps is what was `asked` for, or else what the plan was made for.
     """
-    chain, platform = job.plan.chain, job.plan.platform
+    platform = job.plan.platform
     made: list[Planned] = []
-
-    def planned(smaller: Platform) -> Schedule:
-        made.append(replace(job.plan, platform=smaller).planned(quiet=how.quiet))
-        return made[-1].schedule
 
     with cleared_if_nothing_is_left(directory):
         model = model_of(job, how)
-        schedule, kept = first_plan(chain, platform, model, planned, wish)
+        if how.by_variable:
+            known = variables_of(job.model, model).cut(job.plan.chain.length)
+            job = replace(job, variables=known)
+        chain, room = job.room
+
+        def planned(smaller: Platform) -> Schedule:
+            plan = replace(job.plan, chain=chain, platform=smaller)
+            made.append(plan.planned(quiet=how.quiet))
+            return made[-1].schedule
+
+        whole, kept = first_plan(chain, room, model, planned, wish)
+        schedule = job.lowered(whole)
         own = made[-1].overlap  # the last plan that there was room for is the one that is taken
         how = replace(how, overlap=policy(asked, own, "of the plan", quiet=how.quiet))
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
-        say(adjoints.told(schedule, platform, kept, how.overlap), how)
+        say(adjoints.told(whole, platform, kept, how.overlap), how)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
             return conclude(
                 job,
@@ -113,10 +121,21 @@ def same_job(
     plan = Plan(manifest.planner, manifest.chain, platform, call)
     job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
     model = model_of(job, how)
+    if manifest.by_variable:
+        job = replace(job, variables=_variables(directory, manifest, model))
     check_same(given, manifest, platform, control_of(model), directory.path)
     begun, whose = Overlap.parse(manifest.overlap), "that the run was begun with"
     overlap = policy(given.overlap, begun, whose, quiet=how.quiet)
-    return job, model, replace(how, keep=how.keep or manifest.keep, overlap=overlap)
+    how = replace(
+        how, keep=how.keep or manifest.keep, by_variable=manifest.by_variable, overlap=overlap
+    )
+    return job, model, how
+
+
+def _variables(directory: RunDirectory, manifest: Manifest, model: Differentiable) -> Variables:
+    """Those of the last plan: what lies on the levels has their names."""
+    last = loads(directory.read(SCHEDULE)).schedule.chain.variables
+    return variables_of(manifest.model, model) if last is None else last
 
 
 def go_on(
@@ -135,7 +154,8 @@ def go_on(
             click.echo(f"ckio: {line}", err=True)
         predicted = write_plan(directory, schedule, platform, how)
         say(survived(schedule, platform), how)
-        say(adjoints.told(schedule, platform, kept, how.overlap), how)
+        if job.variables is None:
+            say(adjoints.told(schedule, platform, kept, how.overlap), how)
         return conclude(
             job,
             directory,
@@ -166,6 +186,7 @@ def manifest_of(
         adjoints=kept.level,
         every=kept.every,
         keep=how.keep,
+        by_variable=how.by_variable,
         overlap=str(how.overlap) if how.overlap else "",
     )
 
@@ -216,7 +237,8 @@ def _rest(
     Where there is none, damaged levels are not used: their files may not grow any more.
     """
     tapes = stores_tapes(job, found.survivors)
-    args = job.plan.chain, found.platform, found.survivors, model, kept
+    chain = replace(job.plan.chain, variables=job.variables)
+    args = chain, found.platform, found.survivors, model, kept
     with console.progress(f"planning the rest of {job.plan.chain.length} steps", quiet=quiet):
         schedule, now_kept = next_plan(*args, tapes=tapes, killed=killed)
     try:

@@ -35,6 +35,9 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @duration_option("--mtbf", help="mean time between failures of the machine  [default: 1d]")
 @duration_option("--walltime", help="stop in time, to be resumed, before so long has passed")
 @overlap_option
+@click.option(
+    "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
+)
 @click.option("--log", type=FILE, metavar="FILE", help="append a line of JSON for each action")
 @click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
@@ -52,6 +55,7 @@ def command(
     mtbf: float | None,
     walltime: float | None,
     overlap: Overlap | None,
+    by_variable: bool,
     log: Path | None,
     keep: bool,
     check_gradient: bool,
@@ -67,6 +71,9 @@ def command(
     With --resume a run that was killed or stopped goes on from the checkpoints that are left; what
     is not given again is as it was begun. Where there is no run in DIR one begins, and of one that
     has ended the result is printed. SIGTERM, Ctrl-C and --walltime stop a run with exit status 75.
+
+    With --by-variable, for a model that says what its steps use and overwrite (see `ckio analyze`),
+    an array that does not change is stored once, and one that is not read again is not stored.
 
     With --check-gradient the exit status is 0 only if the gradient is verified.
     """
@@ -85,6 +92,7 @@ def command(
     stopper = Stopper(None if walltime is None else began + walltime)
     how = How(
         keep=keep,
+        by_variable=by_variable,
         check=check_gradient,
         quiet=as_json,
         stopper=stopper,
@@ -119,6 +127,8 @@ def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -
     """Begin a run, or go on with one, or read back what came of it."""
     there = resume and (into / MANIFEST).is_file()
     job = None if there else _new_job(given, into, resume=resume, quiet=how.quiet)
+    if job is not None and job.plan.chain.steps is None and how.by_variable:
+        raise BadInput("--by-variable needs --steps: it plans for a known number of them")
     directory = RunDirectory(into, resume=resume)
     try:
         if directory.manifest is not None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ckio.actions import Key, Kind
 from ckio.backends.base import Backend
+from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped, StorageError
 from ckio.layout import nbytes_of
 from ckio.model import Model
@@ -52,7 +53,7 @@ def store_standing(
     model: Model,
     backends: Sequence[Backend],
     platform: Platform,
-    steps: int,
+    chain: Chain,
     /,
     *,
     before: Sequence[Collection[Key]] | None = None,
@@ -74,10 +75,11 @@ def store_standing(
     began = _reach({key for keys in before for key in keys}) if before is not None else (inf, inf)
     storing = _Storing(model, levels, stopped.adjoint)
     stored, refused = [], ""
-    for key in _wanted(stopped, steps):
-        come = _come(key, levels, steps) if _is_further(levels, began) else inf
+    for key in _wanted(stopped, chain.length):
+        come = _come(key, levels, chain.length) if _is_further(levels, began) else inf
         try:
-            stored.append((key, storing.store(key, come)))
+            where = [storing.store(part, come) for part in chain.parts(key)]
+            stored += [(key, level) for level in where[-1:]]
         except StorageError as error:
             refused = str(error)
             continue

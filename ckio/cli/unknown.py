@@ -148,9 +148,8 @@ def _forward(
         except Stopped as stopped:
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):
-                standing = store_standing(
-                    stopped, live, backends, platform, stopped.adjoint, before=stored
-                )
+                chain = job.plan.chain.with_steps(max(1, stopped.adjoint))
+                standing = store_standing(stopped, live, backends, platform, chain, before=stored)
             raise halted(stopper.why, standing) from None
 
 

@@ -27,6 +27,7 @@ from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.chain import is_whole
 from ckio.errors import BadInput, RunFailed
+from ckio.flows import Flow, Step
 
 Field = NDArray[np.float64]
 
@@ -38,6 +39,10 @@ STAGES: Final = (1 / 3, 1 / 2, 1.0)
 
 WAVES: Final = 8
 """The random flows are sines of up to this many half waves."""
+
+_ALL: Final = ("u", "t", "J")
+FLOW: Final = Step(Flow(use=_ALL, out=_ALL), record=Flow(use=("u", "t"), out=_ALL))
+"""Every step reads and writes all there is; of its tape J is no part."""
 
 UNITS: Final = {"u": "m s-1", "t": "s", "J": "m2 s-2", "viscosity": "m2 s-1"}
 
@@ -111,6 +116,8 @@ class Burgers(ArrayModel):
             control={"u": u, "viscosity": viscosity},
             tape=("u", "t"),
             units=UNITS,
+            flow=FLOW,
+            seed=("u", "J"),
             on_step=on_step,
         )
 

@@ -9,6 +9,7 @@ Each part of a step has its transpose beside it, made of the transposes that `ba
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.chain import is_whole
 from ckio.errors import BadInput, RunFailed
+from ckio.flows import Flow, Step
 from ckio.models.basin import INSIDE, Basin, Field
 
 ADAMS_BASHFORTH = (1.0, 0.0, 0.0), (3 / 2, -1 / 2, 0.0), (23 / 12, -16 / 12, 5 / 12)
@@ -31,6 +33,13 @@ DENSITY = 1000.0
 
 EDDIES = 8
 """The random eddies are sines of up to this many half waves along each side."""
+
+_ALL = ("zeta", "psi", "F_1", "F_2", "J")
+FLOW = Step(Flow(use=_ALL, out=_ALL), record=Flow(use=("zeta", "psi"), out=_ALL))
+"""Every step reads and writes all there is, but for its tape ζ and ψ are enough.
+
+It overwrites nothing in whole: the walls are always zero. As all is read first, that is the same.
+"""
 
 UNITS = {
     "zeta": "s-1",
@@ -68,6 +77,9 @@ class Vorticity(ArrayModel):
         Of the eddies in x_0 and of those in the target, root mean square, in m s-1.
     seed : int
         Which random eddies.
+    recompute : str
+        Names, with commas between them, of what checkpoints leave out: "psi", which a Poisson
+        problem is solved for after each read, or nothing.
     on_step : callable, optional
         As in ArrayModel.
 
@@ -78,6 +90,8 @@ class Vorticity(ArrayModel):
     RunFailed
         From a forward step, where the flow has become unstable nevertheless.
     """
+
+    derived: ClassVar = {"psi": ("zeta",)}
 
     def __init__(
         self,
@@ -92,6 +106,7 @@ class Vorticity(ArrayModel):
         wind: float = 0.1,
         speed: float = 0.3,
         seed: int = 0,
+        recompute: str = "",
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         _check_whole("grid", grid, least=4)
@@ -123,6 +138,9 @@ class Vorticity(ArrayModel):
             control={"zeta": zeta, "Q": np.repeat(curl[:, None], grid + 1, axis=1)},
             tape=("zeta", "psi"),
             units=UNITS,
+            flow=FLOW,
+            seed=("zeta", "psi", "J"),
+            recompute=_names(recompute),
             on_step=on_step,
         )
 
@@ -134,7 +152,11 @@ class Vorticity(ArrayModel):
     def start(self, state: Arrays, /) -> None:
         """ζ_0 is the control, inside; ψ_0 belongs to it."""
         state["zeta"][INSIDE] = self.control["zeta"][INSIDE]
-        state["psi"][INSIDE] = self._basin.inverse(state["zeta"])
+        self.derive("psi", state)
+
+    def derive(self, name: str, arrays: Arrays, /) -> None:
+        """ψ from ζ."""
+        arrays[name][INSIDE] = self._basin.inverse(arrays["zeta"])
 
     def adjoint_start(self, adjoint: Arrays, /) -> None:
         gradient = self.gradient["zeta"][INSIDE]
@@ -152,7 +174,7 @@ class Vorticity(ArrayModel):
         state["J"] += energy
         self._compute_tendency(state["psi"], state["zeta"])
         self._march(state, i)
-        state["psi"][INSIDE] = self._basin.inverse(state["zeta"])
+        self.derive("psi", state)
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
         """The transposes of what `step` does, last first."""
@@ -243,6 +265,12 @@ def _stable_step(dt: float | None, *, damping: float, frequency: float, default:
             f" {limit:.4g} s"
         )
     return dt
+
+
+def _names(recompute: str) -> list[str]:
+    if not isinstance(recompute, str):
+        raise BadInput(f"vorticity: recompute = {recompute!r}; it must be names, or nothing")
+    return [name for name in recompute.split(",") if name]
 
 
 def _check_whole(name: str, value: int, *, least: int) -> None:

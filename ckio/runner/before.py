@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 
 import numpy as np
 
@@ -36,7 +37,8 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
     for key in _one_of_each_size(schedule):
         planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
         if planned != real:
-            what = str(key) if chain.varies else f"a {key.kind.name.lower()} checkpoint"
+            kind = f"{key.name} in " * bool(key.name) + f"a {key.kind.name.lower()} checkpoint"
+            what = str(key) if chain.varies else kind
             raise BadInput(
                 f"the schedule plans {planned} bytes for {what};"
                 f" the model's has {real}: plan with the model's sizes"
@@ -46,14 +48,15 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
 
 
 def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
-    """One key of each kind that is accessed; where steps differ, every key that is."""
+    """One key of each kind and variable that is accessed; where steps differ, every key that is."""
     actions = schedule.actions
-    for code, kind in enumerate(KINDS):
-        steps = actions.begin[(actions.op >= WRITE) & (actions.kind == code)]
-        if schedule.chain.varies:
+    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(actions.names)):
+        there = (actions.op >= WRITE) & (actions.kind == code) & (actions.name == name)
+        steps = actions.begin[there]
+        if schedule.chain.varies and not name:
             yield from (Key(kind, step) for step in np.unique(steps).tolist())
         elif len(steps):
-            yield Key(kind, 0)
+            yield Key(kind, 0, words)
 
 
 def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:

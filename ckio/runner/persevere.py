@@ -179,7 +179,8 @@ def _dropped(stored: Stored, kept: Stored) -> Actions:
 def _fitting(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
     """A plan that writes nothing where things are carried, which has room for those alone."""
     *levels, carried = platform.levels
-    carried = replace(carried, capacity=len(stored[-1]))
+    parts = 1 if chain.variables is None else len(chain.variables.stored)
+    carried = replace(carried, capacity=len(stored[-1]) * max(1, parts))
     plan = replan(chain, replace(platform, levels=(*levels, carried)), stored)
     actions = plan.actions
     if ((actions.op == WRITE) & (actions.level == len(levels))).any():

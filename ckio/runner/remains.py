@@ -187,14 +187,15 @@ class Remains:
 
     def _dump(self, model: Model, key: Key) -> None:
         """Into memory, in place of another of this kind."""
+        parts = self._chain.parts(key)
         held = self._carried.keys()
-        if key in held:
-            return
         for other in held:
-            if other.kind is key.kind:
+            if other.kind is key.kind and other not in parts:
                 self._carried.discard(other)
         try:
-            self._carried.write(key, model.layout(key), model.dump(key))
+            for part in parts:
+                if part not in held:
+                    self._carried.write(part, model.layout(part), model.dump(part))
         except StorageError as error:
             self._facts.append(f"{key} cannot be carried, and is computed again: {error}")
 

@@ -7,6 +7,8 @@
     # record per step               or, after this, a value for each step, in lines of any length;
     #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
     # ...
+    # variable zeta 8192            what states are made of, and what steps do to it, where single
+    # ...                           variables are stored: see `texts.variables`
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
     # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
     # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
@@ -20,7 +22,8 @@
 A timeline is the same with `START STOP NBYTES` before each action. Its transfers follow, as many
 as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
 bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
-each step, version 3 has overlap; what does without them is still written as version 1.
+each step, version 3 has overlap, version 4 has variables; what does without them is still written
+as version 1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +31,7 @@ from io import StringIO
 from typing import Final, TextIO
 from urllib.parse import quote
 
-from ckio.chain import COSTS
+from ckio.chain import COSTS, Chain
 from ckio.columns import WRITE, Actions
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
@@ -36,6 +39,7 @@ from ckio.perstep import PerStep
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 from ckio.texts.reader import Document, Reader
+from ckio.texts.variables import header_lines
 from ckio.texts.words import LETTERS, NO_OVERLAP, TRANSFER, VERBS, VERSION
 from ckio.timeline import Timeline
 
@@ -106,14 +110,15 @@ def _headers(
     overlap: Overlap = NO_OVERLAP,
 ) -> Iterator[str]:
     chain, transfers = schedule.chain, 0 if timeline is None else len(timeline.transfers)
-    version = VERSION if overlap or transfers else 2 if chain.varies else 1
-    yield f"# ckio {what} {version}\n"
+    yield f"# ckio {what} {_version(chain, moved=bool(overlap or transfers))}\n"
     yield f"# actions {len(schedule if timeline is None else timeline)}\n"
     if transfers:
         yield f"# transfers {transfers}\n"
     yield f"# steps {chain.length}\n"
     for cost in COSTS:
         yield from _cost(cost, getattr(chain, cost))
+    if chain.variables is not None:
+        yield from header_lines(chain.variables)
     for level, keys in enumerate(schedule.stored):
         for key in sorted(keys, key=lambda key: (key.kind.value, key.step, key.name)):
             yield f"# stored {level} {key.kind.value} {key.step}{_suffix(key.name)}\n"
@@ -123,6 +128,13 @@ def _headers(
         yield f"# platform {platform.digest()}\n"
         for line in platform.dumps().rstrip("\n").split("\n"):
             yield f"#| {line}".rstrip() + "\n"
+
+
+def _version(chain: Chain, *, moved: bool) -> int:
+    """The oldest that can say it; `moved` if there is overlap."""
+    if chain.variables is not None:
+        return VERSION
+    return 3 if moved else 2 if chain.varies else 1
 
 
 def _cost(name: str, cost: float | PerStep) -> Iterator[str]:

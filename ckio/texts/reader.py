@@ -13,6 +13,7 @@ from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
+from ckio.texts.variables import FORMS, Headers
 from ckio.texts.words import (
     CODES,
     LETTERS,
@@ -29,8 +30,9 @@ from ckio.timeline import Recorder, Timeline
 _SPAN: Final = "`{} BEGIN END`, whole numbers, 0 <= BEGIN < END"
 _ACCESS: Final = "`{} KIND STEP LEVEL [NAME]`, KIND one of " + ", ".join(LETTERS)
 _TIMES: Final = "`START STOP NBYTES` with 0 <= START <= STOP, then "
-_HEADERS: Final = ("actions", "transfers", "steps", *COSTS, "stored", "overlap", "platform")
-_OVERLAP: Final = "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, where N may be all"
+_COUNTS: Final = ("actions", "transfers", "steps")
+_HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *FORMS, "stored", "overlap", "platform"))
+_OVERLAP: Final = "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all"
 _STORED: Final = "`# stored LEVEL KIND STEP [NAME]`, KIND one of " + ", ".join(LETTERS)
 
 
@@ -95,6 +97,7 @@ class Reader:
         self.moved, self.moves = Recorder(), list[Row]()  # the transfers
         self.numbers: dict[str, Any] = {}
         self.each = ""  # the cost whose values for each step may follow
+        self.variables = Headers()
         self.stored: list[tuple[int, Key]] = []
         self.overlap = NO_OVERLAP
         self.digest = ""
@@ -191,6 +194,8 @@ class Reader:
             self.keep_values(line)
             return
         match line.split():
+            case ["#", header, *words] if header in FORMS:
+                self.keep_variables(line, header, words)
             case ["#", "stored", level, kind, step, *name]:
                 self.keep_stored(line, level, kind, step, name)
             case ["#", "overlap", policy]:
@@ -208,10 +213,14 @@ class Reader:
             case ["#", word, "per", "step"] if word in COSTS and word not in self.numbers:
                 self.each, self.numbers[word] = word, []
             case _:
-                headers = ", ".join(
-                    ("actions", "transfers", "steps", *COSTS, "stored", "overlap", "platform")
-                )
-                self.fail(line, f"one of the headers {headers} after `# `, or a comment after `##`")
+                expected = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
+                self.fail(line, expected)
+
+    def keep_variables(self, line: str, header: str, words: list[str]) -> None:
+        try:
+            self.variables.keep(header, words)
+        except ValueError:
+            self.fail(line, FORMS[header])
 
     def keep_stored(self, line: str, level: str, kind: str, step: str, name: list[str]) -> None:
         try:
@@ -226,9 +235,7 @@ class Reader:
         try:
             self.overlap = Overlap.parse(policy)
         except BadInput:
-            self.fail(
-                line, "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all"
-            )
+            self.fail(line, _OVERLAP)
 
     def keep_number(self, line: str, word: str, text: str, number: type[int] | type[float]) -> None:
         least = 1 if word == "steps" else 0
@@ -259,7 +266,8 @@ class Reader:
         if missing:
             raise BadInput(f"{self.source}: headers are missing: `# {'`, `# '.join(missing)}`")
         try:
-            return Chain(**self.numbers)
+            variables = self.variables.variables(self.numbers["steps"])
+            return Chain(**self.numbers, variables=variables)
         except BadInput as error:
             raise BadInput(f"{self.source}: {error}") from None
 

@@ -40,7 +40,7 @@ def price(array: Array, chances: tuple[Chance, ...], placing: LeastSeconds) -> f
     """What these copies take, where each read is from the best that there is by then."""
     levels, nbytes = placing.platform.levels, placing.nbytes["A"]
     total = 0.0
-    for place, number in chances:
+    for place, number, _ in chances:
         total += levels[number].discard(nbytes)
         total += levels[number].write(nbytes) if place != BEFORE else 0
     for read in array.reads:

@@ -174,7 +174,7 @@ def test_what_is_asked_has_to_fit_together() -> None:
         plan_schedule(schedule, step, seed="A")
     with pytest.raises(IllegalAction):
         plan_schedule(by_hand(*BACK[1:], steps=3), step, seed=())
-    with pytest.raises(BadInput, match="single variables"):
+    with pytest.raises(BadInput, match="one variable"):
         plan_schedule(by_hand(Write(x(0, "A"), 0)), step, seed=())
     placing = LeastSeconds(platform=Platform((Level(name="near"),)), nbytes={"A": 1})
     with pytest.raises(BadInput, match="no level 1; the platform has 1"):

@@ -71,7 +71,7 @@ def process(platform: Platform, at: Path, steps: int) -> Standing | None:
         try:
             assert all(events)
         except Stopped as stopped:
-            args = stopped, model, backends, platform, CHAIN.length
+            args = stopped, model, backends, platform, CHAIN
             return store_standing(*args, before=schedule.stored)
         assert model.adjoint == 0
         return None
@@ -133,7 +133,7 @@ def test_a_level_that_has_failed_does_not_keep_a_run_from_storing_where_it_stand
     levels = tuple(Level(name=name, capacity=1000) for name in ("near", "far"))
     backends = Broken(tmp_path / "near"), Directory(tmp_path / "far")
     stopped = Stopped("", action=3, state=24, adjoint=20)
-    standing = store_standing(stopped, model, backends, Platform(levels), CHAIN.length)
+    standing = store_standing(stopped, model, backends, Platform(levels), CHAIN)
     assert standing.told() == "a_20 is stored on far"
     for backend in backends:
         backend.close()

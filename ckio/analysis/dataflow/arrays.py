@@ -20,14 +20,15 @@ as long as it is needed, whichever checkpoints come and go meanwhile. For each v
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.actions import Action, Discard, Key, Kind, Write
 from ckio.analysis.dataflow.events import awake, events
-from ckio.analysis.dataflow.placing import BEFORE, Array, Copy, Placing, latest
+from ckio.analysis.dataflow.placing import BEFORE, Array, Placing, latest
+from ckio.analysis.dataflow.stays import Stays
 from ckio.analysis.dataflow.variable import Variable, Woken
 from ckio.columns import READ, WRITE, Actions
 from ckio.flows import Names, Step, as_names
@@ -135,7 +136,7 @@ def plan_schedule(
     for array in _arrays(schedule, chain_steps, names):
         for copy in placing(array):
             key = Key(Kind.RESTART, array.version, array.variable)
-            accesses += _accesses(key, copy)
+            accesses += copy.accesses(key)
             if copy.chance.place == BEFORE:
                 stored[copy.chance.level].add(key)
     accesses.sort(key=lambda access: access[0])
@@ -154,7 +155,8 @@ def _arrays(schedule: Schedule, steps: Steps, seed: Names) -> list[Array]:
     """
     actions, needed = schedule.actions, awake(schedule.actions, steps)
     names = sorted(steps.variables | seed)
-    variables = [Variable(schedule, name, steps.versions(name)) for name in names]
+    stays = Stays.of(schedule, Kind.RESTART)
+    variables = [Variable(schedule, name, steps.versions(name), stays) for name in names]
     while True:
         found: list[Array] = []
         woken = np.zeros_like(needed)
@@ -171,12 +173,3 @@ def _arrays(schedule: Schedule, steps: Steps, seed: Names) -> list[Array]:
 def _roomy(schedule: Schedule) -> Platform:
     """Levels that never fill, as many as the schedule uses: here only its order matters."""
     return Platform(tuple(Level(name=f"level{n}") for n in range(len(counts(schedule).levels))))
-
-
-def _accesses(key: Key, copy: Copy) -> Iterator[tuple[int, Action]]:
-    place, level = copy.chance
-    if place != BEFORE:
-        yield place, Write(key, level)
-    for read in copy.reads:
-        yield read, Read(key, level)
-    yield copy.reads[-1], Discard(key, level)

@@ -1,15 +1,27 @@
 """When, and on which level, an array is stored: it can be wherever the schedule stores anything."""
 
+import sys
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from ckio.actions import Action, Discard, Key, Read, Write
 from ckio.errors import BadInput
 from ckio.occupancy import BEFORE
 from ckio.platforms import Level, Platform
 
-__all__ = ["BEFORE", "Array", "Chance", "Copy", "LeastSeconds", "Placing", "earliest", "latest"]
+__all__ = [
+    "BEFORE",
+    "Array",
+    "Chance",
+    "Copy",
+    "LeastSeconds",
+    "Placing",
+    "Within",
+    "earliest",
+    "latest",
+]
 
 
 class Chance(NamedTuple):
@@ -21,10 +33,14 @@ class Chance(NamedTuple):
         The number of the action; BEFORE for what lies on the level from the start.
     level : int
         Where the schedule writes then.
+    until : int
+        Up to this action a whole checkpoint with the same version lies there: so long there is
+        room for the array, in the slots that the schedule was planned for.
     """
 
     place: int
     level: int
+    until: int = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,15 @@ class Copy:
 
     chance: Chance
     reads: tuple[int, ...]
+
+    def accesses(self, key: Key, /) -> Iterator[tuple[int, Action]]:
+        """All that is done with it, each with the number of the action that it goes with."""
+        place, level, _ = self.chance
+        if place != BEFORE:
+            yield place, Write(key, level)
+        for read in self.reads:
+            yield read, Read(key, level)
+        yield self.reads[-1], Discard(key, level)
 
 
 Placing: TypeAlias = Callable[[Array], tuple[Copy, ...]]
@@ -113,9 +138,7 @@ class LeastSeconds:
 
     def _way_to(self, chance: Chance, array: Array, best: Mapping[int, "_Way"]) -> "_Way | None":
         """The best way to read from this copy from now on; None where nothing could come before."""
-        level, nbytes = self._level(chance.level), self._bytes(array.variable)
-        write = 0.0 if chance.place == BEFORE else level.write(nbytes)
-        price, read = write + level.discard(nbytes), level.read(nbytes)
+        price, read = self.once(chance, array), self.read(chance.level, array)
         since = bisect_left(array.reads, chance.place)
         ways = [_Way(price, since, read, chance, None)] if since == 0 else []
         ways += [
@@ -124,6 +147,16 @@ class LeastSeconds:
             if read < way.read
         ]
         return min(ways, key=lambda way: way.seconds, default=None)
+
+    def once(self, chance: Chance, array: Array, /) -> float:
+        """Seconds to write a copy there and discard it."""
+        level, nbytes = self._level(chance.level), self._bytes(array.variable)
+        write = 0.0 if chance.place == BEFORE else level.write(nbytes)
+        return write + level.discard(nbytes)
+
+    def read(self, level: int, array: Array, /) -> float:
+        """Seconds to read it from a level."""
+        return self._level(level).read(self._bytes(array.variable))
 
     def _level(self, number: int) -> Level:
         levels = self.platform.levels
@@ -135,6 +168,98 @@ class LeastSeconds:
         if variable not in self.nbytes:
             raise BadInput(f"LeastSeconds: nbytes does not say how large {variable} is")
         return self.nbytes[variable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Within:
+    """The copies that take the fewest seconds in the room that the whole checkpoints have.
+
+    An array lies on a level only while a checkpoint with the same version would: so it needs no
+    more than its part of their slots, and all arrays together fit where the checkpoints do. For
+    that an array may be written again. Over the reads in order, with O the copies that are there,
+
+        S(O, read) = min over the copy c in O, or a new one, of
+                     [write(c) + discard(c) if new] + read(c) + S(O + c - ended, next read)
+
+    Attributes
+    ----------
+    platform : Platform
+        Whose levels the schedule uses. Every array is an access of its own, with latency.
+    nbytes : mapping of str to int
+        Bytes of each variable.
+    """
+
+    platform: Platform
+    nbytes: Mapping[str, int] = field(hash=False)
+
+    def __call__(self, array: Array, /) -> tuple[Copy, ...]:
+        """Where a read comes when no checkpoint has the version, `latest` without regard to room.
+
+        Raises BadInput for a variable without a size, or a level that there is not.
+        """
+        prices = LeastSeconds(platform=self.platform, nbytes=self.nbytes)
+        ways: dict[frozenset[_Slot], _Served | None] = {frozenset(): None}
+        for read in array.reads:
+            found: dict[frozenset[_Slot], _Served] = {}
+            new = dict(_slots(array, read))
+            for there, way in ways.items():
+                still = frozenset(slot for slot in there if slot.until >= read)
+                for slot in still | new.keys():
+                    chance = None if slot in still else new[slot]
+                    seconds = (way.seconds if way else 0.0) + prices.read(slot.level, array)
+                    if chance is not None:
+                        seconds += prices.once(chance, array)
+                    after = still | {slot}
+                    if after not in found or seconds < found[after].seconds:
+                        found[after] = _Served(seconds, read, slot, chance, way)
+            if not found:
+                return latest(array)
+            ways = {**found}
+        return min(found.values(), key=lambda way: way.seconds).copies()
+
+
+class _Slot(NamedTuple):
+    """Room for an array on a level; what tells two of them on one level apart is when they end."""
+
+    level: int
+    until: int
+
+
+def _slots(array: Array, read: int) -> Iterator[tuple[_Slot, Chance]]:
+    """The room that there is at a read, and the last chance before to write there.
+
+    What lies there from the start needs no writing: then that is the chance.
+    """
+    from_the_start = set()
+    for chance in array.chances:
+        slot = _Slot(chance.level, chance.until)
+        if chance.place < read <= chance.until and slot not in from_the_start:
+            yield slot, chance
+            if chance.place == BEFORE:
+                from_the_start.add(slot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """The reads up to one of them, each served by a copy; `chance` where that was new then."""
+
+    seconds: float
+    read: int
+    slot: _Slot
+    chance: Chance | None = None
+    before: "_Served | None" = None
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The copies, in the order in which they end."""
+        reads: dict[_Slot, list[int]] = {}
+        found: list[Copy] = []
+        way: _Served | None = self
+        while way is not None:
+            reads.setdefault(way.slot, []).append(way.read)
+            if way.chance is not None:
+                found.append(Copy(way.chance, tuple(reversed(reads.pop(way.slot)))))
+            way = way.before
+        return tuple(reversed(found))
 
 
 @dataclass(frozen=True, slots=True)

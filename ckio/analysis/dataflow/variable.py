@@ -8,6 +8,7 @@ import numpy as np
 from ckio.actions import Kind
 from ckio.analysis.dataflow.events import NONE, Events
 from ckio.analysis.dataflow.placing import BEFORE, Array, Chance
+from ckio.analysis.dataflow.stays import Stays
 from ckio.columns import KIND_CODE, READ, WRITE
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
@@ -35,9 +36,11 @@ class Variable:
         The variable.
     version : int64 array
         Its versions in x_0, ..., x_n.
+    stays : Stays
+        Of restart data.
     """
 
-    def __init__(self, schedule: Schedule, name: str, version: Ints) -> None:
+    def __init__(self, schedule: Schedule, name: str, version: Ints, stays: Stays) -> None:
         actions = schedule.actions
         restart, data = actions.kind == _RESTART, actions.kind != _ADJOINT
         self._schedule, self.name, self._version = schedule, name, version
@@ -45,6 +48,7 @@ class Variable:
         self._saves = np.flatnonzero((actions.op == WRITE) & restart)
         self._saved = version[actions.begin[self._saves]]
         self._reads = np.flatnonzero((actions.op == READ) & data)
+        self._stays = stays
         self._restarts = np.flatnonzero((actions.op == READ) & restart)
         # The version in the state that each of these reads, and the first in a row with the same;
         # at the end, for what is before all of them, none.
@@ -113,16 +117,29 @@ class Variable:
 
     def _chances(self, versions: Iterable[int], there: Ints) -> dict[int, list[Chance]]:
         chances: dict[int, list[Chance]] = {version: [] for version in versions}
-        for level, keys in enumerate(self._schedule.stored):
-            steps = [key.step for key in keys if key.kind is Kind.RESTART]
-            for version in set(self._version[steps].tolist()) & chances.keys():
-                chances[version].append(Chance(BEFORE, level))
-        levels = self._schedule.actions.level[self._writes]
-        rows = zip(self._writes.tolist(), levels.tolist(), there.tolist(), strict=True)
-        for place, level, version in rows:
+        until = self._until()
+        for (place, level, step), end in until.items():
+            if place == BEFORE and (version := int(self._version[step])) in chances:
+                chances[version].append(Chance(place, level, end))
+        actions = self._schedule.actions
+        levels, steps = actions.level[self._writes], actions.begin[self._writes]
+        rows = zip(
+            self._writes.tolist(), levels.tolist(), steps.tolist(), there.tolist(), strict=True
+        )
+        for place, level, step, version in rows:
             if version in chances:
-                chances[version].append(Chance(place, level))
+                # There is no room for it beside a tape, nor for an older version in x_step.
+                end = until.get((place, level, step), place)
+                fits = self._version[step] == version
+                chances[version].append(Chance(place, level, end if fits else place))
         return chances
+
+    def _until(self) -> dict[tuple[int, int, int], int]:
+        """By place, level and step of a Write of restart data: how long this version has room."""
+        stays = self._stays
+        columns = stays.written, stays.level, stays.step, stays.until(self._version)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return {(place, level, step): end for place, level, step, end in rows}
 
     def _kept(self, array: Array, events: Events) -> Events:
         """An event by which it is there at the first Write of a state that has this version."""

@@ -1,0 +1,275 @@
+"""What `ckio analyze` has found, as a person reads it; all of it is in the figures of `--json`."""
+
+import json
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Any, Final
+
+import click
+
+from ckio.cli import console
+from ckio.cli.variables import WHY
+from ckio.pictures.words import bytes_text, seconds_text
+
+_STORED: Final = {
+    "always": "in every checkpoint",
+    "versions": "when it changed",
+    "dead": "never: dead",
+    "unread": "never: not read",
+    "in place": "never: stays in place",
+    "computed": "never: computed again",
+}
+"""Where an array is stored, by why it is."""
+
+_PLANS: Final = {
+    "whole": "whole states",
+    "needed": "what is needed of them",
+    "by array": "array by array",
+}
+
+_KINDS: Final = {"restart": "restart data", "tape": "tapes"}
+
+_MOST_SPANS, _MOST_COLUMNS, _WIDTH = 2, 42, 100
+
+
+def show(figures: dict[str, Any], /) -> None:
+    """The whole answer, but for what is raised in the end."""
+    _say_source(figures)
+    wrong = bool(figures["contradictions"])
+    _show_arrays(figures["arrays"], "As it is declared:" if wrong else "")
+    if not wrong:
+        _say_sizes(figures)
+    for entry in figures["recompute"]:
+        _show_recompute(entry, figures["checkpoints"]["needed"])
+    if figures["declaration"] is not None:
+        does = (
+            "What was observed is declared by"
+            if wrong
+            else "It is declared, and no more is stored than that, by"
+        )
+        _say_declaration(figures["declaration"], does)
+    if figures["plan"] is not None:
+        _show_plan(figures["plan"], declared=figures["source"] == "declared")
+
+
+def _say_source(figures: dict[str, Any]) -> None:
+    """Where the sets come from, in a sentence, and how they fit together."""
+    watched, declared = figures["watched"], figures["source"] == "declared"
+    steps = "step was" if watched == 1 else f"{watched} steps were"
+    wrong, notes = figures["contradictions"], figures["notes"]
+    if not declared:
+        said = (
+            f"declares nothing, so its first {steps} observed: all of this holds if the later ones"
+            " do the same"
+        )
+    elif not watched:
+        said = "declares what its steps use and overwrite; they could not be watched"
+    elif wrong:
+        said = f"declares what its steps use and overwrite; the first {steps} observed and DIFFER"
+    else:
+        said = (
+            f"declares what its steps use and overwrite; the first {steps} observed and do"
+            f" {'no more' if notes else 'just that'}"
+        )
+    _say(f"{figures['model']} {said}.\n")
+    for sentence in wrong:
+        _say(f"warning: {sentence}", bold=True)
+    for sentence in notes:
+        _say(f"note: {sentence}")
+    if wrong or notes:
+        click.echo()
+
+
+def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
+    header = ["array", "size", "step", "adjoint", "functional", "overwritten by", "stored"]
+    rows = [
+        [
+            row["name"],
+            bytes_text(row["nbytes"]),
+            "reads" if row["forward"] else "-",
+            row["adjoint"] or "-",
+            "reads" if row["functional"] else "-",
+            _overwritten(row),
+            _stored(row),
+        ]
+        for row in arrays
+    ]
+    console.print_table(title, *_left(header, rows, first=2))
+    there = dict.fromkeys(row["why"] for row in arrays)
+    words = {_STORED[why].removeprefix("never: "): WHY[why] for why in WHY if why in there}
+    if any(row["overwritten"] != [] and not row["in_whole"] for row in arrays):
+        words["in part"] = "some of what it held is kept, or counts for what it holds then"
+    if any(row["adjoint"] == "tape" for row in arrays):
+        words["tape"] = "the adjoint of a step reads it as it was before the step, on the tape"
+    width = max(map(len, words), default=0)
+    for word, meaning in words.items():
+        click.echo(f"{word:{width}}  {meaning}")
+    click.echo()
+
+
+def _overwritten(row: dict[str, Any]) -> str:
+    spans = row["overwritten"]
+    if spans == []:
+        return "no step"
+    part = "" if row["in_whole"] else ", in part"
+    if spans is None:
+        return f"every step{part}"
+    if len(spans) > _MOST_SPANS:
+        return f"{sum(end - begin for begin, end in spans)} of the steps{part}"
+    return f"{' and '.join(map(_span, spans))}{part}"
+
+
+def _span(span: Sequence[int]) -> str:
+    begin, end = span
+    return f"step {begin}" if end == begin + 1 else f"steps {begin}-{end - 1}"
+
+
+def _stored(row: dict[str, Any]) -> str:
+    count = row["versions"]
+    versions = "" if count is None else f", {count} version{'' if count == 1 else 's'}"
+    return f"{_STORED[row['why']]}{versions}"
+
+
+def _left(
+    header: list[str], rows: list[list[str]], *, first: int
+) -> tuple[list[str], list[list[str]]]:
+    """The same table with words, from this column on, to the left."""
+    columns = list(zip(header, *rows, strict=True))
+    for number in range(first, len(columns)):
+        width = max(map(len, columns[number]))
+        columns[number] = tuple(cell.ljust(width) for cell in columns[number])
+    padded = [list(row) for row in zip(*columns, strict=True)]
+    return padded[0], padded[1:]
+
+
+def _say(text: str, *, bold: bool | None = None) -> None:
+    """A paragraph."""
+    ends = "\n" if text.endswith("\n") else ""
+    told = fill(text, width=_WIDTH, break_long_words=False, break_on_hyphens=False)
+    click.secho(f"{told}{ends}", bold=bold)
+
+
+def _say_sizes(figures: dict[str, Any]) -> None:
+    whole, needed = figures["checkpoints"]["whole"], figures["checkpoints"]["needed"]
+    for kind, what in (("restart", "a restart checkpoint"), ("tape", "the tape of a step")):
+        click.echo(
+            f"{what + ':':22}{bytes_text(whole[kind])} with all there is ->"
+            f" {bytes_text(needed[kind])} has to be stored ({_change(whole[kind], needed[kind])})"
+        )
+    few = [row for row in figures["arrays"] if row["why"] == "versions"]
+    if few:
+        shared = sum(row["nbytes"] for row in few)
+        once = sum(row["nbytes"] * row["versions"] for row in few)
+        _say(
+            f"array by array:       {bytes_text(needed['restart'] - shared)} for each restart"
+            f" checkpoint; all versions of {_and([row['name'] for row in few])}, which checkpoints"
+            f" share, are {bytes_text(once)}"
+        )
+    click.echo()
+
+
+def _change(before: int, after: int) -> str:
+    """By how much something has changed, in whole per cents of what it was."""
+    if before == after:
+        return "all of it" if before else "nothing"
+    return f"{100 * (after - before) / before:+.0f} %"
+
+
+def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
+    name, saved = entry["name"], entry["saved"]
+    kinds = {"restart": "a checkpoint", "tape": "a step's tape"}
+    smaller = [
+        f"{what} {_less(saved[kind])} ({_change(needed[kind], needed[kind] - saved[kind])})"
+        for kind, what in kinds.items()
+        if saved[kind]
+    ]
+    when = "after a checkpoint is read"
+    if saved["tape"]:
+        when += ", and for the adjoint of each step"
+    _say(
+        f"{name} can be computed again from {_and(entry['from'])}: that makes"
+        f" {' and '.join(smaller)}. It takes {seconds_text(entry['seconds'])} (the median of"
+        f" {entry['calls']} calls) {when}."
+    )
+    click.echo()
+    if entry["levels"]:
+        rows = [
+            [level["name"], seconds_text(level["seconds"]), _advice(level["less"])]
+            for level in entry["levels"]
+        ]
+        header = ["level", f"to write and read {name}", "which is less"]
+        console.print_table("", *_left(header, rows, first=2))
+    else:
+        click.echo("With a --platform it is said what levels take to write and read it instead.")
+    if entry["option"] is not None:
+        click.echo(f"To leave it out: {entry['option']}")
+    else:
+        click.echo(f"To leave it out, hand recompute=[{json.dumps(name)}] to ArrayModel.")
+    click.echo()
+
+
+def _less(nbytes: int) -> str:
+    return f"{bytes_text(abs(nbytes))} {'smaller' if nbytes > 0 else 'larger'}"
+
+
+def _advice(less: str) -> str:
+    return "to compute it again" if less == "recompute" else "to store it"
+
+
+def _say_declaration(text: str, does: str) -> None:
+    click.echo(f"{does} handing this to ArrayModel:\n")
+    click.echo("    from ckio import Flow, Step\n")
+    click.echo("".join(f"    {line}\n" for line in text.splitlines()))
+
+
+def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
+    """What each way of storing takes, and what is stored, and where."""
+    header = [
+        f"{plan['planner']}, {plan['steps']} steps", "checkpoint", "tape", "written",
+        "forward steps", "makespan",
+    ]  # fmt: skip
+    console.print_table("", header, [_plan_row(row) for row in plan["rows"]])
+    for row in plan["rows"]:
+        if row["refused"] is not None:
+            _say(f"{_PLANS[row['what']]}: no schedule: {row['refused']}\n")
+    rows = [
+        [
+            _names(entry["names"]),
+            _KINDS.get(entry["kind"], entry["kind"]),
+            entry["level"],
+            str(entry["writes"]),
+            str(entry["reads"]),
+            bytes_text(entry["written"]),
+        ]
+        for entry in plan["arrays"]
+    ]
+    if rows:
+        header = ["array by array", "of", "level", "writes", "reads", "written"]
+        console.print_table("", header, rows)
+    needs = "" if declared else ", once the model declares it"
+    click.echo(f"`ckio run` stores what is needed{needs}; with --by-variable, array by array.")
+
+
+def _plan_row(row: dict[str, Any]) -> list[str]:
+    sizes = ["-" if row[kind] is None else bytes_text(row[kind]) for kind in ("restart", "tape")]
+    if row["refused"] is not None:
+        return [_PLANS[row["what"]], *sizes, "-", "-", "-"]
+    written, steps, makespan = row["written"], row["forward_steps"], row["makespan"]
+    return [
+        _PLANS[row["what"]], *sizes, bytes_text(written), str(steps), seconds_text(makespan)
+    ]  # fmt: skip
+
+
+def _and(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _names(names: Iterable[str]) -> str:
+    """Names of what is stored as one, as far as a column has room."""
+    shown, every = list[str](), list(names)
+    for name in every:
+        if shown and len(", ".join([*shown, name])) > _MOST_COLUMNS:
+            return f"{', '.join(shown)} and {len(every) - len(shown)} more"
+        shown.append(name)
+    return ", ".join(shown) or "whole"

@@ -1,0 +1,308 @@
+"""What `ckio analyze` finds out about the arrays of a model's state, in figures."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from textwrap import fill
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Key, Kind
+from ckio.analysis.recorded import contradictions, differences, observe
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Arrays
+from ckio.derived import Derived
+from ckio.errors import BadInput
+from ckio.flows import NOTHING, Flow, Names, Step
+from ckio.layout import nbytes_of
+from ckio.model import sizes_of
+from ckio.platforms import Platform
+from ckio.variables import Steps, Variables
+
+CALLS: Final = 7
+"""Of `derive`, that are timed after one that is not."""
+
+_WIDTH: Final = 92
+"""Columns of a line of code."""
+
+WHY: Final = {
+    "always": "steps overwrite it, and what it then holds is read later",
+    "versions": "only some steps overwrite it: all checkpoints between two of them share it",
+    "dead": "overwritten before it is read: nobody needs what it holds between two steps",
+    "unread": "nobody reads what steps put there",
+    "in place": "no step overwrites it: it is the same in every x_i",
+    "computed": "computed again from arrays that are stored",
+}
+"""Why an array is stored, or never is."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the arrays of a model's state.
+
+    Attributes
+    ----------
+    declared : Variables or None
+        What the model says of them.
+    observed : Variables or None
+        What its first steps do to all of them; None where they cannot be watched.
+    watched : int
+        How many steps were.
+    derived : mapping of str to tuple of str
+        Arrays that can be computed again, and what from.
+    recomputed : tuple of str
+        Those of them that are, and lie in no checkpoint.
+    taped : frozenset of str
+        The arrays that the model puts on its tapes, and those computed again from them.
+    tape : int
+        Bytes of a tape of the model, where nothing has names.
+    """
+
+    declared: Variables | None
+    observed: Variables | None
+    watched: int
+    derived: Mapping[str, tuple[str, ...]]
+    recomputed: tuple[str, ...]
+    taped: Names
+    tape: int
+
+    @cached_property
+    def variables(self) -> Variables:
+        """What the state is made of, but for what is computed again: as declared, or observed."""
+        if self.declared is not None:
+            return self.declared
+        assert self.observed is not None, "one of them is known"
+        return Derived(self.observed.nbytes, self.derived, self.recomputed).without(self.observed)
+
+    @property
+    def nbytes(self) -> Mapping[str, int]:
+        """How large all arrays of the state are, in its order."""
+        return (self.observed or self.variables).nbytes
+
+    @property
+    def whole(self) -> dict[str, int]:
+        """Bytes of a checkpoint and of a step's tape that hold all there is."""
+        tape = sum(self.nbytes[name] for name in self.taped) if self.taped else self.tape
+        return {"restart": sum(self.nbytes.values()), "tape": tape}
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """Bytes of a checkpoint and of a step's tape that hold what they have to."""
+        return self.needed_of(self.variables)
+
+    def needed_of(self, known: Variables, /) -> dict[str, int]:
+        """The same where that is all that is known of the state."""
+        tape = sum(known.nbytes[name] for name in known.taped) if known.tape else self.tape
+        return {"restart": known.restart, "tape": tape}
+
+    def contradictions(self) -> tuple[str, ...]:
+        """What the first steps do although the model declares otherwise; a sentence for each."""
+        return self._compared(contradictions)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the model declares and its first steps do not do."""
+        wrong = set(self.contradictions())
+        return tuple(note for note in self._compared(differences) if note not in wrong)
+
+    def _compared(
+        self, compare: Callable[[Variables, Variables], tuple[str, ...]]
+    ) -> tuple[str, ...]:
+        """Of these steps, where each has its own declaration; without what is computed again."""
+        if self.declared is None or self.observed is None:
+            return ()
+        observed = Derived(self.observed.nbytes, self.derived, self.recomputed)
+        return compare(self.declared.cut(self.watched), observed.without(self.observed))
+
+
+def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
+    """What a model declares, for so many steps or for all that it speaks of; None for nothing.
+
+    Raises BadInput where it declares fewer steps, or it is a model of which nothing can be known.
+    """
+    declared = getattr(model, "variables", None)
+    if not isinstance(declared, Variables):
+        if isinstance(model, ArrayModel):
+            return None
+        raise BadInput(
+            f"{what}: nothing is known of its state: it is no ArrayModel, whose steps can be"
+            " watched; declare the sets in an attribute `variables` (ckio.variables.Variables)"
+        )
+    if steps is None or isinstance(declared.steps, Step):
+        return declared
+    if steps > len(declared.steps):
+        raise BadInput(
+            f"{what} declares what {len(declared.steps)} steps do, each on its own: --steps"
+            f" {steps} is too many"
+        )
+    return declared.cut(steps)
+
+
+def look(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> Known:
+    """Watch the first so many steps of a model, where it is one whose steps can be watched."""
+    model = make()
+    if not isinstance(model, ArrayModel):
+        assert declared is not None, "of other models nothing else is known"
+        return Known(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
+    watched = max(1, make().advance(0, steps))
+    observed = observe(make, steps=watched)
+    kept = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
+    recomputed = tuple(name for name in model.derived if name not in kept)
+    tape = model.layout(Key(Kind.TAPE, 0))
+    named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
+    taped = frozenset(named | observed.tape.intersection(recomputed))
+    return Known(declared, observed, watched, model.derived, recomputed, taped, nbytes_of(tape))
+
+
+def table(known: Known, steps: int | None, /) -> list[dict[str, Any]]:
+    """A row of figures for each array of the state."""
+    stored = known.variables
+    length = len(stored.steps) if not isinstance(stored.steps, Step) else steps or 1
+    return [
+        _row(name, stored, stored.over(length), alike=isinstance(stored.steps, Step))
+        if name in stored.nbytes
+        else _computed_again(name, known)
+        for name in known.nbytes
+    ]
+
+
+def _row(name: str, variables: Variables, over: Steps, *, alike: bool) -> dict[str, Any]:
+    flows = ("forward", "record", "reverse")
+    out = np.logical_or.reduce([over.has(name, flow, "out") for flow in flows])
+    count = 1 if alike else _versions(name, variables, over)
+    why = _why(name, variables, over, every=alike or count == over.length + 1)
+    return {
+        "name": name,
+        "nbytes": variables.nbytes[name],
+        "forward": bool(over.has(name, "forward", "use").any()),
+        "adjoint": _adjoint(name, variables, over),
+        "functional": name in variables.seed,
+        "overwritten": None if out.all() else _spans(out),
+        "in_whole": bool(over.has(name, "forward", "kill")[out].all()),
+        "stored": why if why in ("always", "versions") else "never",
+        "versions": count if why == "versions" else None,
+        "why": why,
+    }
+
+
+def _computed_again(name: str, known: Known) -> dict[str, Any]:
+    """The row of an array that lies in no checkpoint."""
+    assert known.observed is not None, "only where steps are watched arrays are derived"
+    row = _row(name, known.observed, known.observed.over(1), alike=True)
+    return row | {"stored": "never", "versions": None, "why": "computed"}
+
+
+def _adjoint(name: str, variables: Variables, over: Steps) -> str | None:
+    """Where the adjoint step reads an array: on its tape, or in the state, in place."""
+    if over.has(name, "reverse", "use").any():
+        return "in place"
+    taped = variables.tape or frozenset().union(*(it.record.use for it in variables.different))
+    if name not in taped:
+        return None
+    return "tape" if name in variables.changed else "in place"
+
+
+def _versions(name: str, variables: Variables, over: Steps) -> int:
+    """How many versions of an array are needed in some x_i."""
+    live = over.live(name, seed=name in variables.seed)
+    return len(np.unique(over.versions(name)[live]))
+
+
+def _why(name: str, variables: Variables, over: Steps, *, every: bool) -> str:
+    if name in variables.stored:
+        return "always" if every else "versions"
+    if name not in variables.changed:
+        return "in place"
+    return "dead" if over.has(name, "forward", "kill").any() else "unread"
+
+
+def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
+    """The steps at which it happens, as half-open spans."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], column.astype(np.int8), [0]))))
+    return edges.reshape(-1, 2).tolist()
+
+
+def recomputing(
+    known: Known, make: Callable[[], Any], platform: Platform | None, /, *, option: bool
+) -> Iterator[dict[str, Any]]:
+    """What it would save to compute an array again, for each that can be; and what it costs."""
+    now = known.needed
+    for name, arguments in known.derived.items():
+        if name in known.recomputed:
+            continue
+        names = (*known.recomputed, name)
+        every = known.variables
+        less = known.needed_of(Derived(every.nbytes, known.derived, [name]).without(every))
+        saved = {kind: now[kind] - less[kind] for kind in now}
+        if max(saved.values()) <= 0:
+            continue
+        seconds = _seconds_of_deriving(make, name)
+        yield {
+            "name": name,
+            "from": list(arguments),
+            "saved": saved,
+            "seconds": seconds,
+            "calls": CALLS,
+            "option": f"--set recompute={','.join(names)}" if option else None,
+            "levels": [
+                {"name": level.name, "seconds": moved, "less": _less(seconds, moved)}
+                for level in (platform.levels if platform else ())
+                for moved in [(level.write.per_byte + level.read.per_byte) * known.nbytes[name]]
+            ],
+        }
+
+
+def _less(recompute: float, store: float) -> str:
+    return "recompute" if recompute < store else "store"
+
+
+def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
+    """Seconds of a call of `derive`: the median of a few, on the state that step 0 leaves."""
+    model, taken = make(), list[float]()
+    step = model.step
+
+    def then_derive(state: Arrays, i: int, /) -> None:
+        step(state, i)
+        for _ in range(1 + CALLS):
+            begin = perf_counter()
+            model.derive(name, state)
+            taken.append(perf_counter() - begin)
+
+    vars(model)["step"] = then_derive
+    model.advance(0, 1)
+    return median(taken[1:])
+
+
+def declaration(known: Known, /) -> str:
+    """What was observed, as the arguments with which an ArrayModel would declare it."""
+    assert known.observed is not None, "what is not declared was observed"
+    (step,) = known.observed.different
+
+    def names(before: str, which: Names) -> str:
+        listed = ", ".join(json.dumps(name) for name in known.nbytes if name in which)
+        return f"{before}={{{listed}}}," if which else f"{before}=(),"
+
+    def flow(before: str, flow: Flow) -> list[str]:
+        given = [
+            names(name, getattr(flow, name))
+            for name in ("use", "out", "kill")
+            if getattr(flow, name)
+        ]
+        line = f"    {before}Flow({' '.join(given).removesuffix(',')}),"
+        if len(line) <= _WIDTH:
+            return [line]
+        return [f"    {before}Flow(", *(f"        {each}" for each in given), "    ),"]
+
+    ends = [names("seed", known.observed.seed), names("tape", known.observed.tape)]
+    lines = ["flow=Step(", *flow("", step.forward), *flow("record=", step.record), "),", *ends]
+    return "\n".join(map(_folded, lines))
+
+
+def _folded(line: str) -> str:
+    """A line of code, in several where it is too long."""
+    inside = " " * (len(line) - len(line.lstrip()) + 4)
+    return fill(line, _WIDTH, subsequent_indent=inside, break_on_hyphens=False)

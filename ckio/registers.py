@@ -1,0 +1,152 @@
+"""The registers of a model of named arrays, and the memory that checkpoints are read into.
+
+What is read takes the place of what it is read for once it is complete: arrays are exchanged, and
+not copied, and until then nothing has changed.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Field, Layout
+from ckio.arrays import Array, Arrays, copy, empty, is_differentiable
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint register: dJ/dx_i, the gradient so far, and J."""
+
+    cotangent: Arrays
+    gradient: Arrays
+    functional: NDArray[np.float64]
+
+    @staticmethod
+    def of(state: Arrays, control: Arrays) -> "Adjoint":
+        """One of zeros for this state and these controls."""
+        return Adjoint(
+            Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
+            Arrays({n: np.zeros_like(x) for n, x in control.items()}),
+            np.zeros(()),
+        )
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All of it, in the order of the layout."""
+        return *self.cotangent.values(), *self.gradient.values(), self.functional
+
+    def layout(self, units: Mapping[str, str]) -> Layout:
+        """All of it; J and dJ have the units of J, those per unit of an array."""
+        per = {
+            name: f"({units['J'] or 1})/({unit})" if unit else units["J"]
+            for name, unit in units.items()
+        }
+        return (
+            *(field(f"adjoint_{n}", x, per[n]) for n, x in self.cotangent.items()),
+            *(field(f"gradient_{n}", x, per[n]) for n, x in self.gradient.items()),
+            field("functional", self.functional, units["J"]),
+        )
+
+
+class Spares:
+    """Memory that checkpoints are read into: an array like each of these, made ahead."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._free = {name: [copy(array)] for name, array in arrays.items()}
+
+    @contextmanager
+    def filled(self, like: Mapping[str, Array]) -> Generator[dict[str, NDArray[Any]]]:
+        """Arrays to fill; those that are still in the dict in the end are spare again."""
+        taken = {name: self._take(name, array) for name, array in like.items()}
+        try:
+            yield taken
+        finally:
+            for name, array in taken.items():
+                self._free.setdefault(name, []).append(array)
+
+    def _take(self, name: str, like: Array) -> NDArray[Any]:
+        free = self._free.get(name)
+        return free.pop() if free else empty(like.shape, like.dtype)
+
+
+def exchange(arrays: Arrays, others: dict[str, NDArray[Any]], name: str, /) -> None:
+    """Let the array of a name in others take the place of the one in arrays, and that its own."""
+    other, others[name] = others[name], arrays[name]
+    dict.__setitem__(arrays, name, other)
+
+
+class Tapes:
+    """The tape register: of some steps in a row, or of one put together of single arrays.
+
+    Parameters
+    ----------
+    like : mapping of str to array
+        The arrays of which the tape of each step holds one.
+    """
+
+    def __init__(self, like: Mapping[str, Array]) -> None:
+        self._forms = {name: (array.shape, array.dtype) for name, array in like.items()}
+        self._slots = self._rooms(1)
+        self._begin = self._end = 0  # whose tapes they hold
+        self._parts: Arrays | None = None
+        self._put_together = False  # whether parts were read since the last record
+
+    def record(self, begin: int, end: int, /) -> None:
+        """Make room for the tape of these steps; what was held is lost."""
+        self._slots += self._rooms(end - begin - len(self._slots))
+        self._begin = self._end = begin
+        self._put_together = False
+
+    def keep(self, step: int, state: Arrays, /) -> None:
+        """Keep what the state holds now as the tape of this step, the next one."""
+        for name, kept in self._slots[step - self._begin].items():
+            np.copyto(kept, state[name])
+        self._end = step + 1
+
+    def of(self, step: int, /) -> Arrays:
+        """The tape of a step: the one put together, where it is none of those in a row."""
+        if self._begin <= step < self._end:
+            return self._slots[step - self._begin]
+        return self._in_parts()
+
+    def may_hold(self, step: int, /) -> bool:
+        """Whether a tape is held that could be that of a step."""
+        return self._begin <= step < self._end or self._put_together
+
+    def spend(self, step: int, /) -> None:
+        """The step is reversed: its tape, the last of those in a row, is done with."""
+        self._end = min(self._end, step)
+
+    def read(self, step: int | None, /) -> Arrays:
+        """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
+        if step is None:
+            self._end, self._put_together = self._begin, True
+            return self._in_parts()
+        self._begin, self._end = step, step + 1
+        return self._slots[0]
+
+    def single(self) -> Arrays:
+        """That of the one step which single arrays are written from."""
+        if self._end - self._begin == 1:
+            return self._slots[0]
+        return self._in_parts()
+
+    def _in_parts(self) -> Arrays:
+        if self._parts is None:
+            (self._parts,) = self._rooms(1)
+        return self._parts
+
+    def _rooms(self, count: int) -> list[Arrays]:
+        """Room for so many steps; in one piece, which costs fewer page faults."""
+        rooms = {
+            name: empty((max(0, count), *shape), dtype)
+            for name, (shape, dtype) in self._forms.items()
+        }
+        return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
+
+
+def field(name: str, array: Array, unit: str) -> Field:
+    """What an array is."""
+    return Field(name, array.dtype.str, array.shape, unit)

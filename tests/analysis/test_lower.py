@@ -1,0 +1,374 @@
+"""lower: schedules of single variables, done with symbols, in the room of whole checkpoints."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, product
+from random import Random
+
+import pytest
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.analysis.dataflow import Array, Flow, LeastSeconds, Step
+from ckio.analysis.dataflow.placing import BEFORE, Chance, Within
+from ckio.analysis.lowering import lower, whole
+from ckio.analysis.reduced import ByVariable, reduced
+from ckio.chain import Chain
+from ckio.columns import WRITE
+from ckio.errors import BadInput, IllegalAction, NoSchedule
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.multistage import multistage
+from ckio.planners.trivial import store_all
+from ckio.platforms import Affine, Level, Platform
+from ckio.recover import recover
+from ckio.replay import validate
+from ckio.schedule import Schedule, counts, makespan
+from ckio.variables import TOGETHER, Variables
+
+from .test_dataflow_symbols import (
+    CAMPAIGN,
+    NAMES,
+    Planned,
+    Symbols,
+    Wrong,
+    is_right,
+    random_planned,
+    random_steps,
+    subset,
+)
+
+
+def random_variables(
+    random: Random, steps: list[Step], seed: frozenset[str], *, tape: frozenset[str] = frozenset()
+) -> Variables:
+    nbytes = {name: random.randint(1, 9) for name in NAMES}
+    alike = len(set(steps)) == 1 and random.random() < 0.5
+    return Variables(nbytes, steps[0] if alike else tuple(steps), seed, tape)
+
+
+def perform(
+    schedule: Schedule,
+    variables: Variables,
+    steps: list[Step],
+    *,
+    lost: tuple[Key, int] | None = None,
+    start: Symbols | None = None,
+) -> list[dict[Key, object]]:
+    """Do a lowered schedule; raises Wrong where a step, or an adjoint, finds a wrong value.
+
+    What lies on the levels at the start has the values of the forward. What is `lost` is not read
+    back. `variables` are those of single arrays.
+    """
+    model = start or Symbols(steps, variables.seed)
+    levels: list[dict[Key, object]] = [{} for _ in range(20)]
+    for level, keys in zip(levels, schedule.stored, strict=False):
+        for key in keys:
+            level[key] = [model.right[key.step].get(part) for part in parts(key)]
+    tape: dict[str, object] = {}
+    span = range(0)
+    for action in schedule.actions:
+        match action:
+            case Advance(begin, end) | Record(begin, end):
+                for i in range(begin, end):
+                    step = steps[i]
+                    model.forward(i, step.forward if isinstance(action, Advance) else step.record)
+                model.reached(end)
+                span = range(begin, end) if isinstance(action, Record) else span
+            case Reverse(begin, end):
+                for i in reversed(range(begin, end)):
+                    needed = () if i in span else variables.taped & steps[i].record.use
+                    if any(tape.get(name) != model.right[i].get(name) for name in needed):
+                        raise Wrong(f"the tape of step {i} is {tape}")
+                    model.reverse(i)
+            case Write(key, level):
+                assert key not in levels[level]
+                assert key.kind is Kind.RESTART or len(span) == 1 or not variables.taped
+                of = (
+                    model.state if key.kind is Kind.RESTART else model.right[span[0] if span else 0]
+                )
+                levels[level][key] = [of.get(part) for part in parts(key)]
+            case Read(key, level):
+                values = levels[level][key]
+                assert isinstance(values, list)
+                found = {part: object() if lost == (key, level) else value
+                         for part, value in zip(parts(key), values, strict=True)}  # fmt: skip
+                span = loaded(key, found, model, tape, span)
+            case Discard(key, level):
+                del levels[level][key]
+    return levels
+
+
+def loaded(
+    key: Key, found: dict[str, object], model: Symbols, tape: dict[str, object], span: range
+) -> range:
+    """Put what was read where it belongs; returns the steps whose tape is held as a whole."""
+    match key.kind:
+        case Kind.RESTART:
+            model.state |= found
+            return span
+        case _ if key.name:
+            tape |= found
+            return range(0)
+        case _:
+            return range(key.step, key.step + 1)
+
+
+def parts(key: Key) -> list[str]:
+    return key.name.split(TOGETHER) if key.name else []
+
+
+def roomy(schedule: Schedule) -> Platform:
+    return Platform(tuple(Level(name=f"level{n}") for n in range(len(counts(schedule).levels))))
+
+
+def moves(schedule: Schedule) -> list[object]:
+    return [action for action in schedule.actions if isinstance(action, Advance | Record | Reverse)]
+
+
+def cases(
+    name: str, planner: Planned, count: int, *, differ: bool = False
+) -> Iterator[tuple[Random, Schedule, list[Step], frozenset[str]]]:
+    """Schedules of whole checkpoints, and steps for which these do."""
+    random, done = Random(name + "lowered" + str(differ)), 0
+    while done < count:
+        try:
+            schedule = random_planned(random, name, planner, differ=differ)
+        except NoSchedule:
+            continue
+        for _ in range(5):
+            steps = random_steps(random, schedule.chain.length, in_part=random.random() < 0.5)
+            seed = subset(random, NAMES, 0.3)
+            if is_right(schedule, steps, seed):
+                done += 1
+                yield random, schedule, steps, seed
+
+
+@pytest.mark.parametrize(
+    ("name", "planner", "differ"), CAMPAIGN, ids=lambda it: it if isinstance(it, str) else None
+)
+def test_every_planner_is_lowered_to_what_the_machine_allows_and_no_variable_can_be_left_out(
+    name: str, planner: Planned, differ: bool
+) -> None:
+    felt = 0
+    for random, schedule, steps, seed in cases(name, planner, 8, differ=differ):
+        tape = subset(random, NAMES, 0.4)
+        variables = random_variables(random, steps, seed, tape=tape)
+        lowered = lower(schedule, variables)
+        assert validate(lowered, roomy(schedule)).adjoint == 0
+        assert moves(lowered) == moves(schedule)
+        assert not any(perform(lowered, variables, steps))
+        writes = [it for it in lowered.actions if isinstance(it, Write) and it.key.name]
+        assert len({it.key for it in writes}) == len(writes)
+        for write in writes[:4]:
+            with pytest.raises(Wrong):
+                perform(lowered, variables, steps, lost=(write.key, write.level))
+            felt += 1
+    assert felt > 0 or name == "store-all"
+
+
+def in_place(steps: list[Step]) -> list[Step]:
+    """The same steps, with adjoints that leave the state alone, as those of array models do."""
+    return [Step(step.forward, step.record) for step in steps]
+
+
+@pytest.mark.parametrize("name", ["hrevolve", "multistage", "mixed"])
+def test_what_is_planned_with_reduced_sizes_fits_when_it_is_lowered(name: str) -> None:
+    planner = {"hrevolve": hrevolve, "multistage": multistage, "mixed": mixed}[name]
+    random, done, gained = Random(name), 0, 0
+    while done < 40:
+        steps = in_place(random_steps(random, random.randint(2, 20), in_part=random.random() < 0.3))
+        tape = subset(random, NAMES, 0.4)
+        variables = random_variables(random, steps, subset(random, NAMES, 0.5), tape=tape)
+        size = sum(variables.nbytes.values())
+        chain = Chain(steps=len(steps), advance=1, record=1, reverse=1, restart=size, tape=size,
+                      adjoint=1)  # fmt: skip
+        levels = tuple(
+            Level(
+                name=f"level{number}",
+                capacity=random.randint(size, 4 * size) if number != 2 else None,
+                write=Affine(number * random.random(), random.random() / 9),
+                read=Affine(number * random.random(), random.random() / 9),
+                ratio=random.choice((1.0, 1.0, 0.37)),
+            )
+            for number in range(random.randint(1, 3))
+        )
+        platform = Platform(levels, working_memory=2 * size)
+        if not is_right(planner(*reduced(chain, platform, variables)), steps, variables.seed):
+            continue
+        schedule = ByVariable(planner, variables)(chain, platform)
+        assert validate(schedule, platform).adjoint == 0
+        assert not any(perform(schedule, variables, steps))
+        on_whole_states = planner(chain, platform)
+        gained += counts(schedule).forward < counts(on_whole_states).forward
+        lowered = lower(on_whole_states, variables, platform=platform)
+        assert makespan(lowered, platform) >= 0
+        done += 1
+    assert gained > 5
+
+
+def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
+    random, several, again = Random(5), 0, 0
+    for _ in range(300):
+        levels = tuple(
+            Level(name=f"level{n}", write=Affine(random.randint(0, 9)),
+                  read=Affine(random.randint(0, 9)), discard=Affine(random.randint(0, 2)))
+            for n in range(2)
+        )  # fmt: skip
+        platform = Platform(levels)
+        ends = sorted(random.sample(range(1, 30), 4))
+        chances = [
+            Chance(place, level, next(end for end in (*ends, 40) if end > place))
+            for place, level in product(range(0, 30, 5), range(2))
+            if random.random() < 0.6
+        ]
+        reads = sorted(random.sample([place for place in range(1, 40) if place % 5], 4))
+        reads = [
+            read for read in reads if any(it.place < read <= it.until for it in chances)
+        ]  # each read has some room
+        if not reads:
+            continue
+        array = Array("a", 0, tuple(reads), tuple(chances))
+        within = Within(platform=platform, nbytes={"a": 1})
+        copies = within(array)
+        assert sorted(read for it in copies for read in it.reads) == reads
+        for it in copies:
+            assert all(it.chance.place < read <= it.chance.until for read in it.reads)
+        prices = LeastSeconds(platform=platform, nbytes={"a": 1})
+        took = sum(
+            prices.once(it.chance, array) + len(it.reads) * prices.read(it.chance.level, array)
+            for it in copies
+        )
+        assert took == pytest.approx(least_of_all(array, prices))
+        several += len(copies) > 1
+        again += len({it.chance.level for it in copies}) < len(copies)
+    assert several > 20
+    assert again > 5
+
+
+def least_of_all(array: Array, prices: LeastSeconds) -> float:
+    """The least over all sets of chances, each read served by the best that covers it."""
+    found = float("inf")
+    for size in range(1, len(array.reads) + 1):
+        for some in combinations(array.chances, size):
+            total = sum(prices.once(it, array) for it in some)
+            for read in array.reads:
+                total += min(
+                    (prices.read(it.level, array) for it in some if it.place < read <= it.until),
+                    default=float("inf"),
+                )
+            found = min(found, total)
+    return found
+
+
+def test_a_killed_run_goes_on_from_the_variables_that_are_left() -> None:
+    random, done, used = Random(3), 0, 0
+    while done < 40:
+        steps = in_place(random_steps(random, random.randint(4, 16), in_part=False))
+        variables = random_variables(random, steps, subset(random, NAMES, 0.5))
+        size = sum(variables.nbytes.values())
+        chain = Chain(steps=len(steps), advance=1, record=1, reverse=1, restart=size, tape=size,
+                      adjoint=1)  # fmt: skip
+        platform = Platform(
+            (Level(name="ram", capacity=2 * size), Level(name="disk", capacity=3 * size)), size
+        )
+        smaller = reduced(chain, platform, variables)
+        planned = hrevolve(*smaller)
+        if not is_right(planned, steps, variables.seed):
+            continue
+        schedule = lower(planned, variables)
+        cut = random.randrange(len(schedule))
+        machine = validate(replace(schedule, actions=schedule.actions[:cut]), roomy(schedule))
+        there = [set(keys) for keys in machine.stored] + [set[Key]()] * 2
+        grouped = schedule.chain.variables
+        assert grouped is not None
+        left = [frozenset(keys) for keys in there[:2]]
+        found = whole(left, *smaller, grouped)
+        again = recover(*smaller, found, level=None, every=0)
+        goes_on = lower(again, grouped, stored=left)
+        assert validate(goes_on, Platform((Level(name="ram"), Level(name="disk")))).adjoint == 0
+        assert not any(perform(goes_on, variables, steps))
+        done, used = done + 1, used + any(found)
+    assert used > 10
+
+
+def test_what_a_schedule_starts_with_has_to_be_there() -> None:
+    step = Step(Flow({"a"}, {"a"}, {"a"}))
+    variables = Variables({"a": 1}, step)
+    chain = Chain(steps=2, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    platform = Platform((Level(name="ram", capacity=3),), 1)
+    there = (frozenset({Key(Kind.RESTART, 1)}),)
+    survived = recover(chain, platform, there, level=None, every=0)
+    with pytest.raises(BadInput, match=r"starts with x_1 on level 0, of which x_1\.a is not"):
+        lower(survived, variables)
+    stored = [{Key(Kind.RESTART, 1, "a")}]
+    assert validate(lower(survived, variables, stored=stored), platform).adjoint == 0
+
+
+def test_variables_that_steps_treat_alike_are_stored_as_one() -> None:
+    flow = Flow({"u", "v"}, {"u", "v", "w"}, {"u", "v", "w"})
+    variables = Variables({"u": 4, "v": 4, "w": 4, "map": 4}, Step(flow), seed={"u"})
+    chain = Chain(steps=5, advance=1, record=1, reverse=1, restart=16, tape=1, adjoint=1)
+    platform = Platform((Level(name="ram", capacity=32),), 1)
+    lowered = lower(hrevolve(chain, platform), variables, platform=platform)
+    names = {action.key.name for action in lowered.actions if isinstance(action, Write)}
+    assert names == {"u+v"}
+    assert lowered.chain.variables is not None
+    assert lowered.chain.variables.nbytes == {"u+v": 8, "w": 4, "map": 4}
+
+
+def test_where_an_access_takes_long_fewer_are_made() -> None:
+    """Reversed at once, a step needs `u` alone; but two accesses take twice the latency."""
+    both = Flow({"u", "v"}, {"u", "v"}, {"u", "v"})
+    variables = Variables({"u": 4, "v": 4}, Step(both, Flow({"u"}, {"u", "v"}, {"u", "v"})))
+    chain = Chain(steps=30, advance=1, record=1, reverse=1, restart=8, tape=1, adjoint=1)
+    slow, quick = Affine(latency=1.0), Affine(per_byte=0.1)
+    for price, names in ((slow, {"u+v"}), (quick, {"u", "v"})):
+        platform = Platform((Level(name="disk", capacity=32, write=price, read=price),), 1)
+        lowered = lower(hrevolve(chain, platform), variables, platform=platform)
+        written = {it.key.name for it in lowered.actions if isinstance(it, Write)}
+        assert written == names
+
+
+def test_what_is_overwritten_once_takes_its_room_once() -> None:
+    """The array A is large, and only the last step but one overwrites it."""
+    keeps = Step(Flow({"u", "A"}, {"u"}, {"u"}))
+    changes = Step(Flow({"u", "A"}, {"u", "A"}, {"u", "A"}))
+    steps = (*(keeps,) * 38, changes, keeps)
+    variables = Variables({"u": 10, "A": 100}, steps, seed={"u"}, tape={"u", "A"})
+    chain = Chain(steps=40, advance=1, record=1, reverse=1, restart=110, tape=110, adjoint=1)
+    platform = Platform((Level(name="ram", capacity=330),), 110)
+    smaller, room = reduced(chain, platform, variables)
+    assert (smaller.restart, room.levels[0].capacity) == (10, 130)
+    schedule = ByVariable(hrevolve, variables)(chain, platform)
+    assert counts(schedule).levels[0].peak_bytes <= 330
+    assert makespan(schedule, platform) < makespan(hrevolve(chain, platform), platform)
+
+    # Tapes that hold one version of it hold it together.
+    whole_tapes = store_all(chain, Platform((Level(name="ram"),), 110))
+    lowered = lower(whole_tapes, variables)
+    assert counts(whole_tapes).levels[0].peak_bytes == 39 * 110
+    assert counts(lowered).levels[0].peak_bytes == 39 * 10 + 100
+
+
+def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
+    step = Step(Flow({"a"}, {"a"}, {"a"}))
+    chain = Chain(steps=9, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    platform = Platform((Level(name="ram", capacity=3),), 1)
+    with pytest.raises(IllegalAction, match="needs 2 bytes where"):
+        lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
+
+
+def test_what_lies_there_from_the_start_needs_no_writing() -> None:
+    array = Array("a", 0, (5, 9), (Chance(BEFORE, 0, 20), Chance(2, 0, 20)))
+    level = Level(name="disk", write=Affine(3), read=Affine(1))
+    (copy,) = Within(platform=Platform((level,)), nbytes={"a": 1})(array)
+    assert copy.chance.place == BEFORE
+    assert copy.reads == (5, 9)
+
+
+def test_spans_stay_as_they_are() -> None:
+    chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    schedule = hrevolve(chain, Platform((Level(name="ram", capacity=2),), 1))
+    nothing = lower(schedule, Variables({"map": 1}, Step(Flow({"map"}))))
+    assert not (nothing.actions.op >= WRITE).any()
+    assert moves(nothing) == moves(schedule)

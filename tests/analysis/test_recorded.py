@@ -1,0 +1,308 @@
+"""What steps do to their arrays is found by doing them."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from ckio.analysis.recorded import Recorder, contradictions, differences, flow_of, observe
+from ckio.analysis.recorded.poison import FILLS, NAN, poison, same
+from ckio.arraymodel import ArrayModel
+from ckio.arrays import Arrays
+from ckio.errors import BadInput, RunFailed
+from ckio.flows import Flow, Step
+from ckio.models.burgers import Burgers
+from ckio.models.ocean import Ocean
+from ckio.models.permafrost import Permafrost
+from ckio.models.shallowwater import ShallowWater
+from ckio.models.vorticity import Vorticity
+from ckio.variables import Variables
+
+from .random_models import maker, random_program
+
+# --- other content
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(
+    "kind", ["f8", "f4", "f2", "c16", "i1", "u1", "i8", "u8", "?", "U3", "S5", "M8[s]", "i4,f8"]
+)
+def test_poison_is_other_content_for_every_type(fill, kind):
+    for shape in ((), (1,), (3, 2), (0,)):
+        array = np.zeros(shape, kind)
+        before = array.copy()
+        poison(array, fill)
+        assert same(array, before) == (array.size == 0)
+
+
+def test_poison_that_is_not_nan_is_finite_and_about_as_large():
+    for fill in FILLS:
+        array = np.array([1e-8, -3e-8, np.nan])
+        poison(array, fill)
+        assert np.isnan(array).all() if fill == NAN else np.isfinite(array).all()
+    poison(array := np.array([2.0, -1.0]), 1)
+    assert (abs(array) > 0.5).all()
+    assert (abs(array) < 2).all()
+
+
+# --- steps of anybody
+
+
+def adams_bashforth(state, i):
+    """As people write it who assign new arrays; `diag` is changed in place and used by nobody."""
+    now = -state["c"] * state["u"] ** 2
+    state["u"] = state["u"] + 0.01 * (23 * now - 16 * state["F_1"] + 5 * state["F_2"]) / 12
+    state["F_2"] = state["F_1"]
+    state["F_1"] = now
+    state["diag"][:] = now
+    if i == 1:
+        state["rare"][0] = state["seldom"][0]
+
+
+def fresh() -> dict[str, np.ndarray]:
+    names = ("u", "F_1", "F_2", "c", "diag", "rare", "seldom", "never")
+    return {name: np.linspace(1, 2, 4) + k for k, name in enumerate(names)}
+
+
+def test_a_recorder_sees_what_is_asked_for_assigned_and_changed_in_place():
+    recorder = Recorder(fresh())
+    with recorder.step():
+        adams_bashforth(recorder, 0)
+    seen = {"u", "F_1", "F_2", "c", "diag"}
+    assert recorder.flow == Flow(seen, seen - {"c"}, {"u", "F_1", "F_2"})
+    with recorder.step():
+        adams_bashforth(recorder, 1)
+    rare = {"rare", "seldom"}
+    assert recorder.flow == Flow(seen | rare, seen - {"c"} | {"rare"}, {"u", "F_1", "F_2"})
+
+
+def test_doing_it_again_says_exactly_what_depends_on_what():
+    recorder = Recorder(fresh())
+    recorder.probe(adams_bashforth, 0)
+    # u goes into F_1; what was in diag is of no importance.
+    out = {"u", "F_1", "F_2", "diag"}
+    assert recorder.flow == Flow({"u", "F_1", "F_2", "c"}, out, {"F_1", "F_2", "diag"})
+    plain = fresh()
+    adams_bashforth(plain, 0)
+    assert all(same(plain[name], recorder[name]) for name in plain)
+    recorder.probe(adams_bashforth, 1)
+    assert recorder.flow.use == {"u", "F_1", "F_2", "c", "seldom"}
+    assert recorder.flow.out == out | {"rare"}
+
+
+def test_reading_and_sweeping_is_seen_however_it_is_written():
+    def took(step) -> frozenset[str]:
+        recorder = Recorder({"u": np.ones(2), "v": np.ones(2)})
+        with recorder.step():
+            step(recorder)
+        return recorder.flow.use
+
+    assert took(lambda state: state["u"]) == {"u"}
+    assert took(lambda state: state.get("v")) == {"v"}
+    assert took(lambda state: state.get("w", 0)) == set()
+    assert took(list) == took(lambda state: state.keys()) == set()
+    sweeps = (
+        lambda state: sum(x.sum() for x in state.values()),
+        lambda state: list(state.items()),
+        dict,
+        lambda state: {**state},
+        lambda state: state | {},
+        lambda state: state.copy(),
+    )
+    for sweep in sweeps:
+        assert took(sweep) == {"u", "v"}
+
+    def after_assignment(state):
+        state["u"] = np.zeros(2)
+        state["u"] += 1
+
+    assert took(after_assignment) == set()
+
+
+def test_what_is_not_there_is_not_assigned_and_nothing_is_where_that_is_not_allowed():
+    recorder = Recorder({"u": np.ones(2)})
+    with pytest.raises(BadInput, match=r"'w'.*only u"), recorder.step():
+        recorder["w"] = np.ones(2)
+    strict = Recorder({"u": np.ones(2)}, assign=False)
+    with pytest.raises(BadInput, match="in place"), strict.step():
+        strict["u"] = np.ones(2)
+    with strict.step():
+        strict["u"] += 1
+    assert strict.flow.out == {"u"}
+
+
+def test_what_writes_the_same_again_overwrites_nevertheless():
+    def step(arrays: Arrays) -> Arrays:
+        arrays["mask"][...] = 1.0
+        return arrays
+
+    assert flow_of(step, {"mask": np.ones(3)}) == Flow((), {"mask"}, {"mask"})
+
+
+def test_what_nan_is_refused_for_but_nothing_depends_on_is_not_used():
+    def step(arrays: Arrays) -> Arrays:
+        if not all(np.isfinite(x).all() for x in arrays.values()):
+            raise ValueError("not finite")
+        arrays["u"] += arrays["v"]
+        return arrays
+
+    three = {name: np.ones(2) for name in "uvw"}
+    assert flow_of(step, three) == Flow({"v"}, {"u"})
+
+
+def test_what_fails_for_any_other_content_is_used():
+    def step(arrays: Arrays) -> Arrays:
+        if arrays["v"][0] != 1:
+            raise ValueError
+        return arrays
+
+    assert flow_of(step, {"v": np.ones(2)}).use == {"v"}
+
+
+def test_what_is_no_function_of_its_arrays_is_refused():
+    random = np.random.default_rng(0)
+
+    def step(arrays: Arrays) -> Arrays:
+        arrays["u"] += random.standard_normal()
+        return arrays
+
+    with pytest.raises(RunFailed, match="two u"):
+        flow_of(step, {"u": np.ones(2), "v": np.ones(2)})
+
+
+# --- models
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_model_does_what_was_put_into_it(seed):
+    program = random_program(Random(seed))
+    observed = observe(maker(program))
+    assert observed == program.variables()
+    assert observed.nbytes == program.variables().nbytes
+    assert differences(program.variables(), observed) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20, 500))
+def test_many_random_models_do_what_was_put_into_them(seed):
+    test_a_random_model_does_what_was_put_into_it(seed)
+
+
+def test_the_cases_are_not_trivial():
+    flows = [random_program(Random(seed)).flow() for seed in range(60)]
+    assert len({(flow.use, flow.out, flow.kill) for flow in flows}) > 40
+    assert sum(bool(flow.kill) for flow in flows) > 20
+    assert sum(bool(flow.out - flow.kill - flow.use - {"J"}) for flow in flows) > 10
+
+
+def test_vorticity_as_its_code_says():
+    observed = observe(lambda: Vorticity(grid=8))
+    fields = {"zeta", "psi", "F_1", "F_2"}
+    flow = Flow(fields, {*fields, "J"})
+    assert observed.steps == Step(flow, Flow({"zeta", "psi"}, flow.out))
+    assert observed.tape == {"zeta", "psi"}
+    assert observed.seed == {"zeta", "psi", "J"}
+    assert observed.nbytes == {**dict.fromkeys(("zeta", "psi", "F_1", "F_2"), 8 * 9 * 9), "J": 8}
+
+
+def test_burgers_as_its_code_says():
+    observed = observe(lambda: Burgers(grid=16), steps=20)
+    flow = Flow({"u", "t"}, {"u", "t", "J"})
+    assert observed.steps == Step(flow, Flow({"u", "t"}, flow.out))
+    assert observed.tape == {"u", "t"}
+    assert observed.seed == {"u", "J"}
+
+
+DECLARED = {
+    "vorticity": lambda: Vorticity(grid=8),
+    "burgers": lambda: Burgers(grid=16),
+    "shallowwater": lambda: ShallowWater(grid=6),
+    "permafrost": lambda: Permafrost(grid=6, steps=8, change=3, thaw=2),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_nothing_that_the_models_declare_is_contradicted(name):
+    make = DECLARED[name]
+    assert contradictions(make().variables, observe(make, steps=6)) == ()
+
+
+def test_of_all_that_a_naive_program_holds_little_is_needed():
+    observed = observe(lambda: Ocean(grid=8))
+    assert "zeta_prev" in observed.nbytes
+    assert observed.live == {"zeta", "psi", "F_1", "F_2", "Q", "J"}
+    assert observed.stored == {"zeta", "psi", "F_1", "F_2", "J"}
+    assert observed.tape == {"zeta", "psi"}
+
+
+class Counts(ArrayModel):
+    """Ends by a count that its steps do not look at; looks at an array, but not at its content."""
+
+    def __init__(self) -> None:
+        state = {"u": np.ones(3), "left": np.array(4), "shape": np.zeros(3), "J": 0.0}
+        super().__init__(state, control={"u": np.ones(3)}, tape=["u", "shape"])
+
+    def finished(self, state, i):
+        return bool(state["left"] <= 0)
+
+    def step(self, state, i):
+        state["u"] += np.ones(state["shape"].shape)
+        state["left"] -= 1
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["u"] += tape["u"] * adjoint["J"]
+
+
+def test_what_only_the_end_depends_on_is_used_also_where_a_step_is_recorded():
+    observed = observe(Counts, steps=100)
+    assert observed.steps.forward == Flow({"left"}, {"u", "left"})
+    assert observed.steps.record.use == {"u", "left"}
+    assert (observed.seed, observed.tape) == ({"J"}, {"u"})
+
+
+def test_a_model_without_a_step_has_nothing_to_observe():
+    class Over(Counts):
+        def finished(self, state, i):
+            return True
+
+    with pytest.raises(RunFailed, match="finished at x_0"):
+        observe(Over)
+    with pytest.raises(BadInput, match="steps = 0"):
+        observe(Counts, steps=0)
+
+
+def test_each_difference_is_said_with_its_name():
+    nbytes = dict.fromkeys("abcdefg", 8)
+    observed = Variables(
+        {**nbytes, "g": 16, "h": 8},
+        Step(Flow(set("ab"), set("bcd"), {"c"}), Flow({"a"}, set("bcd"))),
+        seed={"b"},
+        tape={"a"},
+    )
+    declared = Variables(
+        nbytes,
+        Step(Flow(set("be"), set("cdf"), {"d"}), Flow({"f"}, set("cdf"))),
+        seed={"c"},
+        tape={"f"},
+    )
+    wrong = contradictions(declared, observed)
+    assert wrong == (
+        "the state has h, which is not declared",
+        "g is declared to have other bytes than it has",
+        "step uses a, which is not declared",
+        "step overwrites b, which is not declared",
+        "step is declared to overwrite all of d; it keeps some of what that held",
+        "a recorded step needs a, which is not declared",
+        "adjoint_step reads a from the tape, of which it is not declared to be a part",
+        "adjoint_seed reads b, which is not declared",
+    )
+    assert differences(declared, observed)[: len(wrong)] == wrong
+    assert differences(declared, observed)[len(wrong) :] == (
+        "step is declared to use e; nothing depends on it",
+        "step is declared to overwrite f; it stays as it is",
+        "step overwrites all of c; it is declared to keep some of what that held",
+        "a recorded step is declared to need f; it does not",
+        "f is on the tape; adjoint_step does not need it",
+        "adjoint_seed is declared to read c; it does not need it",
+    )
+    assert differences(observed, observed) == ()

@@ -1,0 +1,377 @@
+"""`ckio analyze`: what checkpoints have to hold, where that is known from, and what it saves."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.commands import answer, ckio, complaint
+
+from ckio.actions import Read, Write
+from ckio.analysis.reduced import ByVariable
+from ckio.chain import Chain
+from ckio.flows import Flow, Step
+from ckio.models.permafrost import Permafrost
+from ckio.models.vorticity import Vorticity
+from ckio.pictures.words import bytes_text, seconds_text
+from ckio.planners.hrevolve import hrevolve
+from ckio.platforms import Affine, Level, Platform
+from ckio.schedule import makespan
+from ckio.variables import Variables
+
+MODELS = '''
+import numpy as np
+from ckio import ArrayModel
+from ckio.flows import Flow, Step
+from ckio.variables import Variables
+
+
+class Decay(ArrayModel):
+    """x decays at a rate that differs from place to place; `work` is of no use between steps."""
+
+    def step(self, state, i):
+        x, rate, work = state["x"], state["rate"], state["work"]
+        np.multiply(x, rate, out=work)
+        state["J"] += (x**2).sum()
+        x -= work
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, rate = tape["x"], tape["rate"]
+        adjoint["rate"] -= x * adjoint["x"]
+        adjoint["x"] *= 1 - rate
+        adjoint["x"] += 2 * x * adjoint["J"]
+
+
+def decay(model=Decay, **known):
+    x = np.linspace(0.1, 0.4, 16)
+    state = {"x": x, "rate": x, "work": np.zeros(16), "J": 0.0}
+    return model(state, control={"x": x, "rate": x}, **known)
+
+
+def declared(use=("x", "rate", "J"), out=("x", "work", "J")):
+    record = Flow({"x", "rate"}, out, {"work"})
+    return decay(flow=Step(Flow(use, out, {"work"}), record=record), tape=["x", "rate"])
+
+
+def without_rate():
+    return declared(use=("x", "J"))
+
+
+def with_work():
+    return declared(use=("x", "rate", "work", "J"))
+
+
+class Strict(Decay):
+    """Knows the time, and what is due then."""
+
+    def step(self, state, i):
+        if state["work"][0] != i:
+            raise ValueError(f"it is not {i} o'clock")
+        super().step(state, i)
+        state["work"][...] = i + 1
+
+
+def strict():
+    out = {"x", "work", "J"}
+    record = Flow({"x", "rate"}, out, {"work"})
+    return decay(Strict, flow=Step(Flow({"x", "rate", "J"}, out, {"work"}), record=record))
+
+
+class Breaks(Decay):
+    def step(self, state, i):
+        raise ValueError("the paper is torn")
+
+
+def breaks():
+    return decay(Breaks)
+
+
+class Foreign:
+    """The same, and no ArrayModel."""
+
+    def __init__(self):
+        model = declared()
+        for name in ("layout", "advance", "record", "reverse", "dump", "load"):
+            setattr(self, name, getattr(model, name))
+
+
+class Speaking(Foreign):
+    variables = declared().variables
+'''
+VECTOR, NUMBER = 16 * 8, 8
+
+OCEAN = ("analyze", "ckio.models.ocean:Ocean", "--set", "grid=8")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "paper.py").write_text(MODELS)
+    return tmp_path
+
+
+def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in found["arrays"]}
+
+
+def kept(found: dict[str, Any]) -> dict[str, str]:
+    return {row["name"]: row["why"] for row in found["arrays"]}
+
+
+def platform(model: str, chain: Chain, capacity: int, at: Path) -> Platform:
+    """A platform that knows the costs of a model, in a file."""
+    near = Level(name="ram", capacity=capacity, write=Affine(1e-5), read=Affine(1e-5))
+    price = Affine(1e-3, 1e-8)
+    far = Level(name="disk", write=price, read=price, options={"path": "/tmp"})
+    made = Platform((near, far), working_memory=chain.tape, models={model: chain})
+    (at / "node.toml").write_text(made.dumps())
+    return made
+
+
+def costs(restart: int, tape: int, adjoint: int = 1) -> Chain:
+    return Chain(
+        steps=None, advance=1e-3, record=1e-3, reverse=2e-3,
+        restart=restart, tape=tape, adjoint=adjoint,
+    )  # fmt: skip
+
+
+def test_a_declaration_that_is_right(place: Path) -> None:
+    words = ("analyze", "paper:declared")
+    found = answer(*words, at=place)
+    assert (found["source"], found["watched"]) == ("declared", 3)
+    assert (found["contradictions"], found["notes"], found["declaration"]) == ([], [], None)
+    assert kept(found) == {"x": "always", "rate": "in place", "work": "dead", "J": "always"}
+    assert found["checkpoints"] == {
+        "whole": {"restart": 3 * VECTOR + NUMBER, "tape": 2 * VECTOR},
+        "needed": {"restart": VECTOR + NUMBER, "tape": VECTOR},
+    }
+    rows = by_name(found)
+    reads = {name: (it["forward"], it["adjoint"], it["functional"]) for name, it in rows.items()}
+    assert reads == {
+        "x": (True, "tape", False),
+        "rate": (True, "in place", False),
+        "work": (False, None, False),
+        "J": (True, None, True),
+    }
+    assert [rows[name]["in_whole"] for name in ("x", "work")] == [False, True]
+    assert [rows[name]["overwritten"] for name in ("x", "rate")] == [None, []]
+    text = ckio(*words, at=place).stdout
+    assert "the first 3 steps were observed and do just that" in " ".join(text.split())
+    assert "never: dead" in text
+    assert "never: stays in place" in text
+    assert "392 B with all there is -> 136 B has to be stored (-65 %)" in text
+
+
+def test_the_text_says_what_the_figures_say(place: Path) -> None:
+    platform("paper:declared", costs(136, 128), 400, place)
+    words = ("analyze", "paper:declared", "--platform", "node.toml", "--steps", 30)
+    found, text = answer(*words, at=place), ckio(*words, at=place).stdout
+    lines = [line.split() for line in text.splitlines()]
+    for row in found["arrays"]:
+        assert [row["name"], *bytes_text(row["nbytes"]).split()] in [it[:3] for it in lines]
+    for row in found["plan"]["rows"]:
+        end = f"{bytes_text(row['written'])} {row['forward_steps']} {seconds_text(row['makespan'])}"
+        assert any(line[-len(end.split()) :] == end.split() for line in lines)
+    for row in found["plan"]["arrays"]:
+        end = f"{row['level']} {row['writes']} {row['reads']} {bytes_text(row['written'])}"
+        assert any(line[-len(end.split()) :] == end.split() for line in lines)
+
+
+def test_what_nobody_declared_is_observed_and_the_answer_declares_it(place: Path) -> None:
+    found = answer("analyze", "paper:decay", at=place)
+    assert (found["source"], found["contradictions"], found["notes"]) == ("observed", [], [])
+    assert kept(found) == {"x": "always", "rate": "in place", "work": "dead", "J": "always"}
+    assert found["checkpoints"]["whole"]["tape"] == 3 * VECTOR + NUMBER
+    assert found["checkpoints"]["needed"] == {"restart": VECTOR + NUMBER, "tape": VECTOR}
+
+    text = ckio("analyze", "paper:decay", at=place).stdout
+    assert "declares nothing" in text
+    assert all(line in text for line in found["declaration"].splitlines())
+    told = f"from paper import *\ndef told():\n    return decay({found['declaration']})\n"
+    (place / "told.py").write_text(told)
+    again = answer("analyze", "told:told", at=place)
+    assert (again["source"], again["notes"]) == ("declared", [])
+    assert again["checkpoints"]["needed"] == found["checkpoints"]["needed"]
+
+
+def test_a_long_declaration_is_code_all_the_same(place: Path) -> None:
+    found = answer(*OCEAN, at=place)
+    assert {name for name, why in kept(found).items() if why == "dead"} == {"zeta_prev", "F_0"}
+    assert max(map(len, found["declaration"].splitlines())) <= 92
+    known = eval(f"dict({found['declaration']})", {"Flow": Flow, "Step": Step})
+    field = 81 * 8
+    made = Variables({row["name"]: row["nbytes"] for row in found["arrays"]}, known["flow"],
+                     seed=known["seed"], tape=known["tape"])  # fmt: skip
+    assert made.restart == found["checkpoints"]["needed"]["restart"] == 4 * field + 8
+    assert made.taped == {"zeta", "psi"}
+
+
+def test_too_little_declared_is_named_and_fails(place: Path) -> None:
+    platform("paper:without_rate", costs(136, 128), 400, place)
+    words = ("analyze", "paper:without_rate", "--platform", "node.toml", "--steps", 9)
+    done = ckio(*words, at=place, status=1)
+    assert "warning: step uses rate, which is not declared" in done.stdout
+    assert "step uses rate, which is not declared" in done.stderr
+    assert done.stderr.count("\n") == 1
+    done = ckio(*words, "--json", at=place, status=1)
+    assert '"contradictions": ["step uses rate, which is not declared"]' in done.stdout
+    assert '"plan": null' in done.stdout
+
+
+def test_too_little_declared_is_found_before_it_does_harm(place: Path) -> None:
+    (place / "node.toml").write_text(Platform((Level(name="ram"),)).dumps())
+    words = ("analyze", "paper:strict", "--platform", "node.toml", "--steps", 9)
+    assert "step uses work, which is not declared" in ckio(*words, at=place, status=1).stderr
+    words = ("plan", "--model", *words[1:])
+    assert "o'clock" in ckio(*words, at=place, status=1).stderr
+
+
+def test_too_much_declared_is_a_note(place: Path) -> None:
+    found = answer("analyze", "paper:with_work", at=place)
+    assert found["contradictions"] == []
+    assert found["notes"] == ["step is declared to use work; nothing depends on it"]
+    assert kept(found)["work"] == "always"
+    text = ckio("analyze", "paper:with_work", at=place).stdout
+    assert "note: step is declared to use work; nothing depends on it" in text
+    assert "do no more" in " ".join(text.split())
+
+
+def test_computing_again_saves_what_it_is_said_to_save(place: Path) -> None:
+    words = ("analyze", "vorticity", "--set", "grid=16")
+    platform("vorticity grid=16", costs(1, 1), 10**9, place)
+    found = answer(*words, "--platform", "node.toml", at=place)
+    (entry,) = found["recompute"]
+    assert (entry["name"], entry["from"]) == ("psi", ["zeta"])
+    assert entry["option"] == "--set recompute=psi"
+    disk = entry["levels"][1]
+    assert disk["seconds"] == pytest.approx(2e-8 * 17**2 * 8)
+    assert [it["less"] for it in entry["levels"]] == [
+        "recompute" if entry["seconds"] < it["seconds"] else "store" for it in entry["levels"]
+    ]
+    assert entry["levels"][0] == {"name": "ram", "seconds": 0.0, "less": "store"}
+    done = answer(*words, *entry["option"].split(), at=place)
+    for kind, saved in entry["saved"].items():
+        assert saved == 17**2 * 8
+        before, after = (it["checkpoints"]["needed"][kind] for it in (found, done))
+        assert before - after == saved
+    assert done["checkpoints"]["whole"] == found["checkpoints"]["whole"]
+    assert done["contradictions"] == done["recompute"] == []
+    assert kept(done)["psi"] == "computed"
+    text = ckio(*words, at=place).stdout
+    assert "psi can be computed again from zeta" in text
+    assert "To leave it out: --set recompute=psi" in text
+
+
+def test_an_array_that_checkpoints_share(place: Path) -> None:
+    words = ("analyze", "ckio.models.permafrost:Permafrost", "--set", "grid=8", "--set", "steps=32")
+    found = answer(*words, "--watch", 30, at=place)
+    rows = by_name(found)
+    assert rows["K"]["overwritten"] == [[24, 28]]
+    assert rows["K"]["versions"] == 2  # that of the survey, and that at the end of the thaw
+    assert kept(found) == {"T": "always", "K": "versions", "J": "always"}
+    assert answer(*words, at=place)["notes"] == []  # the steps watched are declared to leave K
+    text = ckio(*words, at=place).stdout
+    assert "steps 24-27" in text
+    assert "when it changed, 2 versions" in text
+    assert by_name(answer(*words, "--steps", 20, at=place))["K"]["why"] == "in place"
+    assert "--steps 33 is too many" in complaint(*words, "--steps", 33, at=place)
+
+
+@pytest.mark.parametrize(
+    ("model", "make", "option"),
+    [
+        ("vorticity", lambda: Vorticity(grid=8), "grid=8"),
+        ("ckio.models.permafrost:Permafrost", lambda: Permafrost(grid=8), "grid=8"),
+    ],
+)
+def test_a_plan_is_that_of_the_library(model: str, make: Any, option: str, place: Path) -> None:
+    variables = make().variables
+    whole = sum(variables.nbytes.values())
+    chain = costs(whole, sum(variables.nbytes[name] for name in variables.tape))
+    machine = platform(f"{model} {option}", chain, 5 * whole, place)
+    words = ("analyze", model, "--set", option, "--platform", "node.toml", "--steps", 200)
+    plan = answer(*words, at=place)["plan"]
+    assert (plan["planner"], plan["steps"]) == ("hrevolve", 200)
+    rows = {row["what"]: row for row in plan["rows"]}
+    chain = chain.with_steps(200)
+    lowered = ByVariable(hrevolve, variables)(chain, machine)
+    assert rows["whole"]["makespan"] == makespan(hrevolve(chain, machine), machine)
+    assert rows["by array"]["makespan"] == makespan(lowered, machine)
+    writes, reads, nbytes = Counter[Any](), Counter[Any](), Counter[Any]()
+    for action in lowered.actions:
+        match action:
+            case Write(key, level):
+                writes[key.name, level] += 1
+                nbytes[key.name, level] += lowered.chain.nbytes(key)
+            case Read(key, level):
+                reads[key.name, level] += 1
+    told = {
+        ("+".join(it["names"]), ["ram", "disk"].index(it["level"])): it for it in plan["arrays"]
+    }
+    assert {key: it["writes"] for key, it in told.items()} == writes
+    assert {key: it["reads"] for key, it in told.items()} == reads
+    assert {key: it["written"] for key, it in told.items()} == nbytes
+    assert rows["by array"]["written"] == nbytes.total() < rows["whole"]["written"]
+
+
+def test_less_to_store_is_more_checkpoints(place: Path) -> None:
+    field = 81 * 8
+    # The working memory is that of the tape that is needed: whole ones have theirs.
+    platform("ckio.models.ocean:Ocean grid=8", costs(7 * field + 8, 2 * field), 40_000, place)
+    words = (*OCEAN, "--platform", "node.toml", "--steps", 300, "--planner", "revolve")
+    whole, needed, by_array = answer(*words, "--on", "ram", at=place)["plan"]["rows"]
+    assert (needed["restart"], needed["tape"]) == (4 * field + 8, 2 * field)
+    assert by_array["forward_steps"] <= needed["forward_steps"] < whole["forward_steps"]
+
+
+def test_whole_states_may_not_fit(place: Path) -> None:
+    field = 81 * 8
+    platform("ckio.models.ocean:Ocean grid=8", costs(7 * field + 8, 7 * field + 8), 3_000, place)
+    words = (*OCEAN, "--platform", "node.toml", "--steps", 9, "--planner", "revolve", "--on", "ram")
+    rows = {row["what"]: row for row in answer(*words, at=place)["plan"]["rows"]}
+    assert rows["whole"]["makespan"] is None
+    assert "room for one checkpoint of 4544 bytes" in rows["whole"]["refused"]
+    assert rows["needed"]["refused"] is None
+    assert "whole states: no schedule: " in ckio(*words, at=place).stdout
+    platform("ckio.models.ocean:Ocean grid=8", costs(1, 2 * field), 2_000, place)
+    assert "room for one checkpoint of 2600 bytes" in complaint(*words, at=place)
+
+
+def test_a_model_of_another_kind_can_speak_for_itself(place: Path) -> None:
+    said = complaint("analyze", "paper:Foreign", at=place)
+    assert "nothing is known of its state" in said
+    assert "declare" in said
+    found = answer("analyze", "paper:Speaking", at=place)
+    assert (found["source"], found["watched"]) == ("declared", 0)
+    assert found["checkpoints"]["needed"] == {"restart": VECTOR + NUMBER, "tape": VECTOR}
+    assert "could not be watched" in ckio("analyze", "paper:Speaking", at=place).stdout
+
+
+def test_a_step_that_fails_is_the_models_fault(place: Path) -> None:
+    done = ckio("analyze", "paper:breaks", at=place, status=1)
+    assert "model 'paper:breaks', watched: ValueError: the paper is torn" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vortcity",), "did you mean vorticity?"),
+        (("burgers", "--set", "recompute=u"), "has no option 'recompute'"),
+        (("burgers", "--planner", "revolve"), "--planner is about a plan: give --platform"),
+        (("burgers", "--steps", 5, "--on", "ram"), "--on is about a plan: give --platform"),
+        (("burgers", "--steps", 0), "--steps 0"),
+        (("burgers", "--watch", 0), "--watch"),
+        (("burgers", "--platform", "no.toml"), "no.toml: No such file"),
+        (("burgers", "--platform", "node.toml", "--planner", "revolve"), "give --steps as well"),
+        (("burgers", "--platform", "node.toml", "--steps", 9, "--planner", "overlapped"), "whole"),
+        (("burgers", "--platform", "node.toml", "--steps", 9, "--period", 3), "no option --period"),
+    ],
+)
+def test_options_that_do_not_fit(words: tuple[Any, ...], said: str, place: Path) -> None:
+    platform("burgers", costs(1, 1), 100, place)
+    assert said in complaint("analyze", *words, at=place)
+
+
+def test_every_registered_model_does_what_it_declares(place: Path) -> None:
+    for model in ("burgers", "vorticity"):
+        found = answer("analyze", model, "--set", "grid=16", "--watch", 5, at=place)
+        assert (found["source"], found["contradictions"]) == ("declared", [])

@@ -1,0 +1,108 @@
+"""The vorticity model with all in its state: the same gradient, and what is not needed of it."""
+
+import numpy as np
+import pytest
+from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
+from models.poisoning import flow_of, seed_of, tape_of
+
+from ckio.actions import Key, Kind
+from ckio.errors import BadInput
+from ckio.gradient import check_gradient
+from ckio.models.ocean import FIELDS, Ocean
+from ckio.models.vorticity import Vorticity
+from ckio.testing import restore, save
+
+HELD = {*FIELDS, "J"}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("options", [{"grid": 8}, {"grid": 21, "wind": 0.5, "seed": 3}])
+def test_functional_and_gradient_are_those_of_the_model_that_was_thought_about(options, steps):
+    expected = digest(store_all(Vorticity(**options), steps))
+    assert digest(store_all(Ocean(**options), steps)) == expected
+    assert steps == 0 or np.frombuffer(expected[1]["Q"]).any()
+
+
+def test_controls_are_what_the_state_starts_from():
+    ocean, model = Ocean(grid=16), Vorticity(grid=16)
+    for name in ("zeta", "Q"):
+        for one in (ocean, model):
+            one.control[name][...] *= 1.5
+            one.control[name][0] = 7.0  # what is on a wall does not matter
+    assert digest(store_all(ocean, 9)) == digest(store_all(model, 9))
+    assert ocean.dt == model.dt
+
+
+def test_the_taylor_test_finds_second_order_over_five_halvings():
+    def make():
+        return Ocean(grid=24, seed=3)
+
+    check = check_gradient(make, 60, store_all(make(), 60).gradient)
+    assert check.verified
+    assert min(check.rates) > 1.95
+
+
+def test_the_gradient_of_the_wind_is_summed_up_in_the_adjoint_of_the_state():
+    model = Ocean(grid=12)
+    model.record(0, 10)
+    model.reverse(4, 10)
+    assert not model.gradient["Q"].any()
+    assert model._adjoint.cotangent["Q"].any()
+    model.reverse(0, 4)
+    np.testing.assert_array_equal(model.gradient["Q"], model._adjoint.cotangent["Q"])
+
+
+def test_nobody_has_said_what_is_needed_so_checkpoints_hold_it_all():
+    model = Ocean(grid=16)
+    assert model.variables is None
+    for kind in (Kind.RESTART, Kind.TAPE):
+        layout = model.layout(Key(kind, 0))
+        assert {field.name for field in layout} == HELD
+        assert {field.unit for field in layout} == {"s-1", "m2 s-1", "s-2", "m2 s-2"}
+
+
+@pytest.mark.parametrize("i", [1, 2, 9])
+def test_what_was_and_how_fast_it_changed_is_dead_and_the_wind_stays(i):
+    flow = flow_of(lambda: Ocean(grid=7), i)
+    assert flow.use == HELD - {"zeta_prev", "F_0"}
+    assert flow.out == HELD - {"Q"}
+    assert tape_of(lambda: Ocean(grid=7), i) == {"zeta", "psi"}
+    assert seed_of(lambda: Ocean(grid=7), i) == {"zeta", "psi", "J"}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_few_slots_give_the_gradient_of_store_all_to_the_last_bit(plan, tmp_path):
+    found = digest_by(plan, lambda: Ocean(grid=6), 17, tmp_path)
+    assert found == digest(store_all(Ocean(grid=6), 17))
+
+
+def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
+    assert digest_by_two(lambda: Ocean(grid=10), 9) == digest(store_all(Ocean(grid=10), 9))
+
+
+def test_what_is_reversed_twice_counts_once():
+    model, a4, x0 = Ocean(grid=10), Key(Kind.ADJOINT, 4), Key(Kind.RESTART, 0)
+    start = save(model, x0)
+    model.record(0, 9)
+    model.reverse(4, 9)
+    half = save(model, a4)
+    for _ in range(2):
+        restore(model, a4, half)
+        restore(model, x0, start)
+        store_all(model, 4)
+        assert digest(model) == digest(store_all(Ocean(grid=10), 9))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": 3}, "grid = 3; it must be a whole number >= 4"),
+        ({"recompute": "psi"}, "ocean: recompute = 'psi'; here everything is stored"),
+        ({"dt": 1e6}, r"dt = 1e\+06 s; damping and Rossby waves on this grid need at most"),
+    ],
+)
+def test_options_are_those_of_vorticity(options, message):
+    with pytest.raises(BadInput, match=message):
+        Ocean(**options)
+    with pytest.raises(TypeError, match="colour"):
+        Ocean(colour="blue")

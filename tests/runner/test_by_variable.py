@@ -1,0 +1,204 @@
+"""Schedules of single variables, performed: any call may fail, and the gradient is the same."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ckio.actions import Kind
+from ckio.analysis.lowering import lower, whole
+from ckio.analysis.reduced import ByVariable, reduced
+from ckio.arraymodel import ArrayModel
+from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.columns import KIND_CODE, WRITE
+from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
+from ckio.flows import Flow, Step
+from ckio.model import sizes_of
+from ckio.overlap import Overlap
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.platforms import Affine, Level, Platform
+from ckio.runner import run
+from ckio.runner.persevere import persevere
+from ckio.runner.remains import Stored
+from ckio.schedule import Schedule, counts, makespan
+from ckio.sim.engine import simulate
+from ckio.variables import Variables
+
+from .persevering import Faults, Faulty, finished
+
+STEPS, CHANGE = 6, 3
+
+
+def step(*more: str) -> Step:
+    """The array `flux` is dead in every x_i, `map` never changes, `slow` in one step alone."""
+    out = {"x", "J", "flux", *more}
+    return Step(Flow({"x", "slow", "map", "J"}, out, out), Flow({"x", "slow", "map"}, out, out))
+
+
+FLOW = tuple(step("slow") if i == CHANGE else step() for i in range(STEPS))
+
+
+class Seasons(ArrayModel):
+    """Growth at a rate that changes once."""
+
+    def __init__(self, *, flow: bool = True) -> None:
+        x = np.linspace(0.2, 0.7, 8)
+        super().__init__(
+            {"x": x, "slow": 1 + x, "map": 1 - x, "flux": x, "J": 0.0},
+            control={"x": x, "slow": 1 + x},
+            tape=("x", "slow", "map"),
+            flow=FLOW if flow else None,
+            seed=("J",) if flow else None,
+        )
+
+    def step(self, state, i, /):  # type: ignore[no-untyped-def]
+        x, slow, flux = state["x"], state["slow"], state["flux"]
+        flux[...] = slow * x * (1 - x)
+        state["J"] += (x**2).sum() * (1 + i)
+        if i == CHANGE:
+            slow += x
+        x += state["map"] * flux
+
+    def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
+        x, slow, k = tape["x"], tape["slow"], tape["map"]
+        of_x, of_slow = adjoint["x"], adjoint["slow"]
+        of_flux = k * of_x
+        if i == CHANGE:
+            of_x += of_slow
+        of_x += of_flux * slow * (1 - 2 * x)
+        of_slow += of_flux * x * (1 - x)
+        of_x += 2 * x * (1 + i) * adjoint["J"]
+
+
+def bits(model: ArrayModel) -> tuple[object, ...]:
+    return model.functional, *(array.tobytes() for array in model.gradient.values())
+
+
+def truth() -> tuple[object, ...]:
+    model = Seasons(flow=False)
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    return bits(model)
+
+
+TRUTH = truth()
+CHAIN = Chain(steps=STEPS, advance=1, record=1.5, reverse=2, **sizes_of(Seasons()))
+PLATFORM = Platform(
+    tuple(
+        Level(
+            name=f"level{number}",
+            capacity=slots * CHAIN.restart,
+            write=Affine(latency=0.1 * number, per_byte=1e-3 * number),
+            read=Affine(latency=0.1 * number, per_byte=1e-3 * number),
+        )
+        for number, slots in enumerate((1, 1, 2))
+    ),
+    working_memory=CHAIN.tape,
+)
+VARIABLES = Seasons().variables or Variables({}, step())
+PLAN = ByVariable(hrevolve, VARIABLES)(CHAIN, PLATFORM)
+CALLS = sum(level.writes + level.reads + level.discards for level in counts(PLAN).levels)
+
+
+def replan(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    """The rest, from the variables that are stored."""
+    assert chain.variables is not None
+    variables = chain.variables
+    smaller, room = reduced(replace(chain, variables=None), platform, variables)
+    rest = finished(smaller, room, whole(stored, smaller, room, variables))
+    return lower(rest, variables, platform=platform, stored=stored)
+
+
+def test_the_gradient_is_bitwise_that_of_whole_checkpoints() -> None:
+    on_whole_states = hrevolve(CHAIN, PLATFORM)
+    for schedule in (PLAN, on_whole_states, lower(on_whole_states, VARIABLES, platform=PLATFORM)):
+        model = Seasons()
+        timeline = run(schedule, PLATFORM, model, [Ram(), Ram(), Ram()])
+        assert bits(model) == TRUTH
+        assert timeline.actions == schedule.actions
+    assert makespan(PLAN, PLATFORM) <= makespan(on_whole_states, PLATFORM)
+
+
+def test_tapes_are_stored_by_variable_too() -> None:
+    size = 4 * CHAIN.restart
+    platform = Platform((Level(name="ram", capacity=size, write=Affine(0.1)),), CHAIN.tape)
+    plan = ByVariable(mixed, VARIABLES)(CHAIN, platform)
+    tapes = plan.actions.kind == KIND_CODE[Kind.TAPE]
+    assert (tapes & (plan.actions.op == WRITE)).any()
+    model = Seasons()
+    run(plan, platform, model, [Ram(capacity=size)])
+    assert bits(model) == TRUTH
+
+
+def test_what_is_simulated_without_overlap_takes_the_makespan() -> None:
+    assert simulate(PLAN, PLATFORM).makespan == makespan(PLAN, PLATFORM)
+
+
+@pytest.mark.parametrize("overlap", [Overlap(1, 0), Overlap(0, 2), Overlap(2, 2)])
+def test_transfers_may_go_on_behind_the_program(overlap: Overlap) -> None:
+    model = Seasons()
+    timeline = run(PLAN, PLATFORM, model, [Ram(), Ram(), Ram()], overlap=overlap)
+    assert bits(model) == TRUTH
+    assert len(timeline.transfers)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(StorageError, CorruptCheckpoint),
+        *(pytest.param(error, marks=pytest.mark.slow) for error in (LevelFull, MissingCheckpoint)),
+    ],
+)
+@pytest.mark.parametrize("ever", [False, True])
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2)], ids=["alone", "overlap"])
+def test_any_call_may_fail_once_or_from_then_on(
+    error: type[StorageError], ever: bool, overlap: Overlap
+) -> None:
+    for number in range(CALLS):
+        faults, said = Faults({number: error}, ever=ever), list[str]()
+        levels = [Faulty(Ram(), level, faults) for level in range(3)]
+        _, model = persevere(
+            *(PLAN, PLATFORM, Seasons(), [Ram(), *levels[1:]] if overlap else levels),
+            fresh=Seasons,
+            replan=replan,
+            say=said.append,
+            overlap=overlap,
+        )
+        assert bits(model) == TRUTH
+        assert bool(said) == bool(faults.raised)
+
+
+def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
+    """Nothing is recorded or advanced again: what fails is written to the next level."""
+    first_write_behind_a_step = next(
+        number
+        for number, action in enumerate(PLAN.actions)
+        if number and str(action).startswith("Write")
+    )
+    number = sum(
+        not str(action).startswith(("Advance", "Record", "Reverse"))
+        for action in PLAN.actions[:first_write_behind_a_step]
+    )
+    faults, taken = Faults({number: StorageError}), list[int]()
+    timeline, model = persevere(
+        *(PLAN, PLATFORM, Seasons(), [Faulty(Ram(), level, faults) for level in range(3)]),
+        fresh=Seasons,
+        replan=lambda *given: taken.append(len(given[2][-1])) or replan(*given),  # type: ignore[func-returns-value]
+        say=lambda _: None,
+    )
+    assert bits(model) == TRUTH
+    assert faults.raised
+    assert timeline.actions[-1] == PLAN.actions[-1]
+
+
+def test_a_model_of_other_sizes_is_refused_before_the_start() -> None:
+    class Larger(Seasons):
+        pass
+
+    variables = replace(VARIABLES, nbytes={**VARIABLES.nbytes, "x": 72})
+    plan = lower(hrevolve(CHAIN, PLATFORM), variables)
+    with pytest.raises(BadInput, match=r"the schedule plans .* bytes for .*x.* in a restart"):
+        run(plan, Platform(tuple(replace(it, capacity=None) for it in PLATFORM.levels)),
+            Larger(), [Ram(), Ram(), Ram()])  # fmt: skip

@@ -1,0 +1,200 @@
+"""Variables in the text form: what states are made of, what steps do to them, and named keys."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckio import papertext, texts
+from ckio.actions import Key, Kind, Read, Write
+from ckio.chain import Chain
+from ckio.cli import cli
+from ckio.errors import BadInput
+from ckio.flows import Flow, Step
+from ckio.schedule import Schedule
+from ckio.variables import Variables
+
+from .test_texts import CHAIN, SHORT
+
+RING = [
+    Step(Flow({"zeta", "F 1"}, {"zeta", "F 0"}, {"zeta", "F 0"}), Flow({"zeta"}, {"zeta", "F 0"})),
+    Step(Flow({"zeta"}), None, Flow({"zeta"}, {"zeta"}), {"zeta"}),
+]
+NAMED = replace(
+    CHAIN,
+    variables=Variables(
+        {"zeta": 3, "F 0": 4, "F 1": 5, "use": 0}, [*RING, RING[1], RING[0]], ["zeta"], ["zeta"]
+    ),
+)
+NAMED_LINES = """\
+# variable zeta 3
+# variable F%200 4
+# variable F%201 5
+# variable use 0
+# seed zeta
+# tape-of zeta
+# step 0 forward use: F%201 zeta out: F%200 zeta kill: F%200 zeta
+# step 0 record use: zeta out: F%200 zeta
+# step 1 forward use: zeta
+# step 1 reverse use: zeta out: zeta
+# step 1 restored zeta
+# which 0 1*2 0
+"""
+
+
+def test_variables_and_what_each_step_does_to_them_are_written_under_a_newer_version() -> None:
+    actions = [Write(Key(Kind.RESTART, 0, "zeta"), 0), Read(Key(Kind.RESTART, 0, "zeta"), 0)]
+    schedule = Schedule(NAMED, actions, [{Key(Kind.TAPE, 1, "F 0")}])
+    text = texts.dumps(schedule)
+    assert text.startswith("# ckio schedule 4\n# actions 2\n# steps 4\n")
+    assert text.endswith(
+        f"# adjoint 13\n{NAMED_LINES}# stored 0 t 1 F%200\nwrite x 0 0 zeta\nread x 0 0 zeta\n"
+    )
+    assert texts.loads(text).schedule == schedule
+
+
+def test_one_step_for_all_and_as_many_equal_ones_are_told_apart() -> None:
+    step = Step(Flow())
+    for steps in (step, [step] * 4):
+        chain = replace(CHAIN, variables=Variables({}, steps))
+        text = texts.dumps(Schedule(chain, []))
+        assert ("# which 0*4\n" in text) is (steps is not step)
+        assert texts.loads(text).schedule.chain == chain
+
+
+name_sets = st.frozensets(st.sampled_from(["a", "b+c", "use:", "kill", "\u2028 %*"]))
+
+
+@st.composite
+def flows(draw: st.DrawFn, out: frozenset[str] = frozenset()) -> Flow:
+    out |= draw(name_sets)
+    return Flow(draw(name_sets), out, draw(name_sets) & out)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    forward = draw(flows())
+    record = draw(st.none() | flows(forward.out))
+    return Step(forward, record, draw(flows()), draw(name_sets))
+
+
+@st.composite
+def named_chains(draw: st.DrawFn) -> Chain:
+    kinds = draw(st.lists(steps(), min_size=1, max_size=3))
+    each = draw(st.sampled_from(kinds) | st.lists(st.sampled_from(kinds), min_size=1, max_size=40))
+    names = frozenset(["a", "b+c", "use:", "kill", "\u2028 %*", "z"])
+    nbytes = {name: draw(st.integers(0, 2**40)) for name in draw(st.permutations(sorted(names)))}
+    variables = Variables(nbytes, each, draw(name_sets), draw(name_sets))
+    return replace(CHAIN, steps=4 if isinstance(each, Step) else len(each), variables=variables)
+
+
+@given(named_chains())
+def test_any_variables_come_back_equal_and_in_their_order(chain: Chain) -> None:
+    read = texts.loads(texts.dumps(Schedule(chain, []))).schedule.chain
+    assert read == chain
+    assert chain.variables is not None
+    assert read.variables is not None
+    assert list(read.variables.nbytes) == list(chain.variables.nbytes)
+
+
+WRONG_VARIABLES = {
+    "# variable zeta": "`# variable NAME BYTES`, each name once",
+    "# variable zeta 3": "`# variable NAME BYTES`, each name once",
+    "# variable psi -3": "`# variable NAME BYTES`, each name once",
+    "# variable psi 3.5": "`# variable NAME BYTES`, each name once",
+    "# variable %ff 3": "`# variable NAME BYTES`, each name once",
+    "# seed zeta": "`# seed NAME ...` once",
+    "# seed": "`# seed NAME ...` once",
+    "# tape-of": "`# tape-of NAME ...` once",
+    "# step 0 forward use: zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 2 back use: zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 2 forward zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 2 forward use: a use: b": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 2 forward kill: zeta": "`# step NUMBER FLOW .* what kill has in out, too",
+    "# step -1 forward": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 2": "`# step NUMBER FLOW use: NAME ... out: NAME",
+    "# step 1 restored zeta": "`# step NUMBER FLOW .*; each once",
+    "# step 2 restored": "`# step NUMBER FLOW .*; each once",
+    "# which": r"`# which NUMBER\[\*COUNT\] ...`",
+    "# which 0*0": r"`# which NUMBER\[\*COUNT\] ...`",
+    "# which 0*": r"`# which NUMBER\[\*COUNT\] ...`",
+    "# which a": r"`# which NUMBER\[\*COUNT\] ...`",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), WRONG_VARIABLES.items(), ids=WRONG_VARIABLES.keys())
+def test_a_malformed_header_of_variables_is_refused_with_its_line(line: str, expected: str) -> None:
+    with pytest.raises(
+        BadInput, match=rf"^a\.txt, line 21: found '{re.escape(line)}'; expected "
+    ) as e:
+        texts.loads(SHORT + NAMED_LINES + line, source="a.txt")
+    assert re.search(expected, str(e.value))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("# which 0 1*2 0\n", "", "`# which` is missing: it says which of 2 each step is"),
+        ("1*2", "1*3", "`# which` says it of 5 steps; the chain has 4"),
+        ("1*2", "1*99999999999999", "`# which` says it of 100000000000001 steps; the chain has 4"),
+        ("1*2", "7*2", "`# step 7 forward` is missing"),
+        ("# step 1 forward use: zeta\n", "", "`# step 1 forward` is missing"),
+        ("# variable zeta 3\n", "", "Variables: nbytes does not say how large zeta is"),
+        ("out: F%200 zeta\n", "out: F%200\n", "Step: forward overwrites zeta, record does not"),
+    ],
+)
+def test_headers_of_variables_that_do_not_fit_together_are_refused(
+    old: str, new: str, message: str
+) -> None:
+    text = SHORT + NAMED_LINES
+    assert text.count(old) == 1
+    with pytest.raises(BadInput, match=rf"^a\.txt: {re.escape(message)}"):
+        texts.loads(text.replace(old, new), source="a.txt")
+
+
+def test_the_notation_of_paper_004_has_no_variables() -> None:
+    schedule = Schedule(NAMED, [Write(Key(Kind.RESTART, 0, "zeta"), 0)])
+    with pytest.raises(
+        BadInput, match=r"cannot say #0 Write\(x_0\.zeta, .*: only whole restart da"
+    ):
+        papertext.dumps(schedule)
+
+
+BY_HAND = (
+    SHORT.replace("steps 4", "steps 2")
+    + """\
+# variable u 5
+# variable Q 2
+# step 0 forward use: u Q out: u kill: u
+#| [[level]]
+#| name = "ram"
+#| capacity = 5
+#| write.latency = 0.5
+write x 0 0 u
+advance 0 1
+record 1 2
+reverse 1 2
+read x 0 0 u
+discard x 0 0 u
+record 0 1
+reverse 0 1
+"""
+)
+
+
+def test_one_written_by_hand_is_shown_and_simulated(tmp_path: Path) -> None:
+    path = tmp_path / "plan.txt"
+    path.write_text(BY_HAND)
+    shown = CliRunner().invoke(cli, ["show", str(path)])
+    assert shown.exit_code == 0, shown.output
+    done = CliRunner().invoke(cli, ["simulate", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "11.5" in done.output
+    path.write_text(BY_HAND.replace("read x 0 0 u\n", "", 1))
+    wrong = CliRunner().invoke(cli, ["simulate", str(path)])
+    assert wrong.exit_code != 0
+    assert "Record[0, 1): needs u as in x_0; it is as in x_2" in str(wrong.exception)
