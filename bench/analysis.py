@@ -5,7 +5,8 @@ state: bytes of a checkpoint and of a tape, and the gradient over many steps in 
 the same planner. `observed` knows what the first steps of the program were seen to do; with psi
 `recomputed`, no checkpoint and no tape holds it, and it is computed again from zeta; `by variable`,
 checkpoints are lowered to what is really needed of each. The tapes of the same step written in JAX
-are in `analysis_traced`, and other models, by the policies of the paper, in `analysis_table1`.
+are in `analysis_traced`; other models, by the policies of the paper, are in `analysis_table1`, and
+array by array in `analysis_arrays`.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
+import analysis_arrays
 import analysis_table1
 import analysis_traced
 import numpy as np
@@ -98,8 +100,16 @@ class Way:
         planner: Planner = revolve
         if self.by_variable and model.variables is not None:
             planner = ByVariable(revolve, model.variables)
-        sizes = {"restart": self.restart, "tape": self.tape, "adjoint": 0}
-        return planner(Chain(steps=steps, advance=1, record=1, reverse=1, **sizes), platform)
+        chain = Chain(
+            steps=steps,
+            advance=1,
+            record=1,
+            reverse=1,
+            restart=self.restart,
+            tape=self.tape,
+            adjoint=0,
+        )
+        return planner(chain, platform)
 
 
 def ways(grid: int) -> tuple[Way, ...]:
@@ -225,6 +235,7 @@ def main() -> None:
                 table(GRID, STEPS, WHOLE, ROUNDS),
                 analysis_traced.table(GRID),
                 analysis_table1.table(),
+                analysis_arrays.table(),
             ]
         ),
     )
@@ -237,6 +248,7 @@ def quick() -> str:
             table(16, 40, 3, 2),
             analysis_traced.table(8, analysis_traced.QUICK),
             analysis_table1.table(small=True),
+            analysis_arrays.table(small=True),
         ]
     )
 

@@ -1,25 +1,21 @@
-"""Eager, lazy or cheapest snapshots, or each array by itself: which stores least, and where?
+"""Eager, lazy or cheapest snapshots: which stores least, and where?
 
 In the style of Table 1 of [Dauvergne & Hascoet 2006], on the models of ckio. `successive` are ten
 parts of a run, all but the last with a checkpoint before it; `nested` are the checkpoints of a
 binomial schedule in ten slots, as the paper nests them: what is popped for C is pushed again for
 the checkpoints in C. Tapes are what is put back for the code before, beside what every tape holds.
-Seconds are by the price of NVMe for all, and with the tapes in memory.
-
-The second table is of the same binomial schedule, its arrays planned each by itself, and of what
-the same memory allows when it is planned with what checkpoints really take.
+Seconds are by the price of NVMe for all, and with the tapes in memory; `cheapest` chooses by them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 
 import record
 from analysis_traced import NVME, RAM
 
-from ckio.actions import Read, Write
 from ckio.analysis.dataflow import (
     Checkpointed,
     Code,
@@ -30,15 +26,12 @@ from ckio.analysis.dataflow import (
     eager,
     lazy,
     plan,
-    plan_schedule,
     successive,
 )
-from ckio.analysis.lowering import lower
 from ckio.analysis.recorded import observe
-from ckio.analysis.reduced import ByVariable, reduced
 from ckio.arraymodel import ArrayModel
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, READ, WRITE
+from ckio.columns import ADVANCE
 from ckio.flows import Flow, Names, Step
 from ckio.models.burgers import Burgers
 from ckio.models.ocean import Ocean
@@ -46,7 +39,7 @@ from ckio.models.permafrost import Permafrost
 from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
 from ckio.platforms import Level, Platform
-from ckio.schedule import Schedule, bytes_moved, counts
+from ckio.schedule import Schedule
 from ckio.variables import Variables
 
 STEPS, SLOTS, PARTS = 100, 10, 10
@@ -83,8 +76,15 @@ class Case:
         """With whole checkpoints."""
         nbytes = self.variables.nbytes
         restart, tape = (sum(nbytes[x] for x in names) for names in (nbytes, self.variables.tape))
-        sizes = {"restart": restart, "tape": tape, "adjoint": 0}
-        return Chain(steps=self.steps, advance=1, record=1, reverse=1, **sizes)
+        return Chain(
+            steps=self.steps,
+            advance=1,
+            record=1,
+            reverse=1,
+            restart=restart,
+            tape=tape,
+            adjoint=0,
+        )
 
     @cached_property
     def platform(self) -> Platform:
@@ -168,13 +168,13 @@ def stored(code: Code, snapshots: Sequence[Snapshot], prices: Prices) -> Stored:
             here = sum(code.pushed.get(name, nbytes[name]) for name in taped)
             total.tapes += here
             total.seconds += sum(prices.taped(name, code, True) for name in taped)
-            total.places.update((name, "tapes") for name in taped)
+            total.places.update((name, "tape") for name in taped)
             return here
         snapshot = next(left)
         here, back = (sum(map(nbytes.__getitem__, x)) for x in (snapshot.stored, snapshot.sbk))
         total.snapshots += here
         total.seconds += sum(prices.of(name, snapshot) for name in snapshot.stored)
-        total.places.update((name, "snapshots") for name in snapshot.stored)
+        total.places.update((name, _where(name, snapshot)) for name in snapshot.stored)
         in_d = walk(code.rest, snapshot.req_d)
         return max(here + in_d, back + walk(code.first, snapshot.req_c))
 
@@ -202,112 +202,64 @@ def by_policy(case: Case, name: str, code: Code) -> tuple[list[list[str]], str]:
     """A row for each policy, and a sentence."""
     nbytes = case.variables.nbytes
     one, apart = (Prices(nbytes=nbytes, snapshots=NVME, tape=tape) for tape in (NVME, RAM))
-    found = {}
+    here, there = (
+        {policy: stored(code, choose(code, prices), prices) for policy, choose in POLICIES.items()}
+        for prices in (one, apart)
+    )
     rows = []
-    for policy, choose in POLICIES.items():
-        here = found[policy] = stored(code, choose(code, one), one)
-        there = stored(code, choose(code, apart), apart)
-        amounts = here.snapshots, here.tapes, here.snapshots + here.tapes, here.peak
+    for policy, found in here.items():
+        amounts = found.snapshots, found.tapes, found.snapshots + found.tapes, found.peak
         first = f"{case.name}, {name}" if policy == "whole" else ""
-        seconds = (f"{each.seconds * 1e3:.4g} ms" for each in (here, there))
+        seconds = (f"{each.seconds * 1e3:.4g} ms" for each in (found, there[policy]))
         rows.append([first, policy, *map(size, amounts), *seconds])
-    del found["whole"]
-    return rows, f"{case.name}, {name}: {verdict(found)}"
+    return rows, f"{case.name}, {name}: {verdict(here, there)}"
 
 
-def verdict(found: dict[str, Stored]) -> str:
-    """Who stores least, and the arrays that make the difference."""
-    all_places = [each.places for each in found.values()]
-    arrays = sorted({name for places in all_places for name, _ in places})
-    differ = [
-        name
-        for name in arrays
-        if len({(it[name, "snapshots"], it[name, "tapes"]) for it in all_places}) > 1
-    ]
+def verdict(here: dict[str, Stored], there: dict[str, Stored]) -> str:
+    """Who takes least, with tapes here and there, and where the arrays are that tell them apart."""
+    places = {policy: here[policy].places for policy in here if policy != "whole"}
+    wheres = {
+        name: {policy: _told(name, counted) for policy, counted in places.items()}
+        for name in sorted({name for counted in places.values() for name, _ in counted})
+    }
+    differ = {name: told for name, told in wheres.items() if len(set(told.values())) > 1}
     if not differ:
-        return "no choice: each part overwrites by itself all that a later one could spoil"
-    told = [
-        f"{name} is in "
-        + ", ".join(
-            f"{each.places[name, 'snapshots']} snapshots and {each.places[name, 'tapes']} tapes"
-            f" ({policy})"
-            for policy, each in found.items()
-        )
-        for name in differ
+        return "no choice: what a later part overwrites, each part overwrites by itself"
+    why = [
+        f"{name} is in {'; '.join(f'{where} ({policy})' for policy, where in told.items())}"
+        for name, told in differ.items()
     ]
+    return f"least by {_least(here)}, with tapes in memory by {_least(there)}; {', '.join(why)}"
+
+
+def _where(name: str, snapshot: Snapshot) -> str:
+    """What is in both is stored once and read twice."""
+    return "+".join(which for which in ("snp", "sbk") if name in getattr(snapshot, which))
+
+
+def _told(name: str, places: Counter[tuple[str, str]]) -> str:
+    found = [f"{count} {where}" for (known, where), count in places.items() if known == name]
+    return ", ".join(sorted(found)) or "none"
+
+
+def _least(found: dict[str, Stored]) -> str:
     least = min(each.seconds for each in found.values())
     best = [policy for policy, each in found.items() if each.seconds <= least * (1 + 1e-12)]
-    return f"{' and '.join(best)} best; {'; '.join(told)}"
-
-
-ARRAYS = ["", "", "slots", "forward", "writes", "written", "read", "peak"]
-
-
-def by_array(case: Case) -> Iterator[list[str]]:
-    """What the binomial schedule stores, and what is planned in the same room by variable."""
-    variables, platform, whole = case.variables, case.platform, case.binomial
-    chain = replace(case.chain, restart=variables.restart)
-    less = reduced(case.chain, platform, variables)
-    rows = {
-        "whole": _done(whole, platform),
-        "needed": _done(Schedule(chain, whole.actions), platform),
-        "arrays, once": _planned(case),
-        "arrays, in the slots": _done(lower(whole, variables, platform=platform), platform),
-        "needed, anew": _done(revolve(chain, platform), platform),
-        "arrays, anew": _done(ByVariable(revolve, variables)(case.chain, platform), platform),
-    }
-    slots = {"needed, anew": _slots(chain, platform), "arrays, anew": _slots(*less)}
-    for name, (forward, writes, *amounts) in rows.items():
-        yield [
-            case.name if name == "whole" else "",
-            name,
-            *map(str, (slots.get(name, SLOTS), forward, writes)),
-            *map(size, amounts),
-        ]
-
-
-def _slots(chain: Chain, platform: Platform) -> int:
-    return platform.levels[0].slots(chain.restart, chain.length - 1)
-
-
-def _done(schedule: Schedule, platform: Platform) -> tuple[int, ...]:
-    """Forward steps; writes; bytes that are written, read, and there at most."""
-    done, moved = counts(schedule), bytes_moved(schedule, platform)
-    written, read = (int(moved[schedule.actions.op == op].sum()) for op in (WRITE, READ))
-    return done.forward, done.levels[0].writes, written, read, done.levels[0].peak_bytes
-
-
-def _planned(case: Case) -> tuple[int, ...]:
-    """The same of the binomial schedule, each of its arrays written once."""
-    variables, nbytes = case.variables, case.variables.nbytes
-    arrays = plan_schedule(case.binomial, variables.steps, seed=variables.seed)
-    moved = Counter[type]()
-    for access in arrays.accesses:
-        if isinstance(access, Read | Write):
-            moved[type(access)] += nbytes[access.key.name]
-    forward = counts(case.binomial).forward
-    return forward, arrays.writes, moved[Write], moved[Read], *arrays.peaks(nbytes)
+    return " and ".join(best)
 
 
 def table(*, small: bool = False) -> str:
-    """Both tables, and what the first says in a sentence for each model."""
+    """By policy, and what that says in a sentence for each model."""
     rows: list[list[str]] = []
-    arrays: list[list[str]] = []
     said: list[str] = []
     for case in cases(small=small):
         for name, code in case.codes.items():
             more, sentence = by_policy(case, name, code)
             rows += more
             said.append(sentence)
-        arrays += by_array(case) if not case.again else ()
     return (
         f"snapshots of {PARTS} parts one after the other, and nested as by revolve in {SLOTS}"
-        " slots; bytes in MB\n\n"
-        + record.columns(HEADER, rows)
-        + "\n\n"
-        + "\n".join(said)
-        + f"\n\n\nrevolve in the room of {SLOTS} whole states, its checkpoints and its arrays;"
-        " bytes in MB\n\n" + record.columns(ARRAYS, arrays)
+        f" slots; bytes in MB\n\n{record.columns(HEADER, rows)}\n\n" + "\n".join(said)
     )
 
 

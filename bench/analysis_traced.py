@@ -126,6 +126,8 @@ class Effort:
         For which tapes; None for as few bytes as can be.
     declared : float or None
         Seconds that every value is said to take; measured if not given.
+    compiled : int
+        Up to so many steps are compiled as one, and timed; XLA takes minutes for more.
     rounds, calls : int
         What forward and back take is the median of rounds, each of so many calls.
     """
@@ -133,6 +135,7 @@ class Effort:
     jointly: tuple[int, ...] = (1, 4, 8)
     levels: tuple[Level | None, ...] = LEVELS
     declared: float | None = None
+    compiled: int = 4
     rounds: int = 5
     calls: int = 10
 
@@ -156,32 +159,39 @@ def milliseconds(call: Callable[[], object], effort: Effort) -> float:
 
 
 def rows(step: Function, state: Any, steps: int, effort: Effort) -> Iterator[list[str]]:
-    """What `jax.vjp` keeps of these steps, and what a partition stores for each level."""
+    """What `jax.vjp` keeps of one step, or what partitions store of several, for each level."""
     import jax
 
-    several, field = repeated(step, steps), state["zeta"].nbytes * steps
+    field = state["zeta"].nbytes * steps
     cotangent = {name: np.cos(np.arange(x.size)).reshape(x.shape) for name, x in state.items()}
-    forward, back = jax.jit(partial(jax.vjp, several)), jax.jit(lambda pull, c: pull(c)[0])
-    _, pull = forward(state)
-    gradient, kept = back(pull, cotangent), residuals(forward, state)
-    nbytes = sum(array.nbytes for array in kept)
-    calls = partial(forward, state), partial(back, pull, cotangent)
-    yield [
-        f"{steps} jointly, jax.vjp" if steps > 1 else "one step, jax.vjp",
-        *(f"{nbytes / field:.2f}", str(len(kept)), "", ""),
-        *(f"{milliseconds(call, effort) / steps:.2f}" for call in calls),
-        "",
-    ]
-    for level, halves in partitions(several, state, effort):
+    forward, back = jax.jit(partial(jax.vjp, step)), jax.jit(lambda pull, c: pull(c)[0])
+    after, gradient, pulls = state, cotangent, []
+    for _ in range(steps):
+        after, pull = forward(after)
+        pulls.append(pull)
+    for pull in reversed(pulls):
+        gradient = back(pull, gradient)
+
+    def taken(*calls: Callable[[], object]) -> list[str]:
+        if steps > effort.compiled:
+            return [""] * len(calls)
+        return [f"{milliseconds(call, effort) / steps:.2f}" for call in calls]
+
+    if steps == 1:
+        kept = residuals(forward, state)
+        nbytes = sum(array.nbytes for array in kept)
+        calls = partial(forward, state), partial(back, pulls[0], cotangent)
+        yield ["jax.vjp", f"{nbytes / field:.2f}", str(len(kept)), "", "", *taken(*calls), ""]
+    for level, halves in partitions(repeated(step, steps), state, effort, steps <= effort.compiled):
         _, tape = halves.forward(state)
         error = away(halves.backward(tape, cotangent, state), gradient)
         calls = partial(halves.forward, state), partial(halves.backward, tape, cotangent, state)
         yield [
-            f"    {level.name if level else 'bytes only'}",
+            f"{steps} jointly, {level.name if level else 'bytes only'}",
             *(f"{halves.nbytes / field:.2f}", str(len(halves.stored))),
             ", ".join(name for name in halves.stored if name in state),
             f"{halves.recomputing / steps * 1e3:.2f}" if level else "",
-            *(f"{milliseconds(call, effort) / steps:.2f}" for call in calls),
+            *taken(*calls),
             f"{error:.0e}",
         ]
 
@@ -197,7 +207,7 @@ def residuals(forward: Callable[[Any], tuple[Any, Any]], state: Mapping[str, Any
 
 
 def partitions(
-    step: Function, state: Any, effort: Effort
+    step: Function, state: Any, effort: Effort, compiled: bool
 ) -> Iterator[tuple[Level | None, Partition]]:
     """For each level, by the same measured seconds."""
     program, seconds = trace(step, state), "measured"
@@ -206,6 +216,8 @@ def partitions(
         declared = [replace(it, seconds=effort.declared) for it in program.assignments]
         program = replace(program, assignments=declared)
     graph = weigh(program, state, seconds=seconds, clock=WallClock(), priced=True)
+    if not compiled:
+        program = replace(program, compiled=lambda compute: compute)
     for level in effort.levels:
         choice = solve(graph, price=price_on(level) if level else None)
         yield level, Partition(program, graph, choice)
@@ -222,11 +234,12 @@ def table(grid: int, effort: Effort = FULL) -> str:
         step = vorticity(grid, model.dt)
         same = away(jax.jit(step)(state), started(grid, 4)[1])
         found = [row for steps in effort.jointly for row in rows(step, state, steps, effort)]
+    priced = ", ".join(map(_priced, filter(None, effort.levels)))
     return (
         f"a step in JAX {jax.__version__}, {grid + 1} x {grid + 1} points: its tape in fields, and"
         f" how many values\nthey are; it differs from the step in NumPy by {same:.0e};"
         f" medians of {effort.rounds} rounds\n"
-        f"bytes per second each way: {', '.join(map(_priced, filter(None, effort.levels)))}\n\n"
+        f"bytes per second each way: {priced or 'no level'}\n\n"
         f"{record.columns(HEADER, found)}"
     )
 

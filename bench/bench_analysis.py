@@ -3,12 +3,13 @@
 from functools import partial
 
 import analysis
+import analysis_arrays
 import analysis_table1
 import analysis_traced
 import numpy as np
 import pytest
 
-from ckio.analysis.dataflow import Prices, plan
+from ckio.analysis.dataflow import Prices, cheapest, plan
 from ckio.models.ocean import Ocean
 
 
@@ -43,9 +44,9 @@ def test_a_step_in_jax_is_the_step_in_numpy_and_least_bytes_are_two_fields() -> 
     table = analysis_traced.table(8, analysis_traced.QUICK)
     (differs,) = (row for row in cells(table) if "differs" in row)
     assert float(differs[-5].rstrip(";")) < 1e-12
-    rows = {" ".join(row[:2]): row for row in cells(table) if row}
-    assert rows["bytes only"][2:6] == ["2.00", "2", "psi,", "zeta"]
-    assert float(rows["bytes only"][-1]) < 1e-12
+    (least,) = (row for row in cells(table) if row[1:4] == ["jointly,", "bytes", "only"])
+    assert least[4:8] == ["2.00", "2", "psi,", "zeta"]
+    assert float(least[-1]) < 1e-12
 
 
 CASES = list(analysis_table1.cases(small=True))
@@ -62,6 +63,7 @@ def test_snapshots_of_least_seconds_take_no_more_than_any_others(
             name: analysis_table1.stored(code, choose(code, prices), prices).seconds
             for name, choose in analysis_table1.POLICIES.items()
         }
+        assert seconds["cheapest"] == pytest.approx(cheapest(code, prices=prices)[1], rel=1e-12)
         assert seconds["cheapest"] <= min(seconds.values()) * (1 + 1e-12)
         assert max(seconds, key=seconds.__getitem__) == "whole"
 
@@ -74,8 +76,19 @@ def test_nested_code_has_a_checkpoint_for_each_advance_of_the_schedule() -> None
 
 def test_the_ground_that_thaws_tells_the_policies_apart() -> None:
     table = analysis_table1.table(small=True)
-    assert "K is in 2 snapshots and 0 tapes (eager), 1 snapshots and 1 tapes (lazy)" in table
+    assert "K is in 2 snp (eager); 1 snp, 1 tape (lazy); 1 snp+sbk (cheapest)" in table
     assert table.count("no choice") == 6
+
+
+@pytest.mark.parametrize("case", CASES[:-1], ids=[case.name for case in CASES[:-1]])
+def test_arrays_by_themselves_take_least(case: analysis_table1.Case) -> None:
+    rows = {row[1]: row for row in analysis_arrays.by_array(case)}
+    for column in (5, 6, 7):  # written, read, at most there
+        amounts = [float(rows[name][column]) for name in ("arrays, once", "needed", "whole")]
+        assert amounts == sorted(amounts)
+    slots, forward = ([int(rows[name][k]) for name in ("whole", "arrays, anew")] for k in (2, 3))
+    assert slots == sorted(slots)
+    assert forward == sorted(forward, reverse=True)
 
 
 def test_what_is_observed_is_what_the_program_needs() -> None:
