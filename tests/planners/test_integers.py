@@ -64,9 +64,10 @@ def test_the_unit_of_seconds_does_not_matter(
     advance: float, others: list[float], power: int
 ) -> None:
     units = whole(advance, others, length=100)
-    scaled = [cost * 2.0**power for cost in (advance, *others)]
-    if any(a and not 1e-290 < a < 1e290 for a in scaled):
-        return
+    given = advance, *others
+    scaled = [cost * 2.0**power for cost in given]
+    if any(cost and not 1e-290 < a < 1e290 for cost, a in zip(given, scaled, strict=True)):
+        return  # it would be 0, or lose bits, or be infinite
     rescaled = whole(scaled[0], scaled[1:], length=100)
     if units is None:
         assert rescaled is None
