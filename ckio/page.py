@@ -20,6 +20,11 @@ _SCHEDULE: Final = (
     " to the left the adjoint. A cross is restart data, by its shape and colour on which level; in"
     " a box it is read. The thin line below it lasts as long as it is stored.",
 )
+_BY_VARIABLE: Final = (
+    " Here each variable is stored by itself: a cross is for all that are written, or read, at that"
+    " step, and its tooltip names them. x_4.u is the variable u as step 3 left it, the last before"
+    " to change it."
+)
 _CAPTIONS: Final = (
     (
         "Who works when",
@@ -112,7 +117,8 @@ def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
 
 def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
     """What went to and from each level."""
-    heading = "level, writes, reads, written, read, busy, peak slots, peak bytes, capacity"
+    peak = "peak slots" if chain.variables is None else "peak arrays"
+    heading = f"level, writes, reads, written, read, busy, {peak}, peak bytes, capacity"
     rows = [heading.split(", ")]
     for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
         level, there = platform.levels[place], accesses(timeline, platform, place)
@@ -136,7 +142,9 @@ def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[s
 def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
     """The picture with steps across: it is the same schedule in all timelines."""
     picture = spacetime(timeline, chain, platform)
-    return [zoom.HELP, _figure(*_SCHEDULE, [f"<div>{picture.element()}</div>"])]
+    heading, caption = _SCHEDULE
+    caption += "" if chain.variables is None else _BY_VARIABLE
+    return [zoom.HELP, _figure(heading, caption, [f"<div>{picture.element()}</div>"])]
 
 
 def _figure(heading: str, caption: str, pictures: Iterable[str]) -> str:

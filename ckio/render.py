@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Kind
-from ckio.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.occupancy import BEFORE, Lifetimes
+from ckio.pictures.lines import Places
 from ckio.raster import covered
 from ckio.timeline import Event, Timeline
 
@@ -39,6 +40,8 @@ _MARKS: Final = {
     Kind.ADJOINT: ("ABCDEFGHIJ", "adjoint"),
 }
 """The marks of a kind on levels 0 to 9; beyond that all are '+'."""
+SCATTERED: Final = "*"
+"""The mark of variables that are written, or read, at one step on more than one level."""
 
 
 def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
@@ -52,13 +55,14 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
     actions, start = _columns(events)
     if not len(actions):
         return "no actions"
-    steps = np.maximum(actions.end, actions.begin + (actions.kind == _TAPE)).max()
+    places = Places.of(actions)
+    steps = np.maximum(actions.end, places.step + (actions.kind == _TAPE)).max()
     scale = _Scale.of(int(steps), width)
-    row = lines_of(actions)
-    fold = -(-(int(row[-1]) + 1) // LINES)
-    canvas = _draw(actions, row // fold, scale, folded=fold > 1)
+    fold = -(-(int(places.line[-1]) + 1) // LINES)
+    row = places.line // fold
+    canvas = _draw(actions, places, row, scale, folded=fold > 1)
 
-    first = np.flatnonzero(np.diff(row // fold, prepend=-1))
+    first = np.flatnonzero(np.diff(row, prepend=-1))
     labels = (
         [str(place) for place in first] if start is None else [f"{start[i]:.4g}" for i in first]
     )
@@ -69,7 +73,7 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
     what = "action" if start is None else "seconds"
     return "\n".join(
         [
-            *_legend(actions, scale, fold, width),
+            *_legend(actions, places, scale, fold, width),
             "",
             f"{what:>{MARGIN - 2}}  {scale.ruler(width - MARGIN)}".rstrip(),
             *lines,
@@ -130,57 +134,17 @@ def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.floa
     return actions, np.array(start) if start else None
 
 
-def lines_of(actions: Actions, /) -> _Ints:
-    """The line of each action: one for each sweep; a discard belongs to the line before it."""
-    shown = np.flatnonzero(actions.op != DISCARD)
-    drawn = actions.take(shown)
-    sweep = _sweeps(drawn)
-    breaks = np.diff(sweep, prepend=0) > 0
-    # Marks at one place would hide one another: the second goes on a line of its own.
-    place = np.where(drawn.op < WRITE, -1 - np.arange(len(drawn)), 2 * drawn.begin)
-    place[drawn.kind == _TAPE] += 1
-    previous, last = _previous(sweep, place), -1
-    for number in np.flatnonzero(previous >= 0).tolist():
-        if previous[number] >= last:
-            breaks[number], last = True, number
-    row = np.zeros(len(actions), np.int64)
-    row[shown] = np.cumsum(breaks)
-    return np.maximum.accumulate(row)
-
-
-def _sweeps(drawn: Actions) -> _Ints:
-    """The sweep of each action: a new one where the direction turns, or another x_i is read."""
-    read = drawn.op == READ
-    restart = read & (drawn.kind == KIND_CODE[Kind.RESTART])
-    turn = np.select([(drawn.op <= RECORD) | restart, (drawn.op == REVERSE) | read], [1, -1], 0)
-    given = np.maximum.accumulate(np.where(turn != 0, np.arange(len(turn)), 0))
-    direction = np.where(turn[given] == 0, 1, turn[given])
-    new = restart.copy()
-    new[1:] |= direction[1:] != direction[:-1]
-    new[:1] = False
-    return np.cumsum(new)
-
-
-def _previous(sweep: _Ints, place: _Ints) -> _Ints:
-    """For each, the last one before it with the same sweep and place, or -1."""
-    order = np.lexsort((place, sweep))
-    same = (np.diff(sweep[order]) == 0) & (np.diff(place[order]) == 0)
-    previous = np.full(len(order), -1)
-    previous[order[1:][same]] = order[:-1][same]
-    return previous
-
-
-def _draw(actions: Actions, row: _Ints, scale: _Scale, *, folded: bool) -> _Canvas:
+def _draw(actions: Actions, places: Places, row: _Ints, scale: _Scale, *, folded: bool) -> _Canvas:
     """Paint in layers, the most telling last; where lines are folded that is the adjoint."""
     canvas = np.full((int(row[-1]) + 1, scale.columns), ord(" "), np.uint8)
-    _paint_stays(canvas, actions, row, scale)
+    _paint_stays(canvas, actions, places, row, scale)
     _paint_spans(canvas, actions, row, scale, op=ADVANCE, body="-", head=">")
     _paint_spans(canvas, actions, row, scale, op=RECORD, body="=", head=">")
     if folded:
-        _paint_marks(canvas, actions, row, scale)
+        _paint_marks(canvas, actions, places, row, scale)
     _paint_spans(canvas, actions, row, scale, op=REVERSE, body="~", head="<")
     if not folded:
-        _paint_marks(canvas, actions, row, scale)
+        _paint_marks(canvas, actions, places, row, scale)
     return canvas
 
 
@@ -199,31 +163,44 @@ def _paint_spans(
         canvas[line[long], stop[long] - 1] = ord(head)
 
 
-def _paint_marks(canvas: _Canvas, actions: Actions, row: _Ints, scale: _Scale) -> None:
+def _paint_marks(
+    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _Scale
+) -> None:
+    scattered = _scattered(actions, places)
     for kind, (marks, _) in _MARKS.items():
         codes = np.frombuffer((marks + "+").encode(), np.uint8)
         here = np.isin(actions.op, (WRITE, READ)) & (actions.kind == KIND_CODE[kind])
-        column = _mark_column(actions.take(here), scale)
-        canvas[row[here], column] = codes[np.minimum(actions.level[here], len(marks))]
+        column = _mark_column(places.step[here], actions.kind[here], scale)
+        code = codes[np.minimum(actions.level[here], len(marks))]
+        canvas[row[here], column] = np.where(scattered[here], ord(SCATTERED), code)
 
 
-def _paint_stays(canvas: _Canvas, actions: Actions, row: _Ints, scale: _Scale) -> None:
+def _scattered(actions: Actions, places: Places) -> NDArray[np.bool_]:
+    """Whether the mark of an action stands for variables on several levels."""
+    several = np.zeros(len(actions), np.bool_)
+    several[places.mark[actions.level != actions.level[places.mark]]] = True
+    return several[places.mark]
+
+
+def _paint_stays(
+    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _Scale
+) -> None:
     stays = Lifetimes.of(actions)
     lines, length = canvas.shape
     begin = np.where(stays.written == BEFORE, 0, row[stays.written] + 1)
     end = np.append(row + 1, lines)[stays.discarded]
-    column = _mark_column(stays.named, scale)
+    column = _mark_column(places.of_stays(stays), stays.named.kind, scale)
     canvas[covered(column, begin, end, lines=length, length=lines).T] = ord("|")
 
 
-def _mark_column(accesses: Actions, scale: _Scale) -> _Ints:
+def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _Scale) -> _Ints:
     """Restart data and the adjoint stand at the point between two steps, a tape inside its step."""
-    inside = (accesses.kind == _TAPE) & (scale.cell > 1)
-    column: _Ints = scale.column(accesses.begin) + inside
+    inside = (kind == _TAPE) & (scale.cell > 1)
+    column: _Ints = scale.column(step) + inside
     return column
 
 
-def _legend(actions: Actions, scale: _Scale, fold: int, width: int) -> list[str]:
+def _legend(actions: Actions, places: Places, scale: _Scale, fold: int, width: int) -> list[str]:
     entries = [_plural(scale.steps, "step") + ", " + _plural(len(actions), "action")]
     if scale.fold > 1:
         entries.append(f"one column is {scale.fold} steps")
@@ -244,6 +221,8 @@ def _legend(actions: Actions, scale: _Scale, fold: int, width: int) -> list[str]
         if levels:
             used = " ".join(dict.fromkeys((marks + "+")[min(k, len(marks))] for k in levels))
             entries.append(f"{used} {word} on level {', '.join(map(str, levels))}")
+    if _scattered(actions, places).any():
+        entries.append(f"{SCATTERED} variables on several levels")
     if (actions.op == WRITE).any():
         entries.append("| as long as it is stored")
     return _wrapped(entries, width)

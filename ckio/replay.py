@@ -2,6 +2,7 @@
 
 Every register before an action is the last value that an earlier action gave it, so each rule is a
 comparison of columns. Only the verdict is taken from here: the `Machine` objects, in its own words.
+What the registers hold of single variables is in `held.py`.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ckio.columns import (
     WRITE,
     Actions,
 )
+from ckio.held import Held, Register, last
 from ckio.machine import Machine
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
@@ -34,18 +36,21 @@ def validate(schedule: Schedule, platform: Platform, /) -> Machine:
     Raises IllegalAction with the first action that breaks a rule, the rule, and what is stored.
     """
     machine = Machine(schedule.chain, platform, schedule.stored)
-    if schedule.chain.variables is not None:  # registers of which no column tells
-        for action in schedule.actions:
-            machine.apply(action)
-    if not schedule.actions or schedule.chain.variables is not None:
+    if not schedule.actions:
         return machine
-    replay = _Replay(schedule, platform)
-    broken = replay.first_broken()
-    if broken is None:
-        return replay.finish()
-    for action in schedule.actions[: broken + 1]:
+    replay, first = _Replay(schedule, platform), len(schedule)
+    if replay.tells:
+        broken = replay.first_broken()
+        if broken is None:
+            return replay.finish()
+        first = broken
+    for action in schedule.actions[: first + 1]:
         machine.apply(action)
-    raise AssertionError(f"replay and Machine disagree about {schedule.actions[broken]}, #{broken}")
+    if replay.tells:
+        raise AssertionError(
+            f"replay and Machine disagree about {schedule.actions[first]}, #{first}"
+        )
+    return machine
 
 
 class _Replay:
@@ -60,7 +65,11 @@ class _Replay:
         self.length = schedule.chain.length
         self.forward = self.op <= RECORD
         self.back = self.op == REVERSE
+        self.whole = actions.name == 0
         self.shelf = _Shelf.of(schedule)
+        variables = schedule.chain.variables
+        self.held = None if variables is None else Held(actions, variables, self.length)
+        self.tells = self.held is None or self.held.settled
 
     def first_broken(self) -> int | None:
         """The number of the first action that breaks a rule, or None."""
@@ -71,6 +80,8 @@ class _Replay:
         broken |= self._tape()
         broken |= self._adjoint()
         broken |= self._turn()
+        if self.held is not None:
+            broken |= self.held.wrong(self._seed_at()) | self.held.unknown()
         first = int(np.argmax(broken))
         return first if broken[first] else None
 
@@ -79,7 +90,9 @@ class _Replay:
         machine = Machine(
             self.schedule.chain, self.platform, self.shelf.left(len(self.platform.levels))
         )
-        begin, end = (register.last() for register in self._tape_registers())
+        begin, end = (column[-1].item() for column in self._tape_span())
+        if machine.versions is not None and self.held is not None:
+            self.held.finish(machine.versions)
         machine.state, machine.adjoint = (
             self._state_register().last(),
             self._adjoint_register().last(),
@@ -90,33 +103,49 @@ class _Replay:
         machine.count = len(self.schedule)
         return machine
 
-    def _state_register(self) -> "_Register":
-        gives = self.forward | self._is(READ, _RESTART)
-        return _Register(0, gives, np.where(self.forward, self.end, self.begin))
+    def _state_register(self) -> Register:
+        read = self._is(READ, _RESTART) if self.held is None else False
+        return Register(0, self.forward | read, np.where(self.forward, self.end, self.begin))
 
-    def _tape_registers(self) -> "tuple[_Register, _Register]":
-        """The tape [begin, end) is empty where the two are equal: at the start, and when spent."""
+    def _tape_span(self) -> "tuple[_Ints, _Ints]":
+        """The tape [begin, end) before each action and at the end; where it is empty none is held.
+
+        A Reverse that finds the variables of its tape, but not the tape, leaves none.
+        """
         record, read = self.op == RECORD, self._is(READ, _TAPE)
-        end = np.where(record, self.end, self.begin + read)
-        return (
-            _Register(0, record | read, self.begin),
-            _Register(0, record | read | self.back, end),
-        )
+        end = np.where(record, self.end, self.begin + (read & self.whole))
+        gives = record | read
+        begins = Register(0, gives, self.begin).history()
+        ends = Register(0, gives | self.back, end).history()
+        if self.held is not None:
+            lost = last(self.back & ~self._spans(begins, ends)) > last(gives)
+            ends = np.where(lost, begins, ends)
+        return begins, ends
 
-    def _adjoint_register(self) -> "_Register":
-        return _Register(self.length, self.back | self._is(READ, _ADJOINT), self.begin)
+    def _spans(self, begins: _Ints, ends: _Ints) -> _Mask:
+        """Whether the tape [begin, end) has all steps of an action, and ends with them."""
+        spans: _Mask = (begins[:-1] <= self.begin) & (ends[:-1] == self.end)
+        return spans
+
+    def _adjoint_register(self) -> Register:
+        return Register(self.length, self.back | self._is(READ, _ADJOINT), self.begin)
 
     def _state(self) -> _Mask:
-        state = self._state_register().before()
-        broken: _Mask = (self.forward | self._is(WRITE, _RESTART)) & (state != self.begin)
-        broken |= self.forward & (self.end > self.length)
+        broken: _Mask = self.forward & (self.end > self.length)
+        if self.held is None:
+            needs = self.forward | self._is(WRITE, _RESTART)
+            broken |= needs & (self._state_register().before() != self.begin)
         return broken
 
     def _tape(self) -> _Mask:
-        begin, end = (register.before() for register in self._tape_registers())
-        write = self._is(WRITE, _TAPE)
-        broken: _Mask = self.back & ((begin > self.begin) | (end != self.end))
+        begins, ends = self._tape_span()
+        broken: _Mask = self.back & ~self._spans(begins, ends)
+        begin, end = begins[:-1], ends[:-1]
+        write = self._is(WRITE, _TAPE) & self.whole
         broken |= write & ((begin != self.begin) | (end != self.begin + 1))
+        if self.held is not None:
+            broken &= ~self.held.tapes()
+            broken |= self.held.lacks(begin, end)
         return broken
 
     def _adjoint(self) -> _Mask:
@@ -130,6 +159,12 @@ class _Replay:
         first: _Mask = self.back & (self.end == self.length)
         first &= ~_after_first(self._reached())
         return first
+
+    def _seed_at(self) -> int | None:
+        """Where the seed is read of x_n: the forward gets there, and the adjoint has not begun."""
+        ends = np.flatnonzero(self.forward & (self.end == self.length))[:1]
+        begun = _after_first(self._reached()) | (self._adjoint_register().before() < self.length)
+        return next(iter(ends[~begun[ends]].tolist()), None)
 
     def _reached(self) -> _Mask:
         """Where the adjoint may start at n from here on."""
@@ -148,7 +183,8 @@ class _Replay:
             return np.zeros(len(broken), np.bool_)
         broken &= chain.within(self.schedule.actions)
         end = np.where(record, self.end, self.begin + 1)
-        broken[broken] = chain.tape_bytes_of(self.begin[broken], end[broken]) > room
+        nbytes = chain.tape_bytes_of(self.begin[broken], end[broken])
+        broken[broken] = np.where(self.whole[broken], nbytes, chain.largest("tape")) > room
         return broken
 
     def _shelf(self) -> _Mask:
@@ -176,40 +212,21 @@ class _Replay:
     def _nbytes(self) -> _Ints:
         """Of each action's key; 0 beyond the end of a chain whose steps differ.
 
-        What is beyond has no size there, and it is illegal whatever room there is.
+        What is beyond has no size there, nor has a variable that is not known: both are illegal,
+        whatever room there is.
         """
         actions, chain = self.schedule.actions, self.schedule.chain
-        if not chain.varies:
+        if not chain.varies and self.held is None:
             return chain.nbytes_of(actions)
         known, nbytes = chain.within(actions), np.zeros(len(actions), np.int64)
+        if self.held is not None:
+            known &= ~self.held.unknown()
         nbytes[known] = chain.nbytes_of(actions.take(known))
         return nbytes
 
     def _is(self, op: int, kind: int) -> _Mask:
         mask: _Mask = (self.op == op) & (self.kind == kind)
         return mask
-
-
-@dataclass(frozen=True)
-class _Register:
-    """What a register holds: `start`, then `values` of the last row that `gives` it one."""
-
-    start: int
-    gives: _Mask
-    values: _Ints
-
-    def before(self) -> _Ints:
-        """What it holds before each action."""
-        row = np.empty(len(self.gives), np.int64)
-        row[0] = -1
-        row[1:] = np.where(self.gives, np.arange(len(self.gives)), -1)[:-1]
-        np.maximum.accumulate(row, out=row)
-        return np.where(row >= 0, self.values[row], self.start)
-
-    def last(self) -> int:
-        """What it holds after the last action."""
-        rows = np.flatnonzero(self.gives)
-        return int(self.values[rows[-1]]) if len(rows) else self.start
 
 
 def _after_first(mask: _Mask) -> _Mask:

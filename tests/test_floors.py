@@ -15,7 +15,7 @@ FLOORS = (
     "errors actions clock memory",
     "columns perstep flows variables derived chain costs prices spreads profile platforms"
     " platformtext timeline overlap caching comm layout arrays raster",
-    "machine versions schedule replay texts papertext occupancy traffic",
+    "machine versions held schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel registers checkpoints"
     " pipeline gradient",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",

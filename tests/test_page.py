@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
+from ckio.flows import Flow, Step
 from ckio.occupancy import accesses, waits
 from ckio.overlap import Overlap
 from ckio.page import page
@@ -25,6 +26,7 @@ from ckio.schedule import Schedule, seconds_of
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
+from ckio.variables import Variables
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
 PLATFORM = Platform(
@@ -183,6 +185,20 @@ def test_the_levels_are_told_in_numbers() -> None:
     assert sum(writes) == 11
     for name, count in zip(("ram", "archive"), writes, strict=True):
         assert f"<tr><td>{name}</td><td>{count}</td><td>{count}</td>" in text
+
+
+def test_single_variables_are_counted_and_explained_as_such() -> None:
+    u, m = (Key(Kind.RESTART, 0, name) for name in "um")
+    step = Step(Flow({"u", "m"}, {"u", "m"}, {"u", "m"}))
+    chain = replace(CHAIN.with_steps(1), variables=Variables({"u": 2, "m": 3}, step))
+    schedule = Schedule(chain, [Write(u, 0), Write(m, 0), Record(0, 1), Reverse(0, 1)])
+    timeline = in_sequence(schedule, PLATFORM)
+    text = report(predicted=timeline, measured=None, chain=chain)
+    assert "peak arrays" in text
+    assert "2 arrays, 5 B" in text
+    assert "each variable is stored by itself" in text
+    for words in ("arrays", "each variable"):
+        assert words not in report()
 
 
 def test_the_total_stands_out() -> None:

@@ -17,24 +17,24 @@ from typing import TypeAlias, get_args
 
 import numpy as np
 
-from ckio.actions import Action, Discard, Key, Kind
-from ckio.analysis.dataflow import plan_schedule
-from ckio.analysis.dataflow.events import NONE
-from ckio.analysis.dataflow.placing import BEFORE, Array, Chance, Copy, Placing, Within, latest
+from ckio.actions import Discard, Key, Kind, Write
+from ckio.analysis.dataflow.arrays import needed_arrays, roomy
+from ckio.analysis.dataflow.closed import placed
+from ckio.analysis.dataflow.needed import Accesses, Chances, Needed
+from ckio.analysis.dataflow.placing import BEFORE, Placing, Within, latest
 from ckio.analysis.dataflow.stays import Stays
+from ckio.analysis.made import complete, kinds, of_a_fresh_model, parts
 from ckio.chain import Chain
-from ckio.columns import KIND_CODE, READ, RECORD, WRITE
+from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput, IllegalAction
+from ckio.held import NONE, Register
 from ckio.platforms import Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, makespan
-from ckio.variables import By, Variables
+from ckio.variables import By, Ints, Variables
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """What lies on each level."""
-
-_Access: TypeAlias = tuple[int, Action]
-"""With the number of the action of the schedule that it goes with."""
 
 
 def lower(
@@ -74,45 +74,56 @@ def lower(
     BadInput
         As `plan_schedule`; and where the schedule starts with what is not made of `stored`.
     """
+    validate(schedule, roomy(schedule))
+    none = [frozenset[Key]()] * (len(schedule.stored) - len(stored))
+    start = [*map(frozenset, stored), *none]
     if platform is None:
-        return _lowered(schedule, variables.together(), latest, stored)
-    found = [_fitting(schedule, variables.together(), platform, stored)]
+        return _lowered(schedule, variables.together(), latest, start)
+    ways = [variables.together()]
+    found = [_within(platform, schedule, ways[0], start)]
     for by in () if stored else get_args(By)[1:]:
-        with suppress(BadInput, IllegalAction):  # what goes together may need more room, or reads
-            found.append(_fitting(schedule, variables.together(by), platform, stored))
-    return min(found, key=lambda each: makespan(each, platform))
+        if (way := variables.together(by)) not in ways:
+            ways.append(way)
+            with suppress(BadInput):  # what goes together may be read before it can be written
+                found.append(_within(platform, schedule, way, start))
+    return _first_that_fits(sorted(found, key=lambda each: makespan(each, platform)), platform)
 
 
-def _fitting(
-    schedule: Schedule, variables: Variables, platform: Platform, stored: Keys
-) -> Schedule:
-    """By these variables, and on this platform."""
+def _within(platform: Platform, schedule: Schedule, variables: Variables, stored: Keys) -> Schedule:
     placing = Within(platform=platform, nbytes=variables.nbytes)
-    lowered = _lowered(schedule, variables, placing, stored)
-    validate(lowered, platform)
-    return lowered
+    return _lowered(schedule, variables, placing, stored)
+
+
+def _first_that_fits(schedules: Sequence[Schedule], platform: Platform) -> Schedule:
+    """What goes together may need more room; raises IllegalAction where none of them fits."""
+    for each in schedules[:-1]:
+        with suppress(IllegalAction):
+            validate(each, platform)
+            return each
+    validate(schedules[-1], platform)
+    return schedules[-1]
 
 
 def _lowered(schedule: Schedule, variables: Variables, placing: Placing, stored: Keys) -> Schedule:
-    """By these variables, which go together no further."""
+    """A legal schedule by these variables, which go together no further."""
     _check_made(schedule, variables, stored)
-    plan = plan_schedule(schedule, variables.steps, seed=variables.seed, placing=placing)
-    accesses: list[_Access] = list(zip(plan.places, plan.accesses, strict=True))
-    needed = {(key, level) for level, keys in enumerate(plan.stored) for key in keys}
-    for key, copy in _tapes(schedule, variables, placing):
-        accesses += copy.accesses(key)
-        if copy.chance.place == BEFORE:
-            needed.add((key, copy.chance.level))
-    accesses += _unneeded(stored, needed)
-    accesses += _kept(schedule, by_variable=_kinds(variables))
-    accesses.sort(key=lambda access: access[0])
+    steps = variables.over(schedule.chain.length)
+    arrays = needed_arrays(schedule, steps, variables.seed)
+    really = [(Kind.RESTART, _of_what_is_there(each, stored)) for each in arrays]
+    found: list[Accesses] = []
+    needed: set[tuple[int, Key]] = set()
+    for kind, each in [*really, *_tapes(schedule, variables)]:
+        copies = placed(each, placing)
+        found.append(copies.accesses(each.name, kind))
+        needed.update(copies.start(each.name, kind))
+    first = _at_first(stored, needed, by_variable=kinds(variables))
+    found = [first, *found, _kept(schedule, by_variable=kinds(variables))]
 
     chain = replace(schedule.chain, variables=variables)
     start = [set(keys) for keys in stored]
-    start += [set[Key]() for _ in range(len(schedule.stored) - len(start))]
     for level, keys in enumerate(schedule.stored):
-        start[level] |= {key for key in keys if key.kind not in _kinds(variables)}
-    return Schedule(chain, (action for _, action in accesses), start, note=schedule.note)
+        start[level] |= {key for key in keys if key.kind not in kinds(variables)}
+    return Schedule(chain, Accesses.together(found).actions, start, note=schedule.note)
 
 
 def whole(
@@ -127,25 +138,27 @@ def whole(
         that are whole, which are given back as they are.
     chain, platform : Chain, Platform
         What will be planned for, with reduced sizes. Where checkpoints share so much that there
-        are more of them than this platform has slots, those nearest behind another are left out.
+        are more of them than this platform has slots, those nearest behind another are left out;
+        so are those that the adjoint which is stored has come past.
     variables : Variables
         Those of the lowered schedule.
     """
-    levels = zip(stored, platform.levels, strict=False)
-    return tuple(frozenset(_whole(set(keys), chain, level, variables)) for keys, level in levels)
+    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
+    left = min(adjoints, default=chain.length + 1)
+    return tuple(
+        frozenset(_whole(set(keys), chain, level, variables, left))
+        for keys, level in zip(stored, platform.levels, strict=False)
+    )
 
 
-def _whole(keys: set[Key], chain: Chain, level: Level, variables: Variables) -> Iterator[Key]:
+def _whole(
+    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
+) -> Iterator[Key]:
     there = {key for key in keys if not key.name}
     yield from there
     room = level.capacity
-    for kind in _kinds(variables):
-        steps = range(chain.length + (kind is Kind.RESTART)) if keys - there else ()
-        found = [
-            step
-            for step in steps
-            if keys.issuperset(variables.parts(Key(kind, step), chain.length))
-        ]
+    for kind in kinds(variables) if keys - there else ():
+        found = [it for it in complete(keys, kind, variables, chain.length) if it < left]
         if room is not None:
             room -= sum(level.stored(chain.nbytes(key)) for key in there)
             each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
@@ -156,68 +169,73 @@ def _whole(keys: set[Key], chain: Chain, level: Level, variables: Variables) -> 
         yield from there
 
 
-def _kinds(variables: Variables) -> tuple[Kind, ...]:
-    """What is stored variable by variable."""
-    return (Kind.RESTART, Kind.TAPE) if variables.taped else (Kind.RESTART,)
-
-
 def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
     for level, keys in enumerate(schedule.stored):
-        there = set(stored[level]) if level < len(stored) else set()
-        for key in (key for key in keys if key.kind in _kinds(variables)):
-            if missing := set(variables.parts(key, schedule.chain.length)) - there:
+        for key in (key for key in keys if key.kind in kinds(variables)):
+            missing = set(parts(variables, key, schedule.chain.length)).difference(stored[level])
+            missing -= {it for it in missing if key.step and of_a_fresh_model(it)}
+            if missing:
                 raise BadInput(
                     f"lower: the schedule starts with {key} on level {level}, of which"
                     f" {min(map(str, missing))} is not stored there"
                 )
 
 
-def _tapes(
-    schedule: Schedule, variables: Variables, placing: Placing
-) -> Iterator[tuple[Key, Copy]]:
-    """The copies of the variables that tapes are made of."""
+def _of_what_is_there(needed: Needed, stored: Keys) -> Needed:
+    """Of the checkpoints at the start, what is dead in them need not be there to be read."""
+    chances, name = needed.chances, needed.name
+    there = chances.place != BEFORE
+    for at in np.flatnonzero(~there).tolist():
+        key = Key(Kind.RESTART, int(chances.version[at]), name)
+        # What a fresh model has can be written first of all.
+        there[at] = of_a_fresh_model(key) or key in stored[int(chances.level[at])]
+    really = replace(needed, chances=chances.take(there))
+    for array in really.arrays(really.late):
+        key = Key(Kind.RESTART, array.version, name)
+        raise BadInput(f"lower: {key} is read before it is computed, and is not stored")
+    return really
+
+
+def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, Needed]]:
+    """What has to be stored of the variables that tapes are made of."""
     if not variables.taped:
         return
     steps, stays = variables.over(schedule.chain.length), Stays.of(schedule, Kind.TAPE)
     for name in sorted(variables.taped):
         version = np.where(steps.has(name, "record", "use"), steps.versions(name)[:-1], NONE)
-        chances: dict[int, list[Chance]] = {}
-        rows = zip(stays.written, stays.level, stays.step, stays.until(version), strict=True)
-        for written, level, step, until in rows:
-            chance = Chance(int(written), int(level), int(until))
-            chances.setdefault(int(version[step]), []).append(chance)
-        for of, reads in _reads_of_tapes(schedule, version.tolist()).items():
-            array = Array(name, of, tuple(reads), tuple(chances[of]))
-            for copy in placing(array):
-                yield Key(Kind.TAPE, of, name), copy
+        place = _reads_of_tapes(schedule.actions, version)
+        of, until = version[schedule.actions.begin[place]], stays.until(version)
+        chances = Chances(version[stays.step], stays.written, stays.level, until)
+        yield Kind.TAPE, Needed.of(name, of, place, [chances])
 
 
-def _reads_of_tapes(schedule: Schedule, version: Sequence[int]) -> dict[int, list[int]]:
-    """By version, the Reads of tapes that find another one in the register."""
-    actions, there = schedule.actions, NONE
-    tape = KIND_CODE[Kind.TAPE]
-    changes = (actions.op == RECORD) | ((actions.op == READ) & (actions.kind == tape))
-    reads: dict[int, list[int]] = {}
-    for place in np.flatnonzero(changes).tolist():
-        if actions.op[place] == RECORD:
-            there = NONE
-        elif (needed := version[int(actions.begin[place])]) not in (NONE, there):
-            reads.setdefault(needed, []).append(place)
-            there = needed
-    return reads
+def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:
+    """The Reads of tapes that need another version than the register has."""
+    read = (actions.op == READ) & (actions.kind == KIND_CODE[Kind.TAPE])
+    needs = np.where(read, version[actions.begin * read], NONE)
+    changes = (actions.op == RECORD) | (needs != NONE)
+    there = Register(NONE, changes, needs).before()
+    return np.flatnonzero((needs != NONE) & (needs != there))
 
 
-def _unneeded(stored: Keys, needed: Collection[tuple[Key, int]]) -> Iterator[_Access]:
-    """Discards, before anything else, of what lies there and is never read."""
-    for level, keys in enumerate(stored):
-        for key in sorted(keys, key=str):
-            if key.kind is not Kind.ADJOINT and (key, level) not in needed:
-                yield BEFORE, Discard(key, level)
+def _at_first(
+    stored: Keys, needed: Collection[tuple[int, Key]], *, by_variable: Collection[Kind]
+) -> Accesses:
+    """Before anything else: discards of the variables that are never read, then what is written."""
+    discards = [
+        Discard(key, level)
+        for level, keys in enumerate(stored)
+        for key in sorted(keys, key=str)
+        if key.kind in by_variable and (level, key) not in needed
+    ]
+    writes = [Write(key, level) for level, key in needed if key not in stored[level]]
+    found = Actions.of([*discards, *sorted(writes, key=str)])
+    return Accesses(np.full(len(found), BEFORE), found)
 
 
-def _kept(schedule: Schedule, *, by_variable: Collection[Kind]) -> Iterator[_Access]:
+def _kept(schedule: Schedule, *, by_variable: Collection[Kind]) -> Accesses:
     """The actions that stay as they are."""
     actions = schedule.actions
     codes = [KIND_CODE[kind] for kind in by_variable]
-    kept = (actions.op < WRITE) | ~np.isin(actions.kind, codes)
-    yield from ((place, actions[place]) for place in np.flatnonzero(kept).tolist())
+    place = np.flatnonzero((actions.op < WRITE) | ~np.isin(actions.kind, codes))
+    return Accesses(place, actions.take(place))

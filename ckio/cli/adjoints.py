@@ -27,6 +27,7 @@ from ckio.recover import (
     with_adjoint_checkpoints,
 )
 from ckio.recover.again import Killed
+from ckio.recover.survivors import Stored
 from ckio.registry import find, place
 from ckio.schedule import Schedule, makespan
 
@@ -158,14 +159,12 @@ def next_plan(
     are what survives, and what the schedule stores.
     """
     if chain.variables is not None:
-        from ckio.analysis.lowering import lower, whole
-        from ckio.analysis.reduced import reduced
+        from ckio.recover.byvariable import by_variable
 
-        variables, stored = chain.variables, [frozenset(keys) for keys in survivors]
-        chain, room = reduced(replace(chain, variables=None), platform, variables)
-        survived = whole(stored, chain, room, variables)
-        plan, kept = next_plan(chain, room, survived, model, kept, tapes=tapes)
-        return lower(plan, variables, platform=platform, stored=stored), kept
+        def rest_of(chain: Chain, platform: Platform, there: Stored) -> tuple[Schedule, Kept]:
+            return next_plan(chain, platform, there, model, kept, tapes=tapes)
+
+        return by_variable(rest_of, chain, platform, survivors)
     rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
@@ -211,15 +210,17 @@ def _with_no_more(
 def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
     """What is stored how often, and what a kill costs; nothing where no adjoint is stored.
 
-    With overlap, what is on its way is lost in a kill, and what it costs is not known before.
+    With overlap, what is on its way is lost in a kill, and what it costs is not known before. Nor
+    is it by variable: what is killed is not taken up again then, but planned anew.
     """
     actions = schedule.actions
     if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    number = platform.number(kept.level)
-    most = redone_at_most(schedule, platform, durable(platform), level=number, every=kept.every)
-    known = most < inf and not overlap
-    costs = f"; a kill costs {seconds_text(most)} of work at most" if known else ""
+    number, costs = platform.number(kept.level), ""
+    if schedule.chain.variables is None and not overlap:
+        args = schedule, platform, durable(platform)
+        most = redone_at_most(*args, level=number, every=kept.every)
+        costs = f"; a kill costs {seconds_text(most)} of work at most" if most < inf else ""
     return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
 
 

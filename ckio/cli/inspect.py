@@ -170,7 +170,8 @@ def _totals(place: Path, listings: Sequence[Listing]) -> str:
         these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
         if these:
             stored = sum(checkpoint.stored.nbytes for checkpoint in these)
-            lines.append(f"{name}: {counted(len(these), 'checkpoint')}, {bytes_text(stored)}")
+            what = "array" if any(it.stored.key.name for it in these) else "checkpoint"
+            lines.append(f"{name}: {counted(len(these), what)}, {bytes_text(stored)}")
     lines += [f"DAMAGED: {_where(damage)}: {shown(damage.what)}" for damage in _damaged(listings)]
     nothing = "no checkpoint is stored" if listings else "nothing of ckio's was found"
     return "\n".join(lines) or f"{nothing} in {place}"

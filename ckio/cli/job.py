@@ -12,7 +12,7 @@ from ckio.cli.models import RESULTS, Settings, check_has
 from ckio.cli.outcome import digest
 from ckio.cli.plans import Plan
 from ckio.cli.stopping import Stopper
-from ckio.errors import BadInput
+from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.model import Differentiable
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
@@ -34,6 +34,8 @@ class How:
         Whether checkpoints stay at the end, the gradient is verified, and nothing is printed.
     by_variable : bool
         Whether checkpoints are stored variable by variable.
+    guarded : bool
+        Whether each step is held against what is declared of it.
     stopper : Stopper or None
         What stops the run to be resumed; None where signals interrupt it.
     overlap : Overlap
@@ -44,6 +46,7 @@ class How:
 
     keep: bool = False
     by_variable: bool = False
+    guarded: bool = False
     check: bool = False
     quiet: bool = False
     stopper: Stopper | None = None
@@ -85,22 +88,32 @@ class Job:
     variables: Variables | None = None
 
     @property
-    def room(self) -> tuple[Chain, Platform]:
-        """What is planned with: where there are variables, with what of them has to be stored."""
+    def rooms(self) -> list[tuple[Chain, Platform]]:
+        """What is planned with: where there are variables, with what of them has to be stored.
+
+        There are several ways to see that; what is planned in one may not fit, or be better.
+        """
         chain, platform = self.plan.chain, self.plan.platform
         if self.variables is None:
-            return chain, platform
+            return [(chain, platform)]
         from ckio.analysis.reduced import reduced
 
-        return reduced(chain, platform, self.variables)
+        ways = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
+        return ways if ways[0] != ways[1] else ways[:1]
 
     def lowered(self, schedule: Schedule, /) -> Schedule:
-        """What is planned, on single variables where there are such."""
+        """What is planned, on single variables where there are such.
+
+        Raises NoSchedule where it does not fit so: parts of a checkpoint are rounded up each.
+        """
         if self.variables is None:
             return schedule
         from ckio.analysis.lowering import lower
 
-        return lower(schedule, self.variables, platform=self.plan.platform)
+        try:
+            return lower(schedule, self.variables, platform=self.plan.platform)
+        except IllegalAction as error:
+            raise NoSchedule(f"--by-variable: what is planned does not fit: {error}") from error
 
 
 def model_of(job: Job, how: How) -> Differentiable:

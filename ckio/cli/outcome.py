@@ -1,6 +1,7 @@
 """What came of a run: as figures, as a person reads it, and read back from its directory."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +10,7 @@ import click
 import numpy as np
 import xxhash
 
+from ckio.chain import Chain
 from ckio.cli import compare as comparison
 from ckio.columns import WRITE
 from ckio.errors import BadInput
@@ -110,14 +112,33 @@ def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
     """The fewest forward steps that restart checkpoints in all these slots allow, I/O ignored.
 
     Griewank & Walther's closed form over the slots of all levels together; a schedule that keeps
-    tapes may need fewer, and then sets the figure.
+    tapes may need fewer, and then sets the figure. Where single variables are stored, it counts
+    what is overwritten in every step: of this, two checkpoints share nothing.
     """
     chain = schedule.chain
-    slots = sum(level.slots(chain.restart, chain.length) for level in platform.levels)
+    slots = _slots(chain, platform)
     own = counts(schedule).forward
     if chain.length == 1:
         return 1
     return min(own, revolve_forward_steps(chain.length, slots)) if slots else own
+
+
+def _slots(chain: Chain, platform: Platform) -> int:
+    """How many checkpoints the levels hold at most, each with all that no other one shares."""
+    if chain.variables is None:
+        return sum(level.slots(chain.restart, chain.length) for level in platform.levels)
+    variables, over = chain.variables, chain.variables.over(chain.length)
+    each = sum(
+        variables.nbytes[name]
+        for name in variables.stored
+        if over.has(name, "forward", "out").all()
+        and over.live(name, seed=name in variables.seed)[:-1].all()
+        and not over.restores(name).any()
+    )
+    room = 0.0  # the variables of one checkpoint may lie on several levels
+    for level in platform.levels:
+        room += math.inf if level.capacity is None else level.capacity / level.ratio
+    return int(min(chain.length, room / each)) if each else chain.length
 
 
 def digest(gradient: Mapping[str, Any], /) -> str:
@@ -177,10 +198,12 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
     """What one wants to know of a run, as pairs of words."""
     figures = outcome.figures
     forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
+    by_variable = outcome.schedule.chain.variables is not None
+    where = "all this room" if by_variable else "these slots"
     found = [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
-        ("forward steps", f"{forward} (at least {least} with restart data in these slots)"),
+        ("forward steps", f"{forward} (at least {least} with restart data in {where})"),
     ]
     if figures.get("overlap"):  # a result of an earlier version does not say it
         found.append(("overlap", figures["overlap"]))

@@ -1,21 +1,31 @@
 """`ckio plan`: a planner's schedule, its cost and its counts."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ckio.cli import console
 from ckio.cli.files import FILE, out, write_text
 from ckio.cli.levels import say_lossy
+from ckio.cli.models import maker
 from ckio.cli.options import cost_options, json_option, planner_options
-from ckio.cli.plans import OVERLAPPED, Planned, plan_of
+from ckio.cli.plans import OVERLAPPED, Plan, Planned, plan_of
 from ckio.errors import BadInput
-from ckio.pictures.words import seconds_text
+from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners import compact
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
+
+if TYPE_CHECKING:
+    from ckio.planners.base import Planner
+
+by_variable_option = click.option(
+    "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
+)
 
 
 @click.command()
@@ -37,6 +47,7 @@ from ckio.schedule import Schedule, counts, makespan
 @click.option(
     "--overlap", is_flag=True, help="plan for storage that goes on behind the computation"
 )
+@by_variable_option
 @json_option
 def command(
     *,
@@ -44,6 +55,7 @@ def command(
     form: str,
     concat: int | None,
     overlap: bool,
+    by_variable: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -55,6 +67,10 @@ def command(
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
 
+    With --by-variable, for a --model that says what its steps use and overwrite (see `ckio
+    analyze`), the schedule stores each array of a state only where it is needed: `ckio run` does so
+    too.
+
     \b
     Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
     overlapped (also by --overlap), multistage, two-level, disk-revolve,
@@ -64,6 +80,8 @@ def command(
     if overlap:
         options["planner"] = _for_overlap(options["planner"], options["sequence"])
     plan = plan_of(**options, quiet=as_json)
+    if by_variable:
+        plan = plan_by_variable(plan, options)
     planned = plan.planned(quiet=as_json)
     schedule = planned.schedule
     figures = describe(plan.planner, schedule, plan.platform) | _with_overlap(planned)
@@ -84,6 +102,27 @@ def command(
         click.echo(f"written to {output}{', which cannot say the policy' if unsaid else ''}")
     elif short is not None:
         click.echo(short, nl=False)
+
+
+def plan_by_variable(plan: Plan, options: Mapping[str, Any], /) -> Plan:
+    """The plan on single variables of the model; raises BadInput where there is none that has any.
+
+    `options` are those that the plan came of.
+    """
+    if plan.planner == OVERLAPPED:
+        raise BadInput(
+            f"{OVERLAPPED!r} plans with whole checkpoints; leave out --by-variable, or see what"
+            " overlap does for another plan by `ckio simulate --by-variable --overlap POLICY`"
+        )
+    model, settings = options["model"], options["settings"]
+    if model is None:
+        raise BadInput("--by-variable is about the arrays of a model: give --model as well")
+    from ckio.analysis.reduced import ByVariable
+    from ckio.cli.job import variables_of
+
+    variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
+    planner = cast("Planner", plan.call)  # only `overlapped` makes more than a schedule
+    return replace(plan, call=ByVariable(planner, variables))
 
 
 def _for_overlap(planner: str | None, sequence: Path | None) -> str:
@@ -112,9 +151,9 @@ def _with_overlap(planned: Planned) -> dict[str, Any]:
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
-    """What `--json` says of a schedule."""
-    found = counts(schedule)
-    levels = []
+    """What `--json` says of a schedule; by variable, it counts arrays and tells their bytes."""
+    found, by_variable = counts(schedule), schedule.chain.variables is not None
+    levels: list[dict[str, Any]] = []
     for number, level in enumerate(platform.levels):
         here = found.levels[number] if number < len(found.levels) else None
         levels.append(
@@ -126,6 +165,11 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
                 "peak": here.peak if here else 0,
             }
         )
+        if by_variable:
+            levels[-1]["peak_bytes"] = here.peak_bytes if here else 0
+    note, said = schedule.note, {"by_variable": True} if by_variable else {}
+    if note and by_variable:
+        note = f"of whole checkpoints, {note}; then variable by variable"
     return {
         "planner": planner,
         "steps": schedule.chain.length,
@@ -133,7 +177,8 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
         "forward_steps": found.forward,
         "actions": len(schedule.actions),
         "levels": levels,
-        "note": schedule.note,
+        "note": note,
+        **said,
     }
 
 
@@ -148,7 +193,12 @@ def show(figures: dict[str, Any], /) -> None:
     if figures["note"]:
         click.echo(f"{figures['note']}\n")
     header = ["level", "writes", "reads", "discards", "slots at most"]
-    rows = [[str(value) for value in level.values()] for level in figures["levels"]]
+    if figures.get("by_variable"):
+        header[-1:] = ["arrays at most", "bytes at most"]
+    rows = [
+        [bytes_text(value) if name == "peak_bytes" else str(value) for name, value in level.items()]
+        for level in figures["levels"]
+    ]
     console.print_table("", header, rows)
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from ckio import __version__
+from ckio.chain import Chain
 from ckio.cli import adjoints, console
 from ckio.cli.adjoints import Kept, Wish, first_plan, next_plan
 from ckio.cli.conclude import NotKept, conclude
+from ckio.cli.guarding import guarding
 from ckio.cli.job import How, Job, control_of, model_of, stores_tapes, variables_of
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
@@ -27,7 +29,7 @@ from ckio.platforms import Platform
 from ckio.recover.again import Killed
 from ckio.rundir import SCHEDULE, Manifest, RunDirectory
 from ckio.runner.before import reserve
-from ckio.schedule import Schedule
+from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.texts import dumps, loads
 from ckio.timeline import Timeline
@@ -71,27 +73,16 @@ def begin(
     What overlaps is what was `asked` for, or else what the plan was made for.
     """
     platform = job.plan.platform
-    made: list[Planned] = []
-
     with cleared_if_nothing_is_left(directory):
         model = model_of(job, how)
         if how.by_variable:
             known = variables_of(job.model, model).cut(job.plan.chain.length)
             job = replace(job, variables=known)
-        chain, room = job.room
-
-        def planned(smaller: Platform) -> Schedule:
-            plan = replace(job.plan, chain=chain, platform=smaller)
-            made.append(plan.planned(quiet=how.quiet))
-            return made[-1].schedule
-
-        whole, kept = first_plan(chain, room, model, planned, wish)
-        schedule = job.lowered(whole)
-        own = made[-1].overlap  # the last plan that there was room for is the one that is taken
+        schedule, kept, own = _first(job, model, wish, quiet=how.quiet)
         how = replace(how, overlap=policy(asked, own, "of the plan", quiet=how.quiet))
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
-        say(adjoints.told(whole, platform, kept, how.overlap), how)
+        say(adjoints.told(schedule, platform, kept, how.overlap), how)
         with opened(platform.levels, directory.id, keep=how.keeps) as backends:
             return conclude(
                 job,
@@ -106,6 +97,41 @@ def begin(
             )
 
 
+def _first(
+    job: Job, model: Differentiable, wish: Wish, /, *, quiet: bool
+) -> tuple[Schedule, Kept, Overlap]:
+    """The plan of a new run, where its adjoints go, and what it was planned to overlap.
+
+    By variable it is the better of the plans for all rooms in which there is one.
+    """
+    found, reasons = [], list[BadInput]()
+    for room in job.rooms:
+        try:
+            found.append(_first_in(room, job, model, wish, quiet=quiet))
+        except BadInput as reason:
+            reasons.append(reason)
+    if not found:
+        raise reasons[0]
+    return min(found, key=lambda each: makespan(each[0], job.plan.platform))
+
+
+def _first_in(
+    room: tuple[Chain, Platform], job: Job, model: Differentiable, wish: Wish, /, *, quiet: bool
+) -> tuple[Schedule, Kept, Overlap]:
+    """The same by the sizes of one chain, in the room of one platform."""
+    chain, platform = room
+    made: list[Planned] = []
+
+    def planned(smaller: Platform) -> Schedule:
+        plan = replace(job.plan, chain=chain, platform=smaller)
+        made.append(plan.planned(quiet=quiet))
+        return made[-1].schedule
+
+    whole, kept = first_plan(chain, platform, model, planned, wish)
+    # The last plan that there was room for is the one that is taken.
+    return job.lowered(whole), kept, made[-1].overlap
+
+
 def same_job(
     given: Given, directory: RunDirectory, manifest: Manifest, how: How, /
 ) -> tuple[Job, Differentiable, How]:
@@ -117,13 +143,16 @@ def same_job(
     if platform.digest() != manifest.platform:
         raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
     fresh = maker(manifest.model, manifest.settings)
+    if how.guarded:
+        fresh = guarding(manifest.model, fresh)
     call = planner_call(manifest.planner, **manifest.options)
     plan = Plan(manifest.planner, manifest.chain, platform, call)
     job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
     model = model_of(job, how)
     if manifest.by_variable:
         job = replace(job, variables=_variables(directory, manifest, model))
-    check_same(given, manifest, platform, control_of(model), directory.path)
+    control = control_of(model)
+    check_same(given, manifest, platform, control, directory.path, by_variable=how.by_variable)
     begun, whose = Overlap.parse(manifest.overlap), "that the run was begun with"
     overlap = policy(given.overlap, begun, whose, quiet=how.quiet)
     how = replace(
@@ -154,8 +183,7 @@ def go_on(
             click.echo(f"ckio: {line}", err=True)
         predicted = write_plan(directory, schedule, platform, how)
         say(survived(schedule, platform), how)
-        if job.variables is None:
-            say(adjoints.told(schedule, platform, kept, how.overlap), how)
+        say(adjoints.told(schedule, platform, kept, how.overlap), how)
         return conclude(
             job,
             directory,
@@ -259,8 +287,9 @@ def killed_in(directory: RunDirectory, platform: Platform, /) -> Killed | None:
 
 def survived(schedule: Schedule, platform: Platform) -> str:
     """What there is to go on from, and what is left."""
+    what = "checkpoint" if schedule.chain.variables is None else "array"
     held = [
-        f"{counted(len(keys), 'checkpoint')} on {level.name}"
+        f"{counted(len(keys), what)} on {level.name}"
         for level, keys in zip(platform.levels, schedule.stored, strict=False)
         if keys
     ]

@@ -43,15 +43,25 @@ class Given:
 
 
 def check_same(
-    given: Given, manifest: Manifest, platform: Platform, control: str | None, where: object, /
+    given: Given,
+    manifest: Manifest,
+    platform: Platform,
+    control: str | None,
+    where: object,
+    /,
+    *,
+    by_variable: bool = False,
 ) -> None:
     """Raise BadInput, which names all differences, where this is not the run that was begun.
 
     `platform` is that of the run, and `control` the digest of the model's controls as they are now.
+    With `by_variable`, it is one that stores single variables; without, it may be.
     """
     found = [*_differences(given, manifest, platform), *_elsewhere(manifest, platform)]
     if control != manifest.control:
         found.append("the controls of the model are others")
+    if by_variable and not manifest.by_variable:
+        found.append("--by-variable is given, the run stores whole checkpoints")
     if found:
         raise BadInput(
             f"{where} holds another run: {'; '.join(found)}. Resume it as it was begun, or choose"
@@ -185,7 +195,7 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
                     continue
                 with console.progress(f"verifying {level.name}", quiet=quiet):
                     sound, corrupt = _verified(backend)
-                held = sum(nbytes_of(backend.layout(key)) for key in sound)
+                held = sum(level.stored(nbytes_of(backend.layout(key))) for key in sound)
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
@@ -194,7 +204,7 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
             found.backends[number], found.survivors[number] = backend, sound
             found.lost.extend(f"level {level.name}: {what}" for what in corrupt)
             if damage:
-                found = found.full(number, level.stored(held), damage)
+                found = found.full(number, held, damage)
         yield found
 
 

@@ -10,12 +10,13 @@ import click
 from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish, kept_on
 from ckio.cli.files import FILE, read_platform
+from ckio.cli.guarding import TOLD, guarding
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
 from ckio.cli.options import json_option, overlap_option, planner_options, settings_option
 from ckio.cli.outcome import Outcome, digest, facts, show
 from ckio.cli.plans import Plan, planner_call
-from ckio.cli.process import begin, go_on, perform
+from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
 from ckio.errors import BadInput, RunFailed
@@ -38,6 +39,9 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @click.option(
     "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
 )
+@click.option(
+    "--guarded", is_flag=True, help="fail at the first step that breaks the model's declaration"
+)
 @click.option("--log", type=FILE, metavar="FILE", help="append a line of JSON for each action")
 @click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
@@ -56,6 +60,7 @@ def command(
     walltime: float | None,
     overlap: Overlap | None,
     by_variable: bool,
+    guarded: bool,
     log: Path | None,
     keep: bool,
     check_gradient: bool,
@@ -75,6 +80,9 @@ def command(
     With --by-variable, for a model that says what its steps use and overwrite (see `ckio analyze`),
     an array that does not change is stored once, and one that is not read again is not stored.
 
+    With --guarded, for such a model, the exit status is 1 where a step uses or overwrites what is
+    not declared, or keeps between steps what is not in its state. It takes a few times as long.
+
     With --check-gradient the exit status is 0 only if the gradient is verified.
     """
     began = stopping.began()
@@ -93,6 +101,7 @@ def command(
     how = How(
         keep=keep,
         by_variable=by_variable,
+        guarded=guarded,
         check=check_gradient,
         quiet=as_json,
         stopper=stopper,
@@ -126,18 +135,22 @@ def _show_halted(halted: Halted, into: Path, /, *, as_json: bool) -> int:
 def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -> Outcome:
     """Begin a run, or go on with one, or read back what came of it."""
     there = resume and (into / MANIFEST).is_file()
-    job = None if there else _new_job(given, into, resume=resume, quiet=how.quiet)
+    job = None if there else _new_job(given, into, how, resume=resume)
     if job is not None and job.plan.chain.steps is None and how.by_variable:
         raise BadInput("--by-variable needs --steps: it plans for a known number of them")
     directory = RunDirectory(into, resume=resume)
     try:
         if directory.manifest is not None:
+            if how.guarded and not directory.has_ended:
+                say(TOLD, how)
             wish = _again(wish, given, directory, directory.manifest)
             endless = directory.manifest.chain.steps is None
             go = unknown.go_on if endless else go_on
             return go(given, directory, directory.manifest, wish, how)
         if job is None:
             raise BadInput(f"{into}: its run was removed just now")
+        if how.guarded:
+            say(TOLD, how)
         if job.plan.chain.steps is None:
             return unknown.begin(job, directory, wish, how)
         return begin(job, directory, wish, how, asked=given.overlap)
@@ -154,7 +167,7 @@ def _again(wish: Wish, given: Given, directory: RunDirectory, manifest: Manifest
     return replace(wish, every=kept_on(manifest.chain, platform, number, wish).every)
 
 
-def _new_job(given: Given, into: Path, /, *, resume: bool, quiet: bool) -> Job:
+def _new_job(given: Given, into: Path, how: How, /, *, resume: bool) -> Job:
     """A run that nobody has begun; raises BadInput where something is missing."""
     hint = f"; {into} holds no run that says it" if resume else ""
     if given.model is None:
@@ -167,10 +180,16 @@ def _new_job(given: Given, into: Path, /, *, resume: bool, quiet: bool) -> Job:
             f" {unknown.PLANNER!r} has not{hint}"
         )
     planner = given.planner or ("hrevolve" if given.steps else unknown.PLANNER)
-    fresh = maker(given.model, given.settings)
+    fresh = plain = maker(given.model, given.settings)
+    if how.guarded:
+        fresh = guarding(given.model, plain)
+        fresh()  # which says what cannot be guarded, before anything is measured
     call = planner_call(planner, **given.options)
-    chain = costs(given.model, given.settings, given.platform, quiet=quiet)
+    chain = costs(given.model, given.settings, given.platform, quiet=how.quiet)
     if given.steps is not None:
         chain = chain.with_steps(given.steps)
     plan = Plan(planner, chain, given.platform, call)
-    return Job(given.model, given.settings, fresh, plan, given.options)
+    job = Job(given.model, given.settings, fresh, plan, given.options)
+    if how.guarded and given.steps is None:
+        unknown.check_finishes(job, plain())
+    return job

@@ -9,6 +9,7 @@ from ckio.cli import console
 from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
+from ckio.cli.plan import by_variable_option, plan_by_variable
 from ckio.cli.plans import plan_of, policy
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.columns import WRITE
@@ -38,6 +39,7 @@ from ckio.traffic import memory_level
     help="simulate so many runs, which vary by chance as calibration saw it",
 )
 @out("-o", "--output", help="write the timeline to this file")
+@by_variable_option
 @json_option
 def command(
     *,
@@ -62,6 +64,8 @@ def command(
 
     With --repeat, times are drawn from the distributions that `ckio calibrate --model` found, as
     --seed says, and of so many runs the interval is told that holds nine of ten.
+
+    With --by-variable the plan is on single variables of --model, as `ckio run` does it.
     """
     seed = _seed(options, repeat)
     ranks = ranks_of(options)
@@ -189,14 +193,18 @@ def _schedule(
     file: Path | None, options: dict[str, Any], *, quiet: bool
 ) -> tuple[Schedule, Platform, Overlap]:
     """What is to be simulated, on what, and the policy that it was made for."""
+    by_variable = options.pop("by_variable")
     if file is None:
         plan = plan_of(**options, quiet=quiet)
+        if by_variable:
+            plan = plan_by_variable(plan, options)
         planned = plan.planned(quiet=quiet)
         return planned.schedule, plan.platform, planned.overlap
     other = options.pop("platform")
+    options["by_variable"] = by_variable or None
     given = [name for name, value in options.items() if value not in (None, {})]
     if given:
-        name = "set" if given[0] == "settings" else given[0]
+        name = "set" if given[0] == "settings" else given[0].replace("_", "-")
         raise BadInput(f"{file} is planned already; leave out --{name}, or leave out {file}")
     found = read_document(file)
     return found.schedule, platform_for(found, file, other), found.overlap

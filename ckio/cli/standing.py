@@ -1,6 +1,7 @@
 """Where a stopped run stands, and how that is stored, if need be at the cost of what is there."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.actions import Key, Kind
+from ckio.analysis.made import complete, kinds, of_a_fresh_model, parts
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped, StorageError
@@ -72,20 +74,19 @@ def store_standing(
         for backend, level in zip(backends, platform.levels, strict=True)
         if backend.durable
     ]
-    began = _reach({key for keys in before for key in keys}) if before is not None else (inf, inf)
-    storing = _Storing(model, levels, stopped.adjoint)
+    storing = _Storing(model, levels, stopped.adjoint, chain)
+    began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
-        come = _come(key, levels, chain.length) if _is_further(levels, began) else inf
+        come = _come(key, storing.there(), chain.length) if storing.is_further(began) else inf
         try:
-            where = [storing.store(part, come) for part in chain.parts(key)]
-            stored += [(key, level) for level in where[-1:]]
+            stored.append((key, storing.store(key, come)))
         except StorageError as error:
             refused = str(error)
             continue
         if key.kind is Kind.ADJOINT:
             _discard_older(key, levels)
-    further = _is_further(levels, began)
+    further = storing.is_further(began)
     return Standing(stopped.state, stopped.adjoint, stored, refused, further)
 
 
@@ -103,13 +104,9 @@ def _reach(keys: Collection[Key]) -> tuple[float, float]:
     return adjoint, -max(below, default=0)
 
 
-def _is_further(levels: _Levels, began: tuple[float, float]) -> bool:
-    return _reach({key for backend, _ in levels for key in _held(backend)}) < began
-
-
-def _come(key: Key, levels: _Levels, steps: int) -> float:
+def _come(key: Key, there: Collection[Key], steps: int) -> float:
     """The steps that are done again if this is not stored: to reverse one takes two."""
-    held = {other.step for b, _ in levels for other in _held(b) if other.kind is key.kind}
+    held = {other.step for other in there if other.kind is key.kind}
     if key.kind is Kind.ADJOINT:
         return 2 * (min(held, default=steps) - key.step)
     return key.step - max((step for step in held if step <= key.step), default=0)
@@ -122,56 +119,128 @@ class _Storing:
     model: Model
     levels: _Levels
     adjoint: int
+    chain: Chain
+
+    def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
+        """The whole checkpoints that lie on one level with these keys, and what they are made of.
+
+        What a fresh model has need not be there: see `made.complete`.
+        """
+        made: dict[Key, tuple[Key, ...]] = {key: (key,) for key in keys if not key.name}
+        if (variables := self.chain.variables) is None:
+            return made
+        length = self.chain.length
+        found = [
+            Key(kind, step)
+            for kind in kinds(variables)
+            for step in complete(keys, kind, variables, length)
+        ]
+        return made | {key: parts(variables, key, length) for key in found}
+
+    def whole(self, *levels: Collection[Key]) -> set[Key]:
+        """The whole checkpoints where levels hold these keys."""
+        return {key for keys in levels for key in self.made(keys)}
+
+    def there(self) -> set[Key]:
+        """The whole checkpoints that lie on a level."""
+        return self.whole(*(_held(backend) for backend, _ in self.levels))
+
+    def is_further(self, began: tuple[float, float]) -> bool:
+        """Whether what lies there reaches further than this."""
+        return _reach(self.there()) < began
 
     def store(self, key: Key, come: float) -> str:
         """Store it, unless it is, on the first level that takes it; returns that level's name.
 
-        As much as `come` steps is worth goes for it where no level takes it as they are.
+        All its parts go to one level. As much as `come` steps is worth goes for it where no level
+        takes it as they are.
         """
         refused: StorageError = LevelFull("no level of this run outlives it")
+        variables = self.chain.variables
+        needed = (key,) if variables is None else parts(variables, key, self.chain.length)
+        needed = tuple(part for part in needed if not of_a_fresh_model(part))
         for backend, level in self.levels:
-            if key in _held(backend):
+            if _held(backend).issuperset(needed):
                 return level.name
         for displacing in (False, True):
             for backend, level in self.levels:
                 try:
-                    if displacing and not self._displace(key, backend, level, come):
+                    if displacing and not self._displace(needed, backend, level, come):
                         continue
-                    backend.write(key, self.model.layout(key), self.model.dump(key))
+                    self._write([part for part in needed if part not in _held(backend)], backend)
                 except StorageError as error:
                     refused = error
                     continue
                 return level.name
         raise refused
 
-    def _displace(self, key: Key, backend: Backend, level: Level, come: float) -> bool:
-        """Discard what is worth less than `key`, if that makes room; says whether it did."""
+    def _write(self, keys: Collection[Key], backend: Backend) -> None:
+        """All of them, or none."""
+        written = list[Key]()
+        try:
+            for key in keys:
+                backend.write(key, self.model.layout(key), self.model.dump(key))
+                written.append(key)
+        except StorageError:
+            for key in written:
+                with suppress(StorageError):
+                    backend.discard(key)
+            raise
+
+    def _displace(
+        self, needed: Collection[Key], backend: Backend, level: Level, come: float
+    ) -> bool:
+        """Discard what is worth less than what is `needed`, if that makes room; says if it did."""
         if level.capacity is None:  # it is its disk that is full
             return False
         sizes = {other: level.stored(nbytes_of(backend.layout(other))) for other in _held(backend)}
         free = max(0, level.capacity - sum(sizes.values()))
-        needed = level.stored(nbytes_of(self.model.layout(key)))
-        gone = displaced(sizes, needed - free, reversing=self.adjoint, come=come)
+        lacking = -free
+        for key in (key for key in needed if key not in sizes):
+            lacking += level.stored(nbytes_of(self.model.layout(key)))
+        made = self.made(sizes)
+        gone = displaced(sizes, lacking, reversing=self.adjoint, come=come, made=made, stays=needed)
         for other in gone:
             backend.discard(other)
         return bool(gone)
 
 
 def displaced(
-    held: Mapping[Key, int], lacking: int, /, *, reversing: int, come: float
+    held: Mapping[Key, int],
+    lacking: int,
+    /,
+    *,
+    reversing: int,
+    come: float,
+    made: Mapping[Key, Collection[Key]] | None = None,
+    stays: Collection[Key] = (),
 ) -> list[Key]:
     """The keys that are cheapest to lose and make so many bytes of room; none where that is dear.
 
     `held` says what each takes of its level. `reversing` is the step of the adjoint: what lies from
-    there on is of no use any more. Adjoints stay. It is dear if all together save more than `come`
-    steps: as many are lost if no room is made.
+    there on is of no use any more. Adjoints stay, and so does what `stays`. It is dear if all
+    together save more than `come` steps: as many are lost if no room is made.
+
+    `made` are the whole checkpoints with their parts, where these are single variables: one that no
+    checkpoint needs goes first, and one that several need goes with the last of them.
     """
+    made = {key: (key,) for key in held} if made is None else made
+    needing = Counter(part for key in made for part in made[key])
+    free = [key for key in held if key.kind is not Kind.ADJOINT and key not in needing]
     gone, lost = list[Key](), 0
-    for key, saved in _by_worth(held, reversing):
+    for saved, parts_of in [(0, [key]) for key in sorted(free, key=str)] + [
+        (saved, made[key]) for key, saved in _by_worth(made, reversing)
+    ]:
         if lacking <= 0:
             break
-        gone.append(key)
-        lost, lacking = lost + saved, lacking - held[key]
+        if not any(part in held for part in parts_of):
+            continue
+        lost += saved
+        needing.subtract(parts_of)
+        for part in parts_of:
+            if needing[part] <= 0 and part in held and part not in stays:
+                gone.append(part)
+                lacking -= held[part]
     return gone if lacking <= 0 and lost <= come else []
 
 

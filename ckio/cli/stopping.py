@@ -154,7 +154,13 @@ def seconds_to_stop(schedule: Schedule, platform: Platform, /) -> float:
     seconds = seconds_of(schedule, platform)
     in_pieces = (actions.op == ADVANCE) | (actions.op == REVERSE)
     pause = float(np.where(in_pieces, np.minimum(seconds, step), seconds).max(initial=0.0))
-    sizes = chain.largest("restart"), chain.largest("adjoint")
+    variables = chain.variables
+    state = (
+        [chain.largest("restart")]
+        if variables is None
+        else [variables.nbytes[name] for name in variables.stored]
+    )
+    sizes = *state, chain.largest("adjoint")
     store = max((sum(map(level.write, sizes)) for level in platform.levels), default=0.0)
     return pause + 2 * store + _LEAVING
 

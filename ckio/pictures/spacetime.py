@@ -5,7 +5,7 @@ restart data, a bar with two ends a tape, a diamond the adjoint; in a box it is 
 below it lasts as long as it is stored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -15,6 +15,7 @@ from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.occupancy import BEFORE, Lifetimes
+from ckio.pictures.lines import Places, members
 from ckio.pictures.marks import ADJOINT, BOX, CROSSES, TAPE, Shape, drawn, key
 from ckio.pictures.svg import (
     COLUMNS,
@@ -33,10 +34,9 @@ from ckio.pictures.svg import (
     ruler,
     text,
 )
-from ckio.pictures.words import WORDS, round_numbers, seconds_text, time_unit, tooltip
+from ckio.pictures.words import WORDS, round_numbers, stays_told, time_unit, together, tooltip
 from ckio.platforms import Platform
 from ckio.raster import covered, runs
-from ckio.render import lines_of
 from ckio.timeline import Timeline
 
 MOST: Final = 160
@@ -55,19 +55,19 @@ _KIND: Final = {code: kind for kind, code in KIND_CODE.items()}
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
     """Steps across; each line is a sweep, with the time at which it begins."""
     actions = timeline.actions
-    sweep = lines_of(actions)
-    count = int(sweep.max(initial=-1)) + 1
+    places = Places.of(actions)
+    count = int(places.line.max(initial=-1)) + 1
     fold = ceil(count / MOST) or 1
     entries = _entries(actions, platform)
     legend, below = key(14, entries)
     grid = _Grid.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
-    line = sweep // fold
+    places = replace(places, line=places.line // fold)
     parts = [
         legend,
         rect(LEFT, grid.top, COLUMNS, grid.bottom - grid.top, css="lane"),
         _steps(grid),
-        plot("step", (grid.top, grid.bottom), _layers(timeline, line, grid, platform)),
-        *_times(timeline, line, grid),
+        plot("step", (grid.top, grid.bottom), _layers(timeline, places, grid, platform)),
+        *_times(timeline, places.line, grid),
     ]
     foot = grid.bottom + 4
     if fold > 1:
@@ -173,24 +173,22 @@ def _times(timeline: Timeline, line: Ints, grid: _Grid) -> list[str]:
     return [text(0, grid.top - 6, f"time ({sign})", "name"), *labels[::every]]
 
 
-def _layers(timeline: Timeline, line: Ints, grid: _Grid, platform: Platform) -> list[str]:
+def _layers(timeline: Timeline, places: Places, grid: _Grid, platform: Platform) -> list[str]:
     """What is drawn, the most telling last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
     stays = Lifetimes.of(actions)
-    layers = [
-        group(
-            f"line stay level{level % 4}",
-            _stays(timeline, stays.take(stays.named.level == level), line, grid, names[level]),
-        )
-        for level in np.unique(stays.named.level).tolist()
-    ]
+    layers = []
+    for level in np.unique(stays.named.level).tolist():
+        there = stays.take(stays.named.level == level)
+        lines = _stays(timeline, there, places, grid, names[level])
+        layers.append(group(f"line stay level{level % 4}", lines))
     for op in _COMPUTE:
-        layers += _arrows(timeline, op, line, grid)
+        layers += _arrows(timeline, op, places.line, grid)
     marked = (actions.op == WRITE) | (actions.op == READ)
     for level in np.unique(actions.level[marked]).tolist():
-        places = np.flatnonzero(marked & (actions.level == level))
-        layers += _marks(timeline, places, line, grid, names[level])
+        here = np.flatnonzero(marked & (actions.level == level))
+        layers += _marks(timeline, here, places, grid, names[level])
     return layers
 
 
@@ -220,24 +218,26 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Grid) -> list[str]:
     return [group(line_css(op), shafts), group(f"line move tip {side} {word}", heads)]
 
 
-def _marks(timeline: Timeline, places: Ints, line: Ints, grid: _Grid, level: str) -> list[str]:
-    """The accesses of one level."""
-    actions, here = timeline.actions.take(places), line[places]
+def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Grid, level: str) -> list[str]:
+    """The accesses of one level: variables that are written, or read, at one step have one mark."""
+    _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
+    shown = here[first]
+    actions, line, step = timeline.actions.take(shown), places.line[shown], places.step[shown]
     css = f"line mark level{int(actions.level[0]) % 4}"
-    step = actions.begin
-    tape = actions.kind == KIND_CODE[Kind.TAPE]
-    if len(places) > DISTINCT:
+    if len(shown) > DISTINCT:
         begin = np.minimum(grid.column(step), COLUMNS - 1)
-        title = f"{len(places):,} checkpoints written to or read from {level}"
-        return [_merged(css, here, (begin, begin + 1), grid, lower=0.5, title=title)]
-    x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(here).tolist()
+        what = "checkpoints" if len(shown) == len(here) else "variables"
+        title = f"{len(here):,} {what} written to or read from {level}"
+        return [_merged(css, line, (begin, begin + 1), grid, lower=0.5, title=title)]
+    tape = actions.kind == KIND_CODE[Kind.TAPE]
+    x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line).tolist()
     cross = CROSSES[int(actions.level[0]) % 4]
     points, bars = [], []
-    columns = (places.tolist(), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
-    for place, a, b, code, read in zip(*columns, strict=True):
-        event = timeline[place]
-        words = tooltip(event).replace("\n", f"\n{'from' if read else 'to'} {level}, ", 1)
-        box = BOX if read else ()
+    columns = (members(which), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
+    for alike, a, b, code, read in zip(*columns, strict=True):
+        way = f"\n{'from' if read else 'to'} {level}, "
+        told = [tooltip(timeline[place]).replace("\n", way, 1) for place in here[alike].tolist()]
+        words, box = together(told), BOX if read else ()
         match _KIND[code]:
             case Kind.RESTART:
                 points.append(drawn(cross + box, a, b, grid.radius, title=words))
@@ -252,11 +252,15 @@ def _marks(timeline: Timeline, places: Ints, line: Ints, grid: _Grid, level: str
     return [group(f"{css} point", points), group(css, bars)]
 
 
-def _stays(timeline: Timeline, stays: Lifetimes, line: Ints, grid: _Grid, level: str) -> list[str]:
+def _stays(
+    timeline: Timeline, each: Lifetimes, places: Places, grid: _Grid, level: str
+) -> list[str]:
     """A line down from where each checkpoint is written to where it is discarded."""
-    begin = np.where(stays.written == BEFORE, 0, np.append(line, 0)[stays.written])
-    end = np.append(line, max(0, grid.lines - 1))[stays.discarded]
-    step = stays.named.begin
+    stays, which = places.together(each)
+    line = np.append(places.line, 0)
+    begin = np.where(stays.written == BEFORE, 0, line[stays.written])
+    end = np.append(places.line, max(0, grid.lines - 1))[stays.discarded]
+    step = places.of_stays(stays)
     tape = stays.named.kind == KIND_CODE[Kind.TAPE]
     if len(begin) > DISTINCT:
         column = np.minimum(grid.column(step), COLUMNS - 1)
@@ -264,23 +268,18 @@ def _stays(timeline: Timeline, stays: Lifetimes, line: Ints, grid: _Grid, level:
         strokes = zip(*(each.tolist() for each in runs(cells)), strict=True)
         tops = [number(y) for y in grid.y(np.arange(grid.lines + 1), lower=0.0).tolist()]
         d = "".join(f"M{LEFT + x}.5 {tops[a]}V{tops[b]}" for x, a, b in strokes)
-        return [group("pale", [path(d, title=f"{len(begin):,} checkpoints on {level}")])]
+        what = "checkpoints" if len(begin) == len(each.written) else "variables"
+        return [group("pale", [path(d, title=f"{len(each.written):,} {what} on {level}")])]
     lower = 0.5 + 0.3 * tape
     from_start = (stays.written == BEFORE) * lower
     to_end = (stays.discarded == len(timeline)) * (1 - lower)
     tops = grid.y(begin) + grid.pitch * (lower - 0.5 - from_start)
     bottoms = grid.y(end) + grid.pitch * (lower - 0.5 + to_end)
-    seconds = stays.seconds(timeline)
-    keys = [stays.named.key(row) for row in stays.named.rows()]
-    columns = (grid.x(step + 0.5 * tape), tops, bottoms, *seconds)
+    told = stays_told(each, *each.seconds(timeline), level)
+    columns = (column.tolist() for column in (grid.x(step + 0.5 * tape), tops, bottoms))
     return [
-        path(
-            f"M{number(x)} {number(a)}V{number(b)}",
-            title=f"{stored} on {level}\n{seconds_text(start)} to {seconds_text(stop)}",
-        )
-        for stored, x, a, b, start, stop in zip(
-            keys, *(column.tolist() for column in columns), strict=True
-        )
+        path(f"M{number(x)} {number(a)}V{number(b)}", title=together([told[k] for k in these]))
+        for these, x, a, b in zip(members(which), *columns, strict=True)
     ]
 
 

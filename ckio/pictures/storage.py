@@ -26,7 +26,7 @@ from ckio.pictures.svg import (
     skyline,
     text,
 )
-from ckio.pictures.words import bytes_text, seconds_text
+from ckio.pictures.words import bytes_text, seconds_text, stored_as
 from ckio.platforms import Level, Platform
 from ckio.timeline import Timeline
 from ckio.traffic import memory_level
@@ -48,8 +48,8 @@ def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /)
     parts.append(axis.draw(4, bottom, end=timeline.makespan))
     fills: list[str] = []
     for top, floor in zip(tops, floors, strict=True):
-        parts += [name(top + 12, floor.name, room=18), *_words(floor, top + FLOOR)]
-        fills += _fill(floor, axis, top + FLOOR)
+        parts += [name(top + 12, floor.name, room=18), *_words(floor, top + FLOOR, chain)]
+        fills += _fill(floor, axis, top + FLOOR, chain)
     parts.append(plot("time", (4, bottom), fills))
     return Picture(bottom + FOOT, tuple(parts), "How full each level is")
 
@@ -84,17 +84,17 @@ def _room(level: Level) -> str:
     return "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}"
 
 
-def _words(floor: _Floor, base: float) -> list[str]:
+def _words(floor: _Floor, base: float, chain: Chain) -> list[str]:
     most = floor.occupancy.peak_checkpoints
     lines = (
         f"at most {bytes_text(floor.occupancy.peak_bytes)}",
         floor.room,
-        f"{most:,} checkpoint{'' if most == 1 else 's'}",
+        f"{most:,} {stored_as(chain, most)}",
     )
     return [text(0, base - 34 + 14 * row, line, "faint") for row, line in enumerate(lines)]
 
 
-def _fill(floor: _Floor, axis: Axis, base: float) -> list[str]:
+def _fill(floor: _Floor, axis: Axis, base: float, chain: Chain) -> list[str]:
     """The staircase step by step; or, merged, its highest and its lowest in each column."""
     occupancy, css, capacity = floor.occupancy, floor.css, floor.capacity
     peak = occupancy.peak_bytes
@@ -105,7 +105,7 @@ def _fill(floor: _Floor, axis: Axis, base: float) -> list[str]:
         x = axis.x(np.append(occupancy.times, axis.until))
         parts = [
             group(f"bar {css}", [path(_staircase(x, base - height, base))]),
-            group("bar hint", _hints(occupancy, axis, base)),
+            group("bar hint", _hints(occupancy, axis, base, chain)),
         ]
     else:
         title = f"{bytes_text(peak)} at most"
@@ -138,7 +138,7 @@ def _staircase(x: Floats, tops: Floats, base: float) -> str:
     return f"M{LEFT} {number(base)}{stairs}V{number(base)}Z"
 
 
-def _hints(occupancy: Occupancy, axis: Axis, base: float) -> list[str]:
+def _hints(occupancy: Occupancy, axis: Axis, base: float, chain: Chain) -> list[str]:
     """What lies there at each time, for the pointer; unseen otherwise."""
     times = np.append(occupancy.times, axis.until)
     x = axis.x(times).tolist()
@@ -148,7 +148,7 @@ def _hints(occupancy: Occupancy, axis: Axis, base: float) -> list[str]:
             base - FLOOR,
             x[k + 1] - x[k],
             FLOOR,
-            title=f"{count} checkpoints, {bytes_text(nbytes)}\n"
+            title=f"{count} {stored_as(chain, count)}, {bytes_text(nbytes)}\n"
             f"{seconds_text(times[k])} to {seconds_text(times[k + 1])}",
         )
         for k, (nbytes, count) in enumerate(

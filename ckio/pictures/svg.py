@@ -22,6 +22,8 @@ COLUMNS: Final = RIGHT - LEFT
 """The finest that is drawn across: one unit of the picture, about one pixel."""
 FOOT: Final = 22
 """Room below a picture for the labels of its time axis."""
+WORDED: Final = 66
+"""Room at the end of an axis for its words, where numbers would run into them."""
 DISTINCT: Final = 250
 """The most shapes of one class that are drawn one by one."""
 
@@ -179,7 +181,7 @@ def ruler(
     marks = list(marks)
     lines = "".join(f"M{number(x)} {top}V{bottom}" for x, _ in marks)
     labels = "".join(
-        text(x, base, f"{value:,.10g}", "faint middle") for x, value in marks if x < RIGHT - 50
+        text(x, base, f"{value:,.10g}", "faint middle") for x, value in marks if x < RIGHT - WORDED
     )
     return (
         f'<g class="ruler" data-axis="{along}" data-until="{until!r}" data-top="{top}"'

@@ -11,6 +11,7 @@ from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, KIND_CODE, RECORD, REVERSE
 from ckio.occupancy import Lifetimes, accesses
+from ckio.pictures.lines import Places, members, of_program
 from ckio.pictures.svg import (
     COLUMNS,
     DISTINCT,
@@ -30,7 +31,7 @@ from ckio.pictures.svg import (
     rect,
     text,
 )
-from ckio.pictures.words import WORDS, round_numbers, seconds_text, tooltip
+from ckio.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
 from ckio.platforms import Platform
 from ckio.raster import covered, runs
 from ckio.timeline import Timeline
@@ -47,6 +48,8 @@ def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) 
     names, scale = [level.name for level in platform.levels], DEEP / chain.length
     there = [accesses(timeline, platform, place) for place in range(len(names))]
     used = [place for place, events in enumerate(there) if len(events)]
+    places = Places.of(timeline.actions)
+    stand = {place: places.take(of_program(there[place], timeline, place)) for place in used}
     entries = [(WORDS[op], WORDS[op]) for op in (ADVANCE, RECORD, REVERSE)]
     entries += [(f"level{place % 4}", f"on {names[place]}") for place in used]
     parts = [
@@ -58,7 +61,7 @@ def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) 
     lines = [
         group(
             f"line level{place % 4}",
-            _stays(there[place], axis, scale, names[place], until=timeline.makespan),
+            _stays(there[place], stand[place], axis, scale, names[place], until=timeline.makespan),
         )
         for place in used
     ]
@@ -138,28 +141,41 @@ def _strokes(column: Ints, low: Floats, high: Floats, unit: int) -> tuple[Ints, 
     return runs(covered(column, begin, end, lines=COLUMNS, length=DEEP // unit + 2))
 
 
-def _stays(timeline: Timeline, axis: Axis, scale: float, level: str, *, until: float) -> list[str]:
-    """A level line for each checkpoint, with a tick where it is written."""
-    stays = Lifetimes.of(timeline.actions)
-    start, stop = stays.seconds(timeline)
-    stop[stays.discarded == len(timeline)] = until
+def _stays(
+    timeline: Timeline, places: Places, axis: Axis, scale: float, level: str, *, until: float
+) -> list[str]:
+    """A level line for each checkpoint, with a tick where it is written.
+
+    There is one line for all variables that are written at one step.
+    """
+    each = Lifetimes.of(timeline.actions)
+    stays, which = places.together(each)
+    start, stop = _seconds(stays, timeline, until)
     inside = 0.5 * (stays.named.kind == KIND_CODE[Kind.TAPE])
-    height = (stays.named.begin + inside) * scale
+    height = (places.of_stays(stays) + inside) * scale
     if len(start) > DISTINCT:
         columns = axis.column(start), axis.column(stop) + 1
         grid = covered(height.astype(np.int64), *columns, lines=DEEP + 1, length=COLUMNS)
         strokes = zip(*(a.tolist() for a in runs(grid)), strict=True)
         d = "".join(f"M{LEFT + a} {BOTTOM - y}H{LEFT + b}" for y, a, b in strokes)
-        return [group("pale", [path(d, title=f"{len(start)} checkpoints on {level}")])]
-    keys = [stays.named.key(row) for row in stays.named.rows()]
+        what = "checkpoints" if len(start) == len(each.written) else "variables"
+        return [group("pale", [path(d, title=f"{len(each.written)} {what} on {level}")])]
+    told = stays_told(each, *_seconds(each, timeline, until), level)
     y = BOTTOM - height
     x = axis.x(start), axis.x(stop)
     return [
         path(
             f"M{number(a)} {number(b - 3)}v6M{number(a)} {number(b)}H{number(c)}",
-            title=f"{key} on {level}\n{seconds_text(begin)} to {seconds_text(end)}",
+            title=together([told[k] for k in these]),
         )
-        for key, a, b, c, begin, end in zip(
-            keys, *(column.tolist() for column in (x[0], y, x[1], start, stop)), strict=True
+        for these, a, b, c in zip(
+            members(which), *(column.tolist() for column in (x[0], y, x[1])), strict=True
         )
     ]
+
+
+def _seconds(stays: Lifetimes, timeline: Timeline, until: float) -> tuple[Floats, Floats]:
+    """When each begins and ends; what stays does so to the end of the picture."""
+    start, stop = stays.seconds(timeline)
+    stop[stays.discarded == len(timeline)] = until
+    return start, stop

@@ -1,10 +1,16 @@
 """Numbers and events in words, for tooltips and tables."""
 
 import math
+from collections.abc import Sequence
 from typing import Final, assert_never
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
+from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.occupancy import Lifetimes
 from ckio.timeline import Event
 
 WORDS: Final = {
@@ -18,10 +24,46 @@ WORDS: Final = {
 """What the codes in column `op` are called."""
 
 
+MOST: Final = 8
+"""Titles of one shape; of more, the first are given."""
+
+
+def together(titles: Sequence[str], /) -> str:
+    """The title of a shape that stands for several things.
+
+    >>> together([f"x_{i}" for i in range(10)]).splitlines()[-2:]
+    ['x_7', 'and 2 more']
+    """
+    more = len(titles) - MOST
+    return "\n".join([*titles[:MOST], *([f"and {more} more"] if more > 0 else [])])
+
+
+def stored_as(chain: Chain, count: int = 2, /) -> str:
+    """What lies on the levels of a chain: checkpoints, or arrays where they are single variables.
+
+    >>> chain = Chain(steps=2, advance=1.0, record=1.0, reverse=1.0, restart=1, tape=1, adjoint=1)
+    >>> stored_as(chain, 1), stored_as(chain)
+    ('checkpoint', 'checkpoints')
+    """
+    word = "checkpoint" if chain.variables is None else "array"
+    return word if count == 1 else f"{word}s"
+
+
 def tooltip(event: Event, /) -> str:
     """What happened, when, and how long it took."""
     when = f"{seconds_text(event.start)} to {seconds_text(event.stop)}"
     return f"{what(event)}\n{when}: {seconds_text(event.stop - event.start)}"
+
+
+def stays_told(
+    stays: Lifetimes, start: NDArray[np.float64], stop: NDArray[np.float64], level: str, /
+) -> list[str]:
+    """What lies where, and from when to when; of each stay."""
+    keys = [stays.named.key(row) for row in stays.named.rows()]
+    return [
+        f"{key} on {level}\n{seconds_text(begin)} to {seconds_text(end)}"
+        for key, begin, end in zip(keys, start.tolist(), stop.tolist(), strict=True)
+    ]
 
 
 def what(event: Event, /) -> str:

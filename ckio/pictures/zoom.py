@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from ckio.pictures.svg import COLUMNS, LEFT, WIDTH
+from ckio.pictures.svg import COLUMNS, LEFT, WIDTH, WORDED
 
 _SCRIPT: Final = """\
 (() => {
 "use strict";
 // A picture is WIDTH wide; what lies along its axis begins at LEFT and is COLUMNS wide. Of each
 // axis a part is shown, [where it begins, its length] of 1: all pictures of that axis move at once.
-const WIDTH = %d, LEFT = %d, COLUMNS = %d, CLOSEST = 1e-6;
+const WIDTH = %d, LEFT = %d, COLUMNS = %d, WORDED = %d, CLOSEST = 1e-6;
 const part = { time: [0, 1], step: [0, 1] };
 const hair = document.getElementById("hair"), chosen = document.getElementById("chosen");
 const pictures = [...document.querySelectorAll("svg.picture")];
@@ -40,7 +40,7 @@ function rule(ruler) {
   for (let k = Math.ceil((until * begin) / stride - 1e-9) + 0; k <= last; k++) {
     const x = LEFT + (COLUMNS * ((k * stride) / until - begin)) / length;
     lines.push(`M${x.toFixed(1)} ${top}V${bottom}`);
-    if (x > LEFT + COLUMNS - 50) continue;
+    if (x > LEFT + COLUMNS - WORDED) continue;
     const label = document.createElementNS(ruler.namespaceURI, "text");
     label.setAttribute("class", "faint middle");
     label.setAttribute("x", x.toFixed(1));
@@ -135,7 +135,7 @@ document.getElementById("help").hidden = pictures.length == 0;
 })();
 """
 
-SCRIPT: Final = _SCRIPT % (WIDTH, LEFT, COLUMNS)
+SCRIPT: Final = _SCRIPT % (WIDTH, LEFT, COLUMNS, WORDED)
 """The script of the page, which needs nothing else."""
 
 STYLE: Final = """\

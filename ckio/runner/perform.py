@@ -251,8 +251,9 @@ def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row) ->
             machine.apply(Advance(begin, reached))
         case Reverse(_, end) if (reached := piece[_END]) < end:
             machine.apply(Reverse(reached, end))
+    state = "no whole state is held" if machine.state is None else f"the state is x_{machine.state}"
     return Stopped(
-        f"stopped before action #{number} of {len(actions)}: the state is x_{machine.state},"
+        f"stopped before action #{number} of {len(actions)}: {state},"
         f" the adjoint is at {machine.adjoint}",
         action=number,
         state=machine.state,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from ckio.actions import Action, Discard, Key, Kind, Layout, Read, Write
+from ckio.analysis.made import parts as made_of
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
@@ -187,7 +188,8 @@ class Remains:
 
     def _dump(self, model: Model, key: Key) -> None:
         """Into memory, in place of another of this kind."""
-        parts = self._chain.parts(key)
+        variables = self._chain.variables
+        parts = (key,) if variables is None else made_of(variables, key, self._chain.length)
         held = self._carried.keys()
         for other in held:
             if other.kind is key.kind and other not in parts:

@@ -180,7 +180,7 @@ def assert_right(halves: Partition, state: State, right: tuple[State, State]) ->
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 30)))]
 )
 def test_the_gradient_is_that_of_jax_on_every_level(seed: int) -> None:
     step, state = program(seed)
@@ -196,7 +196,7 @@ def test_the_gradient_is_that_of_jax_on_every_level(seed: int) -> None:
 
 
 def test_the_gradient_is_that_of_jax_with_seconds_that_were_measured() -> None:
-    step, state = program(3, length=3)
+    step, state = program(3, length=2)
     halves = partition(step, state, LEVELS["memory"])
     assert_right(halves, state, by_jax(step, state, cotangents(state)))
     assert max(halves.graph.recompute.values()) > 0
@@ -205,7 +205,7 @@ def test_the_gradient_is_that_of_jax_with_seconds_that_were_measured() -> None:
 def test_every_value_on_the_tape_is_needed() -> None:
     needed = 0
     for seed in range(3):
-        step, state = program(seed)
+        step, state = program(seed, length=4)
         halves = partition(trace(step, state), state, seconds="declared")
         saved, stored = halves.choice.saved, halves.choice.stored
         for name in (*saved, *stored):
@@ -224,7 +224,7 @@ def test_every_value_on_the_tape_is_needed() -> None:
 
 
 def test_the_adjoint_reads_its_tape() -> None:
-    step, state = program(0)
+    step, state = program(0, length=4)
     of = cotangents(state)
     halves = partition(trace(step, state), state, seconds="declared")
     _, tape = halves.forward(state)
@@ -247,7 +247,7 @@ def test_code_in_functions_is_taken_apart_and_loops_are_not() -> None:
 
 
 def test_several_steps_are_chosen_together() -> None:
-    step, state = program(5)
+    step, state = program(5, length=4)
     one = partition(trace(step, state), state, seconds="declared")
     together = repeated(step, 2)
     two = partition(trace(together, state), state, seconds="declared")
@@ -343,3 +343,191 @@ def test_what_does_more_than_compute_is_refused_by_name(effect: Any, name: str) 
     for function in (effect, jax.jit(effect), hidden):
         with pytest.raises(BadInput, match=f"the step has '({name}|scan)'"):
             trace(lambda x, function=function: {"u": function(x["u"])}, {"u": jnp.ones(3)})
+
+
+def test_what_is_computed_twice_is_stored_once() -> None:
+    def step(x: State) -> State:
+        one, other = jnp.exp(x["u"] * x["k"]), jnp.exp(x["u"] * x["k"])
+        again = jax.checkpoint(lambda u: jnp.sin(jnp.exp(u)))(x["u"] * x["k"])
+        return {"u": one * other * again, "k": jnp.sin(one)}
+
+    state = {name: jnp.linspace(0.1, 1, 5) for name in "uk"}
+    words = [it.results[0].split(".")[0] for it in trace(step, state).assignments]
+    assert words.count("exp") == 1
+    assert_right(
+        partition(step, state, seconds="declared"), state, by_jax(step, state, cotangents(state))
+    )
+
+
+def test_what_only_looks_alike_is_computed_each() -> None:
+    def step(x: State) -> State:
+        u = x["u"]
+        near = 1.0 + 2.0**-50
+        return {"u": u**2 + u**3 + (u * near - u * 1.0) * 2.0**50 + u / 0.0 - u / -0.0}
+
+    state = {"u": jnp.ones(3)}
+    after, _ = partition(step, state, seconds="declared").forward(state)
+    assert np.isinf(after["u"]).all()
+    finite = lambda x: {"u": x["u"] ** 2 + (x["u"] * (1 + 2.0**-50) - x["u"] * 1.5) * 2.0}  # noqa: E731
+    after, _ = partition(finite, state, seconds="declared").forward(state)
+    np.testing.assert_array_equal(after["u"], finite(state)["u"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_arrays_that_a_step_closes_over_are_stored_nowhere(level: str) -> None:
+    matrix = np.random.default_rng(0).standard_normal((40, 40)) / 7
+    whole = jnp.asarray(matrix)
+
+    def step(x: State) -> State:
+        wide = jnp.broadcast_to(whole[0], (40, 40)) * jnp.cos(whole)  # as nothing else depends
+        return {"u": jnp.sin((2 * whole).T @ x["u"]) * (matrix @ x["u"]) + jnp.cos(wide @ x["u"])}
+
+    state = {"u": jnp.linspace(0, 1, 40)}
+    program = trace(step, state)
+    halves = partition(priced(program), state, LEVELS[level], seconds="declared")
+    assert halves.tape <= 6 * 40 * 8
+    assert program.constants
+    assert set(halves.stored).isdisjoint(program.constants)
+    assert_right(halves, state, by_jax(step, state, cotangents(state)))
+    # An array of the caller's may change afterwards: what was traced does not.
+    right = step(state)
+    matrix *= 0
+    np.testing.assert_allclose(halves.forward(state)[0]["u"], right["u"], rtol=1e-12)
+
+
+def test_a_constant_that_is_given_back_is_an_output() -> None:
+    held = jnp.arange(3.0)
+    halves = partition(lambda x: {"u": held, "v": x["u"] ** 2}, {"u": held + 1, "v": held})
+    after, tape = halves.forward({"u": held + 1, "v": held})
+    np.testing.assert_array_equal(after["u"], held)
+    found = halves.backward(tape, {"u": held, "v": held}, {})
+    np.testing.assert_array_equal(found["u"], 2 * (held + 1) * held)
+
+
+def test_arrays_of_numpy_may_be_changed_in_place_without_harm_to_the_tape() -> None:
+    room = np.zeros(8 * 4096 + 64, np.uint8)  # where JAX takes an array as it is, without a copy
+    begin = -room.ctypes.data % 64
+    u = room[begin : begin + 8 * 4096].view(np.float64)
+    step = lambda x: {"u": x["u"] * x["u"], "old": x["u"]}  # noqa: E731
+    halves = partition(step, {"u": u, "old": u}, seconds="declared")
+    assert halves.stored == ("u",)
+    after, tape = halves.forward({"u": u, "old": u})
+    u += 7
+    assert not np.any(tape["u"])
+    assert not np.any(after["old"])
+
+
+def test_nothing_is_compiled_twice_and_nothing_is_kept() -> None:
+    compiled: list[str] = []
+    listen = lambda event, _seconds, **_: compiled.append(event)  # noqa: E731
+    state: State = {"u": np.ones(3), "t": 0.5, "n": 1, "w": jnp.asarray(2.0)}  # some of weak types
+
+    def step(x: State) -> State:
+        return {"u": x["u"] * jnp.sin(x["t"]), "t": x["t"] + 0.1, "n": x["n"] + 1, "w": 2 * x["w"]}
+
+    halves = partition(step, state, seconds="declared")
+    state, tape = halves.forward(state)
+    of = halves.backward(tape, dict.fromkeys(("u", "t", "w"), 1.0) | {"u": np.ones(3)}, state)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        before = len(jax.live_arrays())
+        for _ in range(200):
+            state, tape = halves.forward(state)
+            of = halves.backward(tape, of, state)
+        assert len(jax.live_arrays()) <= before
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not [event for event in compiled if "compile" in event]
+
+
+def turning(u: Any) -> Any:
+    return jax.lax.while_loop(lambda u: jnp.sum(u) > 1, lambda u: u * 0.5, u)
+
+
+def test_what_has_no_adjoint_is_refused_in_one_line() -> None:
+    with pytest.raises(BadInput, match=r"no adjoint of this step: .*lax\.while_loop") as raised:
+        trace(lambda x: {"u": turning(x["u"])}, {"u": jnp.ones(3)})
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_of_the_step_is_its_own() -> None:
+    def step(x: State) -> State:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        trace(step, {"u": jnp.ones(3)})
+
+
+def turned(x: State) -> State:
+    n = jax.lax.while_loop(lambda n: n < 10, lambda n: n + 1, x["n"])
+    return {"u": x["u"] ** 2 * n, "n": n}
+
+
+def leapfrog(x: State) -> State:
+    return {"old": x["u"], "u": x["old"] + 0.1 * jnp.sin(x["u"])}
+
+
+def kicked(x: State) -> State:
+    key, now = jax.random.split(x["key"])
+    return {"u": jnp.sin(x["u"]) * jax.random.normal(now, (5,)), "key": key}
+
+
+def spectral(x: State) -> State:
+    waves = jnp.fft.rfft(x["u"]) * x["w"]
+    return {"u": jnp.fft.irfft(waves * waves, n=5), "w": x["w"] * jnp.exp(1j * waves.real)}
+
+
+def solved(x: State) -> State:
+    return {"b": jnp.linalg.solve(x["A"], x["b"] ** 2)}
+
+
+def scattered(x: State) -> State:
+    u = x["u"].at[1:3].set(x["v"][:2] ** 2).at[jnp.array([1, 1, 4])].add(2.0)
+    patch = jax.lax.dynamic_update_slice(x["v"], jnp.sin(x["u"][:2]), (jnp.argmax(x["u"]),))
+    return {"u": u * x["v"], "v": jax.ops.segment_sum(patch, x["n"], num_segments=5)}
+
+
+def field(*shape: int) -> Any:
+    return jnp.asarray(np.random.default_rng(4).standard_normal(shape or (5,)))
+
+
+OCEANIC: dict[str, tuple[Step, Callable[[], State]]] = {
+    "whole numbers in a while": (turned, lambda: {"u": field(), "n": jnp.asarray(3)}),
+    "leapfrog": (leapfrog, lambda: {"u": field(), "old": field()}),
+    "swap": (lambda x: {"a": x["b"], "b": x["a"]}, lambda: {"a": field(), "b": field() + 1}),
+    "keys": (kicked, lambda: {"u": field(), "key": jax.random.PRNGKey(1)}),
+    "spectral": (spectral, lambda: {"u": field(), "w": field(3) + 1j * field(3)}),
+    "solve": (solved, lambda: {"A": field(5, 5) + 5 * jnp.eye(5), "b": field()}),
+    "scatter": (
+        scattered,
+        lambda: {"u": field(), "v": field() + 1, "n": jnp.array([0, 0, 1, 2, 2])},
+    ),
+    "nothing": (
+        lambda x: {"u": x["u"] * 2, "e": x["e"] ** 2},
+        lambda: {"u": field(), "e": field(0)},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leapfrog", "swap", "scatter", "spectral",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("keys", "solve", "nothing")),
+        "whole numbers in a while",
+    ],
+)  # fmt: skip
+def test_the_gradient_of_what_ocean_models_do_is_that_of_jax(name: str) -> None:
+    step, make = OCEANIC[name]
+    state = make()
+    of = {k: jnp.ones_like(x) for k, x in state.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
+    halves = partition(step, state, seconds="declared")
+    after, expected = by_jax(step, state, of)
+    found, tape = halves.forward(state)
+    for k, array in after.items():
+        np.testing.assert_allclose(found[k], array, rtol=1e-10, atol=1e-12, err_msg=k)
+    assert sum(array.nbytes for array in tape.values()) == halves.tape
+    assert halves.tape <= residual_bytes(step, state)
+    back = halves.backward(tape, of, {k: found[k] for k in halves.begins})
+    for k, array in expected.items():
+        np.testing.assert_allclose(back[k], array, rtol=1e-10, atol=1e-12, err_msg=k)

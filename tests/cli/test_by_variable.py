@@ -184,3 +184,40 @@ def test_fewer_steps_may_be_run_than_the_model_tells_of(tmp_path: Path) -> None:
     assert "40 steps say what they use; the chain has 41" in complaint(
         *line, "--by-variable", at=at
     )
+
+
+def test_what_a_kill_costs_is_not_promised_where_nobody_knows_it(tmp_path: Path) -> None:
+    at = place(tmp_path / "at")
+    said = ckio(*BY_VARIABLE, at=at).stdout
+    assert "an adjoint checkpoint on far every 8 s of work" in said
+    assert "a kill costs" not in said
+    assert "a kill costs" in ckio(*words("--into", "whole"), at=at).stdout
+
+
+def test_a_run_of_whole_checkpoints_is_not_resumed_by_variable_but_as_it_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
+) -> None:
+    at = place(tmp_path / "at")
+    resumable.killed(monkeypatch, at, "adjoint:21", *words())
+    said = complaint(*RESUME, "--by-variable", at=at)
+    assert "--by-variable is given, the run stores whole checkpoints" in said
+    assert answer(*RESUME, at=at)["gradient_digest"] == whole["gradient_digest"]
+
+
+def test_what_is_left_of_a_killed_run_is_arrays_and_all_of_it_is_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    resumable.killed(monkeypatch, at, "adjoint:21", *BY_VARIABLE)
+    assert {item.key.name for item in resumable.stored_in(at)} >= {"", "x"}
+    count = len(resumable.stored_in(at))
+    assert f"resumed from {count} arrays on far" in ckio(*RESUME, "--by-variable", at=at).stdout
+    ckio("clean", "ck", "--yes", at=at)
+    assert left(at) == []
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_of_hardly_any_steps_stores_hardly_anything(tmp_path: Path, steps: int) -> None:
+    at = place(tmp_path / "at")
+    line = ("run", "ocean:seasons", "--steps", steps, "--platform", "node.toml", "--into", "run")
+    assert answer(*line, "--by-variable", "--check-gradient", at=at)["verified"]

@@ -102,6 +102,18 @@ def test_the_table_has_totals_of_each_kind(filled: Path) -> None:
     assert "adjoint: 1 checkpoint, 4.88 KiB" in text
 
 
+def test_variables_are_counted_as_arrays(tmp_path: Path) -> None:
+    level = Directory(tmp_path / "cafe")
+    for name in ("T", "u+v"):
+        put(level, Key(Kind.RESTART, 7, name), raw(100))
+    put(level, a(9), raw(100))
+    level.close()
+    told = ckio("inspect", tmp_path, "--verify", at=tmp_path).stdout
+    assert [line.split("  ")[0] for line in told.splitlines()[3:6]] == ["x_7.T", "x_7.u+v", "a_9"]
+    assert "restart data: 2 arrays, 200 B" in told
+    assert "adjoint: 1 checkpoint, 100 B" in told
+
+
 def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
     entry = answer("inspect", filled, at=filled)["checkpoints"][2]
     _flip(entry["offset"] + 50, entry["file"])

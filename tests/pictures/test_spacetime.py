@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
+from ckio.pictures.lines import Places
 from ckio.pictures.spacetime import MOST, STROKES, spacetime
 from ckio.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.platforms import Level, Platform
-from ckio.render import lines_of
 from ckio.schedule import Schedule, seconds_of
 from ckio.testing.strategies import Case, legal_schedules
 from ckio.timeline import Timeline
@@ -159,7 +159,7 @@ def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
     timeline = in_sequence(schedule, platform)
     picture = spacetime(timeline, schedule.chain, platform)
     root = ElementTree.fromstring(picture.element())
-    cell, lines = COLUMNS / schedule.chain.length, lines_of(schedule.actions)
+    cell, lines = COLUMNS / schedule.chain.length, Places.of(schedule.actions).line
     for css, sort in (
         ("line move advance", Advance),
         ("line move thick record", Record),

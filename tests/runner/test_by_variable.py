@@ -1,5 +1,6 @@
 """Schedules of single variables, performed: any call may fail, and the gradient is the same."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,14 @@ from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.columns import KIND_CODE, WRITE
-from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
+from ckio.errors import (
+    BadInput,
+    CorruptCheckpoint,
+    LevelFull,
+    MissingCheckpoint,
+    Stopped,
+    StorageError,
+)
 from ckio.flows import Flow, Step
 from ckio.model import sizes_of
 from ckio.overlap import Overlap
@@ -20,6 +28,7 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
+from ckio.runner.perform import perform
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule, counts, makespan
@@ -202,3 +211,19 @@ def test_a_model_of_other_sizes_is_refused_before_the_start() -> None:
     with pytest.raises(BadInput, match=r"the schedule plans .* bytes for .*x.* in a restart"):
         run(plan, Platform(tuple(replace(it, capacity=None) for it in PLATFORM.levels)),
             Larger(), [Ram(), Ram(), Ram()])  # fmt: skip
+
+
+def test_a_run_that_is_stopped_says_where_it_stands_also_where_no_whole_state_is_held() -> None:
+    said = set[str]()
+    for number in range(len(PLAN)):
+        asked = iter(range(number))
+        events = perform(
+            *(PLAN, PLATFORM, Seasons(), [Ram(), Ram(), Ram()]),
+            stop=lambda asked=asked: next(asked, None) is None,  # type: ignore[misc]
+        )
+        with pytest.raises(Stopped) as caught:
+            list(events)
+        said.add(re.sub(r"\d+", "9", str(caught.value)))
+    assert len(said) == 2
+    for held in ("no whole state is held", "the state is x_9"):
+        assert f"stopped before action #9 of 9: {held}, the adjoint is at 9" in said

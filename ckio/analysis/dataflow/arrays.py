@@ -25,9 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckio.actions import Action, Discard, Key, Kind, Write
+from ckio.actions import Discard, Key, Kind, Write
+from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.events import awake, events
-from ckio.analysis.dataflow.placing import BEFORE, Array, Placing, latest
+from ckio.analysis.dataflow.needed import Accesses, Needed
+from ckio.analysis.dataflow.placing import Placing, latest
 from ckio.analysis.dataflow.stays import Stays
 from ckio.analysis.dataflow.variable import Variable, Woken
 from ckio.columns import READ, WRITE, Actions
@@ -129,26 +131,23 @@ def plan_schedule(
         in place what is neither there nor stored (it has to be on the tape); or where the number of
         steps is not that of the chain, or an action is on a single variable already.
     """
-    validate(schedule, _roomy(schedule))
+    validate(schedule, roomy(schedule))
     chain_steps, names = Steps(steps, schedule.chain.length), as_names("plan_schedule: seed", seed)
-    accesses: list[tuple[int, Action]] = []
     stored: list[set[Key]] = [set() for _ in schedule.stored]
-    for array in _arrays(schedule, chain_steps, names):
-        for copy in placing(array):
-            key = Key(Kind.RESTART, array.version, array.variable)
-            accesses += copy.accesses(key)
-            if copy.chance.place == BEFORE:
-                stored[copy.chance.level].add(key)
-    accesses.sort(key=lambda access: access[0])
+    found: list[Accesses] = []
+    for needed in needed_arrays(schedule, chain_steps, names):
+        copies = placed(needed, placing)
+        found.append(copies.accesses(needed.name, Kind.RESTART))
+        for level, key in copies.start(needed.name, Kind.RESTART):
+            stored[level].add(key)
+    accesses = Accesses.together(found)
     return ArrayPlan(
-        tuple(place for place, _ in accesses),
-        Actions.of(access for _, access in accesses),
-        tuple(frozenset(keys) for keys in stored),
+        tuple(accesses.place.tolist()), accesses.actions, tuple(map(frozenset, stored))
     )
 
 
-def _arrays(schedule: Schedule, steps: Steps, seed: Names) -> list[Array]:
-    """What has to be stored of all variables.
+def needed_arrays(schedule: Schedule, steps: Steps, seed: Names, /) -> list[Needed]:
+    """What a legal schedule has to store of each variable; raises BadInput as `plan_schedule`.
 
     The state that a recorded step leaves is taken not to be needed, until a variable finds that it
     is; then the step needs more of the others.
@@ -158,11 +157,11 @@ def _arrays(schedule: Schedule, steps: Steps, seed: Names) -> list[Array]:
     stays = Stays.of(schedule, Kind.RESTART)
     variables = [Variable(schedule, name, steps.versions(name), stays) for name in names]
     while True:
-        found: list[Array] = []
+        found: list[Needed] = []
         woken = np.zeros_like(needed)
         for variable in variables:
             try:
-                found += variable.arrays(events(actions, steps, variable.name, seed, needed))
+                found.append(variable.arrays(events(actions, steps, variable.name, seed, needed)))
             except Woken as news:
                 woken[news.steps] = True
         if not woken.any():
@@ -170,6 +169,6 @@ def _arrays(schedule: Schedule, steps: Steps, seed: Names) -> list[Array]:
         needed |= woken
 
 
-def _roomy(schedule: Schedule) -> Platform:
+def roomy(schedule: Schedule) -> Platform:
     """Levels that never fill, as many as the schedule uses: here only its order matters."""
     return Platform(tuple(Level(name=f"level{n}") for n in range(len(counts(schedule).levels))))

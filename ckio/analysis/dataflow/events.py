@@ -6,17 +6,14 @@ if none did: a value of the forward is known by variable and version, however of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.columns import ADVANCE, RECORD, REVERSE, Actions
 from ckio.flows import Names
+from ckio.held import NONE
 from ckio.variables import Bools, Ints, Steps
-
-NONE: Final = -1
-"""As what is needed: nothing. As what is there: no value of the forward."""
 
 
 @dataclass(frozen=True, slots=True)

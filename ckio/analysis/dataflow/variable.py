@@ -1,16 +1,17 @@
 """Where a schedule has to read one variable, and where it can write it."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.analysis.dataflow.events import NONE, Events
-from ckio.analysis.dataflow.placing import BEFORE, Array, Chance
+from ckio.analysis.dataflow.events import Events
+from ckio.analysis.dataflow.needed import Chances, Needed
+from ckio.analysis.dataflow.placing import BEFORE, Array
 from ckio.analysis.dataflow.stays import Stays
 from ckio.columns import KIND_CODE, READ, WRITE
 from ckio.errors import BadInput
+from ckio.held import NONE
 from ckio.schedule import Schedule
 from ckio.variables import Bools, Ints
 
@@ -58,7 +59,7 @@ class Variable:
         self._restarted = np.append(restarted, NONE)
         self._in_a_row = np.append(in_a_row, 0)
 
-    def arrays(self, events: Events, /) -> list[Array]:
+    def arrays(self, events: Events, /) -> Needed:
         """The versions that have to be stored, when they are read and when they can be written.
 
         Raises Woken where recorded steps have to leave what they would leave, and BadInput where
@@ -66,23 +67,17 @@ class Variable:
         """
         while True:
             found = self._arrays(_settled(events))
-            late = [it for it in found if not it.chances or it.chances[0].place > it.reads[0]]
-            if not late:
+            late = found.late
+            if not late.any():
                 return found
             # What is dead until it is read again may not be there when it could be written.
-            events = Events.together([events, *(self._kept(array, events) for array in late)])
+            kept = [self._kept(array, events) for array in found.arrays(late)]
+            events = Events.together([events, *kept])
 
-    def _arrays(self, events: Events) -> list[Array]:
+    def _arrays(self, events: Events) -> Needed:
         places, versions = self._where_read(events)
-        reads: dict[int, list[int]] = {}
-        for place, version in zip(places.tolist(), versions.tolist(), strict=True):
-            reads.setdefault(version, []).append(place)
         there = _contents(events, places, versions, self._writes)
-        chances = self._chances(reads, there)
-        return [
-            Array(self.name, version, tuple(reads[version]), tuple(chances[version]))
-            for version in sorted(reads)
-        ]
+        return Needed.of(self.name, versions, places, self._chances(there))
 
     def _where_read(self, events: Events) -> tuple[Ints, Ints]:
         """The Reads that have to read the variable, and in which version.
@@ -115,31 +110,18 @@ class Variable:
         places[restart] = self._restarts[which[restart]]
         return places, need
 
-    def _chances(self, versions: Iterable[int], there: Ints) -> dict[int, list[Chance]]:
-        chances: dict[int, list[Chance]] = {version: [] for version in versions}
-        until = self._until()
-        for (place, level, step), end in until.items():
-            if place == BEFORE and (version := int(self._version[step])) in chances:
-                chances[version].append(Chance(place, level, end))
-        actions = self._schedule.actions
-        levels, steps = actions.level[self._writes], actions.begin[self._writes]
-        rows = zip(
-            self._writes.tolist(), levels.tolist(), steps.tolist(), there.tolist(), strict=True
-        )
-        for place, level, step, version in rows:
-            if version in chances:
-                # There is no room for it beside a tape, nor for an older version in x_step.
-                end = until.get((place, level, step), place)
-                fits = self._version[step] == version
-                chances[version].append(Chance(place, level, end if fits else place))
-        return chances
-
-    def _until(self) -> dict[tuple[int, int, int], int]:
-        """By place, level and step of a Write of restart data: how long this version has room."""
-        stays = self._stays
-        columns = stays.written, stays.level, stays.step, stays.until(self._version)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return {(place, level, step): end for place, level, step, end in rows}
+    def _chances(self, there: Ints) -> tuple[Chances, Chances]:
+        """Of all versions: what lies there from the start, and the Writes, by what is there."""
+        stays, until = self._stays, self._stays.until(self._version)
+        start = Chances(self._version[stays.step], stays.written, stays.level, until)
+        # There is no room for it beside a tape, nor for an older version in x_step.
+        end = self._writes.copy()
+        written = stays.written != BEFORE
+        at = np.searchsorted(self._writes, stays.written[written])
+        fits = self._version[stays.step[written]] == there[at]
+        end[at[fits]] = until[written][fits]
+        level = self._schedule.actions.level[self._writes].astype(np.int64)
+        return start.take(~written), Chances(there, self._writes, level, end)
 
     def _kept(self, array: Array, events: Events) -> Events:
         """An event by which it is there at the first Write of a state that has this version."""

@@ -22,16 +22,26 @@ class Guarded:
     It passes every schedule that the model itself passes, with the same gradient to the last bit,
     if what is declared is right. Before, it finds
 
-    * a step that changes an array which it is not declared to overwrite,
+    * a step that changes an array which it is not declared to overwrite: looked at in every step;
     * a step that depends on an array which it is not declared to use, or keeps some of one which it
       is declared to overwrite in whole: before each span of steps, all that is not as it has to be
-      there is filled with other content; and a step that is done for the first time, or finds such
-      content, is done again on copies that hold other content wherever it should not matter,
+      there is filled with other content; and a step that is done for the first time is done again
+      on copies that hold other content wherever it should not matter (`Trials` says which);
+    * a step that is no function of the state, because the model keeps something elsewhere, keeps
+      arrays of the state, or draws random numbers: by doing it again as it was (the first steps,
+      and some of the later ones), and by digests, in every step that is replayed and for every
+      checkpoint that is read;
     * an adjoint that depends on what its tape is not declared to be made of, or starts from what is
-      not declared as its seed.
+      not declared as its seed: looked at wherever it asks for that.
 
-    Most of that is looked at the first time that a step is done, forward and recorded. It takes
-    several times as long, and memory for two more states.
+    In a few steps behind the first ones only, what one array that is overwritten in part does to
+    another such array, and what shows with some content but not with other (a threshold), may be
+    found in a later one of them or not at all; so may a step that sometimes is no function, but not
+    while it is replayed. An adjoint step is not done again as it was. Of structured arrays that
+    come back from checkpoints no digest is compared.
+
+    Forward steps are done two or three times when they are done for the first time, the first few
+    more often; `on_step` is called once for each. It takes memory for two more states.
 
     An array that is asked for, and on whose content nothing depends, breaks no declaration. Arrays
     that `variables` does not know are let alone.
@@ -114,7 +124,7 @@ class Guarded:
         names = self._names(key)
         with load as buffers:
             yield buffers
-            self._guard.came_back(key, dict(zip(names, buffers, strict=False)))
+            self._guard.came_back(key, self._model.layout(key), buffers)
         self._held.load(key, names)
 
     def _names(self, key: Key) -> tuple[str, ...]:

@@ -1,47 +1,22 @@
 """What a model's own methods are given and do, held against what is declared of them."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.analysis.guarded.held import Held
+from ckio.analysis.guarded.trials import NO_FUNCTION, Broken, Trials
 from ckio.analysis.recorded.methods import Methods
-from ckio.analysis.recorded.poison import (
-    FILLS,
-    NAN,
-    OTHER,
-    Watched,
-    digest,
-    listed,
-    poison,
-    quietly,
-    same,
-)
+from ckio.analysis.recorded.poison import NAN, Watched, digest, listed, poison
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays, copies
-from ckio.errors import BadInput, RunFailed
+from ckio.errors import BadInput
 from ckio.flows import NOTHING, Names
 from ckio.variables import Variables
-
-_FAILS: Final = ""
-"""In place of the name of what comes out different."""
-
-
-class Broken(RunFailed):
-    """What is declared does not hold."""
-
-
-@dataclass(frozen=True)
-class _Done:
-    """A step that was done: with the arrays as they were before, and as they are after it."""
-
-    number: int
-    before: Arrays
-    after: Arrays
 
 
 class Guard:
@@ -56,14 +31,13 @@ class Guard:
         self._variables, self._held = variables, held
         self._known = frozenset(variables.nbytes)
         self._digests: dict[tuple[str, int], bytes] | None = {} if digests else None
-        self._fill = NAN
-        self._checked: set[tuple[int, bool]] = set()
         self._entered, self._recorded = True, False
         self._aside: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._unseeded: tuple[int, str] | None = None
         self._its = Methods(model)
         # What these return is nothing, or a mistake that the model finds.
         self._step: Callable[[Arrays, int], object] = model.step
+        self._trials = Trials(self._step, held)
         self._adjoint_step: Callable[[Arrays, Arrays, int], object] = model.adjoint_step
         vars(model).update(
             start=self.start,
@@ -89,22 +63,28 @@ class Guard:
                 array[...] = content
             self._aside = {}
 
-    def came_back(self, key: Key, contents: Mapping[str, memoryview]) -> None:
+    def came_back(self, key: Key, layout: Layout, contents: Buffers) -> None:
         """A checkpoint was read: raises RunFailed where it is not what was computed."""
         if key.kind is Kind.ADJOINT:
             self._unseeded = None
-        for name in self._held.surely(key, contents):
-            self._compare(name, self._held.of(name, key.step), contents[name], "read back")
+            return
+        found = {field.name: (field, data) for field, data in zip(layout, contents, strict=True)}
+        for name in self._held.surely(key, found):
+            field, data = found[name]
+            if np.dtype(field.dtype).kind == "V":  # it does not say what these bytes are
+                continue
+            array: NDArray[Any] = np.ndarray(field.shape, field.dtype, buffer=data)
+            self._compare(name, self._held.of(name, key.step), array, "read back")
 
-    def _compare(self, name: str, step: int, content: NDArray[Any] | memoryview, how: str) -> None:
+    def _compare(self, name: str, step: int, content: NDArray[Any], how: str) -> None:
         """The content of an array in a version is always the same."""
         if self._digests is None:
             return
         found = digest(content)
         if self._digests.setdefault((name, step), found) != found:
             raise Broken(
-                f"{how}, {name} in x_{step} differs from what it was the first time: steps are no"
-                " function of the state before and the controls, or something changes it between"
+                f"{how}, {name} in x_{step} differs from what it was the first time:"
+                f" {NO_FUNCTION}, or something else changes it between"
             )
 
     # --- what takes the places of the model's own
@@ -138,18 +118,19 @@ class Guard:
         if self._recorded:
             self._held.tapes[i] = right
             use |= does.forward.use if does.forward.use <= right else NOTHING
-        check = (i, self._recorded) not in self._checked or right != self._known
-        before = copies("state", state) if check else state
+        lost = self._known - right
+        due = self._trials.are_due(does, i, self._known - use)
+        if due or lost:
+            self._trials.keep(state)
         kept = {name: digest(state[name]) for name in self._known - flow.out}
 
         asked: set[str] = set()
-        returned = self._do(Watched(state, asked.add), i, before, self._known - right)
+        returned = self._do(state, asked.add, i, lost)
         for name in sorted(kept):
             if digest(state[name]) != kept[name]:
                 raise Broken(f"step {i} overwrites {name}, which is not declared (out)")
-        if check:
-            alone = self._undeclared(asked, use) | (flow.out - flow.kill)
-            self._check(_Done(i, before, state), self._known - use, alone)
+        if due:
+            self._trials.check(state, i, self._known - use, does, flow, recorded=self._recorded)
         self._held.move(i, recorded=self._recorded)
         for name in sorted(flow.out):
             self._aside.pop(name, None)
@@ -197,7 +178,7 @@ class Guard:
     def _undeclared(self, names: Iterable[str], declared: Names) -> Names:
         return self._known.intersection(names) - declared
 
-    # --- steps, done once more
+    # --- steps as they are done
 
     def _enter(self, state: Arrays, i: int) -> None:
         """All that is not as in x_i gets other content, for as long as these steps go on."""
@@ -208,92 +189,21 @@ class Guard:
         for name in self._known - self._held.right(i):
             if self._held.is_value(name):  # of another x_i: it may be needed later
                 self._aside[name] = state[name], state[name].copy()
-            poison(state[name], self._fill)
+            poison(state[name], self._trials.fill)
 
-    def _do(self, state: Arrays, i: int, before: Arrays, lost: Names) -> object:
-        """The step itself."""
+    def _do(self, state: Arrays, asked: Callable[[str], object], i: int, lost: Names) -> object:
+        """The step itself; where it fails for NaN in what is lost, with other content."""
+        watched = Watched(state, asked)
+        if not lost:
+            return self._step(watched, i)
         try:
-            return self._step(state, i)
+            with np.errstate(all="ignore"):
+                return self._step(watched, i)
         except Exception as error:
-            if not lost:
-                raise
-            if self._fill != NAN:
+            if self._trials.fill != NAN:
                 raise Broken(
-                    f"step {i} fails; it is declared not to need {listed(lost)}, which is not"
-                    f" there ({error})"
+                    f"step {i} fails ({type(error).__name__}: {error}), perhaps for what is not"
+                    f" there and it is declared not to need: {listed(lost)}"
                 ) from error
-        self._fill = OTHER  # what it does not use it may yet check
-        for name in lost:
-            poison(before[name], OTHER)
-        for name, content in before.items():
-            state[name][...] = content
-        return self._do(state, i, before, lost)
-
-    def _check(self, done: _Done, lost: Names, alone: Names) -> None:
-        """What should be right after a step is, whatever the arrays hold that it may not need.
-
-        What is not overwritten in whole is right afterwards only if it was before. So where all is
-        lost at once, nobody sees what it depends on: the first time, those that are overwritten in
-        part, and those that were asked for, are also lost one by one, and the others together.
-        """
-        wanted = [lost]
-        checked = done.number, self._recorded
-        if checked not in self._checked:
-            wanted += [lost - alone, *(frozenset({name}) for name in sorted(lost & alone))]
-        for some in dict.fromkeys(filter(None, wanted)):
-            right = self._held.after(done.number, some, recorded=self._recorded)
-            for fill in FILLS:
-                if odd := self._changes(done, some, fill, right):
-                    self._blame(done, some, odd)
-        self._checked.add(checked)
-
-    def _blame(self, done: _Done, lost: Names, odd: Names) -> NoReturn:
-        """Find the array that makes the difference: raises RunFailed, which names it."""
-        step = f"step {done.number}"
-        if twice := self._changes(done, NOTHING, OTHER, self._known):
-            raise Broken(
-                f"{step}, done again on copies of the same arrays: {_comes_out(twice)}; steps have"
-                " to be a function of the state before and the controls"
-            )
-        for name in sorted(lost):
-            one = frozenset({name})
-            right = self._held.after(done.number, one, recorded=self._recorded)
-            for fill in FILLS:
-                found = self._changes(done, one, fill, right)
-                if found - one:
-                    raise Broken(
-                        f"{step} uses {name}, which is not declared (use): with other content in"
-                        f" it, {_comes_out(found - one)}"
-                    )
-                if found:
-                    raise Broken(
-                        f"{step} is declared to overwrite all of {name} (kill); it keeps some of"
-                        " what that held"
-                    )
-        raise Broken(
-            f"{step} uses some of {listed(lost)}, which is not declared (use): with other content"
-            f" in all of them, {_comes_out(odd)}"
-        )
-
-    def _changes(self, done: _Done, lost: Names, fill: int, right: Names) -> Names:
-        """What of this comes out different with other content in some arrays."""
-        trial = copies("state", done.before)
-        for name in lost:
-            poison(trial[name], fill)
-
-        def does(arrays: Arrays) -> Arrays:
-            self._step(arrays, done.number)
-            return arrays
-
-        try:
-            found = quietly(does, trial)
-        except Exception:  # whatever the step raises for content that it cannot do with
-            if fill == OTHER:
-                return frozenset({_FAILS})
-            self._fill = OTHER  # what it does not use it may yet check
-            return NOTHING
-        return frozenset(name for name in right if not same(found[name], done.after[name]))
-
-
-def _comes_out(odd: Names) -> str:
-    return "it fails" if _FAILS in odd else f"{listed(odd)} comes out different"
+        self._trials.restore(state, lost)  # what it does not use it may yet check
+        return self._do(state, asked, i, lost)

@@ -37,6 +37,7 @@ In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrit
 from typing import get_args
 
 from ckio.analysis.dag import Price, price_on, solve
+from ckio.analysis.partitioned.model import PartitionedModel
 from ckio.analysis.partitioned.program import Assignment, Backward, Compute, StraightLine, Values
 from ckio.analysis.partitioned.split import Partition
 from ckio.analysis.partitioned.traced import Function, flow_of, repeated, trace
@@ -52,6 +53,7 @@ __all__ = [
     "Function",
     "Location",
     "Partition",
+    "PartitionedModel",
     "Seconds",
     "StraightLine",
     "Values",

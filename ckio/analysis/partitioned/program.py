@@ -111,14 +111,17 @@ class StraightLine:
     backward : callable
         The adjoint: from the required values, by name, and the cotangent of x_{i+1}, to that of
         x_i. It must not change what it is given.
+    constants : mapping of str to array
+        Arrays that every step reads and none changes, by names of their own; they are no part of
+        the state, and are never stored.
     compiled : callable
         Makes a function of mappings of arrays, or of arrays, fast, once; by default as it is.
 
     Raises
     ------
     BadInput
-        Where a name is used before it is assigned or is assigned twice, or an output is not an
-        array of the state.
+        Where a name is used before it is assigned or is assigned twice, is an input and a constant,
+        or an output is not an array of the state.
     """
 
     inputs: tuple[str, ...]
@@ -126,6 +129,7 @@ class StraightLine:
     outputs: Mapping[str, str]
     required: tuple[str, ...]
     backward: Backward
+    constants: Values = field(default_factory=dict)
     compiled: Callable[[Compute], Compute] = _as_is
 
     if TYPE_CHECKING:
@@ -138,6 +142,7 @@ class StraightLine:
             outputs: Mapping[str, str],
             required: Iterable[str],
             backward: Backward,
+            constants: Values = ...,
             compiled: Callable[[Compute], Compute] = ...,
         ) -> None: ...
 
@@ -147,6 +152,7 @@ class StraightLine:
             object.__setattr__(self, which, tuple(dict.fromkeys(names)))
         object.__setattr__(self, "assignments", tuple(self.assignments))
         object.__setattr__(self, "outputs", dict(self.outputs))
+        object.__setattr__(self, "constants", dict(self.constants))
         known = self._check_assignments()
         for name in (*self.outputs.values(), *self.required):
             if name not in known:
@@ -162,7 +168,11 @@ class StraightLine:
                 )
 
     def _check_assignments(self) -> set[str]:
-        known = set(self.inputs)
+        known = {*self.inputs, *self.constants}
+        if both := sorted(self.constants.keys() & set(self.inputs)):
+            raise BadInput(
+                f"StraightLine: {both[0]!r} is an input and a constant; give it one role"
+            )
         for assignment in self.assignments:
             for name in assignment.arguments:
                 if name not in known:
@@ -188,7 +198,7 @@ class StraightLine:
 
     def reached(self, values: Iterable[str], /) -> frozenset[str]:
         """The arrays of the state from which these values are computed."""
-        return frozenset(leading_to(values, self.assignments)[1])
+        return frozenset(leading_to(values, self.assignments)[1]).difference(self.constants)
 
 
 def leading_to(

@@ -64,7 +64,7 @@ class Partition:
         What is saved shares no memory with either state, so that both may be changed in place.
         """
         given = _taken("forward: the state", state, self.program.inputs)
-        new, saved = self._forward(given)
+        new, saved = self._forward(self.program.constants, given)
         after = {**state, **new}
         return after, {
             name: _apart(x, (*given.values(), *new.values())) for name, x in saved.items()
@@ -78,28 +78,28 @@ class Partition:
         """
         given = _taken("backward: the tape", saved, self.stored)
         given |= _taken("backward: the state", state, self.begins)
-        return dict(self._backward(given, dict(cotangent)))
+        return dict(self._backward(self.program.constants, given, dict(cotangent)))
 
     @cached_property
-    def _forward(self) -> Callable[[Values], tuple[dict[str, Any], dict[str, Any]]]:
+    def _forward(self) -> Callable[[Values, Values], tuple[dict[str, Any], dict[str, Any]]]:
         program, stored = self.program, self.stored
         new = {name: program.outputs[name] for name in program.overwritten}
         assignments, _ = leading_to([*new.values(), *stored], program.assignments)
 
-        def forward(state: Values) -> tuple[dict[str, Any], dict[str, Any]]:
-            values = computed(assignments, state)
+        def forward(constants: Values, state: Values) -> tuple[dict[str, Any], dict[str, Any]]:
+            values = computed(assignments, {**constants, **state})
             after = {name: values[value] for name, value in new.items()}
             return after, {name: values[name] for name in stored}
 
         return program.compiled(forward)
 
     @cached_property
-    def _backward(self) -> Callable[[Values, Values], Mapping[str, Any]]:
+    def _backward(self) -> Callable[[Values, Values, Values], Mapping[str, Any]]:
         program = self.program
         assignments, _ = leading_to(program.required, program.assignments, self.stored)
 
-        def backward(given: Values, cotangent: Values) -> Mapping[str, Any]:
-            values = computed(assignments, given)
+        def backward(constants: Values, given: Values, cotangent: Values) -> Mapping[str, Any]:
+            values = computed(assignments, {**constants, **given})
             return program.backward({name: values[name] for name in program.required}, cotangent)
 
         return program.compiled(backward)

@@ -1,11 +1,11 @@
-"""Steps written in JAX, as straight-line programs: all that knows what a jaxpr looks like."""
+"""Steps written in JAX, as straight-line programs."""
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+from ckio.analysis.partitioned.jaxprs import Equations, Held, jax
 from ckio.analysis.partitioned.program import (
     Assignment,
     Compute,
@@ -20,37 +20,15 @@ from ckio.flows import Flow, Step
 Function: TypeAlias = Callable[[Any], Mapping[str, Any]]
 """From the arrays of x_i, by name, to those of x_{i+1}; what it leaves out is not overwritten."""
 
-BODIES: Final = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
-"""Primitives that stand for the code in one of their parameters, by their names in all versions."""
-
-
-class _Held(NamedTuple):
-    """What is no value, because it does not depend on the state: a literal, a closed-over array."""
-
-    array: Any
-
-
-_Place: TypeAlias = str | _Held
-
 
 def trace(step: Function, state: Values, /) -> StraightLine:
     """A step and its adjoint as JAX sees them on a state like this one.
 
     The values are the results of single primitives; those in a `jit`, a `jax.checkpoint` or a
     function with derivatives of its own are values as all others are, and a `scan`, a `while` or
-    a `cond` is one assignment. The cotangents are those of real and complex arrays; of whole
-    numbers there are none.
+    a `cond` is one assignment. What is computed twice from the same is one value. Arrays that the
+    step closes over are constants: they are on no tape, and copied once at most. The cotangents
+    are those of real and complex arrays; of whole numbers there are none.
 
     Parameters
     ----------
@@ -64,9 +42,9 @@ def trace(step: Function, state: Values, /) -> StraightLine:
     ------
     BadInput
         Where JAX is not installed, a state is no dict of arrays, the step changes their shapes or
-        types, or it does more than compute: callbacks and other effects.
+        types, it does more than compute (callbacks and other effects), or it has no adjoint, as a
+        `while_loop` has none.
     """
-    jax = _jax()
     before = _checked(state)
     smooth = [name for name, array in before.items() if _is_smooth(array)]
 
@@ -76,10 +54,16 @@ def trace(step: Function, state: Values, /) -> StraightLine:
             return {name: after[name] for name in moving}, after
 
         moving = {name: state[name] for name in smooth}
-        _, pull, after = jax.vjp(differentiated, moving, has_aux=True)
+        _, pull, after = jax().vjp(differentiated, moving, has_aux=True)
         return after, pull(cotangent)[0]
 
-    closed = jax.make_jaxpr(joint)(before, {name: before[name] for name in smooth})
+    try:
+        closed = jax().make_jaxpr(joint)(before, {name: before[name] for name in smooth})
+    except BadInput:
+        raise
+    except Exception as error:
+        jax().make_jaxpr(step)(before)  # what the step does wrong by itself, it says itself
+        raise BadInput(f"trace: JAX has no adjoint of this step: {_sentence(error)}") from error
     return _program(closed, tuple(before), tuple(smooth))
 
 
@@ -128,18 +112,6 @@ def repeated(step: Function, times: int, /) -> Function:
     return steps
 
 
-@cache
-def _jax() -> Any:
-    try:
-        importlib.import_module("jax.extend.core")
-        return importlib.import_module("jax")
-    except ImportError as error:
-        raise BadInput(
-            f"tracing a step needs jax, which cannot be imported ({error});"
-            " install it: pip install 'ckio[jax]'"
-        ) from error
-
-
 def _checked(state: object) -> dict[str, Any]:
     """The arrays of a state, in the order in which JAX takes them."""
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
@@ -149,7 +121,7 @@ def _checked(state: object) -> dict[str, Any]:
 
 def _array(what: str, value: Any) -> Any:
     if hasattr(value, "dtype") or isinstance(value, bool | int | float | complex):
-        return _jax().numpy.asarray(value)
+        return jax().numpy.asarray(value)
     raise BadInput(
         f"trace: {what} is a {type(value).__name__}, not an array; give every array a name of its"
         " own in one dict"
@@ -158,7 +130,7 @@ def _array(what: str, value: Any) -> Any:
 
 def _is_smooth(array: Any) -> bool:
     """Whether it has a derivative; numpy does not know all types that JAX has."""
-    numpy = _jax().numpy
+    numpy = jax().numpy
     return bool(numpy.issubdtype(array.dtype, numpy.inexact))
 
 
@@ -180,20 +152,26 @@ def _after(step: Function, state: Mapping[str, Any]) -> dict[str, Any]:
     return {**state, **arrays}
 
 
+def _sentence(error: Exception) -> str:
+    """The first line of what an exception says."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> StraightLine:
     """The jaxpr of (x_i, cotangent of x_{i+1}) -> (x_{i+1}, cotangent of x_i)."""
     fresh = _naming(names)
     marks = {name: fresh("cotangent") for name in smooth}
-    found, places = _flat(closed.jaxpr, closed.consts, [*names, *marks.values()], fresh)
+    found = Equations(fresh)
+    places = found.add(closed.jaxpr, closed.consts, [*names, *marks.values()])
     after, gradient = places[: len(names)], dict(zip(smooth, places[len(names) :], strict=True))
 
     first, then = _halves(found, marks.values())
     outputs = dict.fromkeys(names, "")
     for name, place in zip(names, after, strict=True):
-        if isinstance(place, _Held):
-            constant = _constant(place.array, fresh("constant"))
-            first.append(constant)
-            outputs[name] = constant.results[0]
+        if isinstance(place, Held):
+            number = _number(place.array, fresh("constant"))
+            first.append(number)
+            outputs[name] = number.results[0]
         else:
             outputs[name] = place
 
@@ -205,19 +183,46 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
         given = {mark: cotangent[name] for name, mark in marks.items()}
         known = computed(adjoint, {**values, **given})
         return {
-            name: place.array if isinstance(place, _Held) else known[place]
+            name: place.array if isinstance(place, Held) else known[place]
             for name, place in gradient.items()
         }
 
-    assignments, _ = leading_to([*outputs.values(), *required], first)
+    assignments, there = leading_to([*outputs.values(), *required], first)
     return StraightLine(
         inputs=names,
         assignments=assignments,
         outputs=outputs,
         required=required,
         backward=backward,
-        compiled=_jax().jit,
+        constants={
+            name: _strong(array)
+            for name, array in found.constants.items()
+            if name in there or name in read
+        },
+        compiled=_compiled,
     )
+
+
+def _compiled(function: Compute) -> Compute:
+    """Compiled by JAX, for arrays that are its own.
+
+    It reads those of NumPy in the background, where they lie, so that they could be changed under
+    it, and also under what it returns. A Python number would be compiled for twice.
+    """
+    fast = jax().jit(function)
+    return lambda *given: fast(*jax().tree.map(_strong, given))
+
+
+def _strong(value: Any) -> Any:
+    """An array of JAX that shares no memory with one of NumPy, and is not of a weak type."""
+    numpy = jax().numpy
+    if isinstance(value, jax().Array):
+        return numpy.asarray(value, dtype=value.dtype) if value.aval.weak_type else value
+    return numpy.array(value, dtype=numpy.result_type(value))
+
+
+def _number(array: Any, name: str) -> Assignment:
+    return Assignment((name,), (), lambda: array, seconds=0.0)
 
 
 def _naming(taken: Iterable[str]) -> Callable[[str], str]:
@@ -230,93 +235,25 @@ def _naming(taken: Iterable[str]) -> Callable[[str], str]:
     return fresh
 
 
-def _constant(array: Any, name: str) -> Assignment:
-    return Assignment((name,), (), lambda: array, seconds=0.0)
+def _halves(found: Equations, marks: Iterable[str]) -> tuple[list[Assignment], list[Assignment]]:
+    """What does not depend on the cotangents, and what does; what depends on nothing is in both.
 
-
-def _halves(
-    assignments: Iterable[Assignment], marks: Iterable[str]
-) -> tuple[list[Assignment], list[Assignment]]:
-    """What does not depend on the cotangents, and what does; constants are in both."""
-    later, constant = set(marks), set[str]()
+    That is as good as a literal: it takes no time, so that it is on no tape.
+    """
+    later, constant = set(marks), set(found.constants)
     first: list[Assignment] = []
     then: list[Assignment] = []
-    for assignment in assignments:
+    for each in found.assignments:
+        fixed = constant.issuperset(each.arguments)
+        assignment = replace(each, seconds=0.0) if fixed else each
         depends = not later.isdisjoint(assignment.arguments)
         if depends:
             later.update(assignment.results)
         else:
             first.append(assignment)
-        if constant.issuperset(assignment.arguments):
+        if fixed:
             constant.update(assignment.results)
             then.append(assignment)
         elif depends:
             then.append(assignment)
     return first, then
-
-
-def _flat(
-    jaxpr: Any, consts: Sequence[Any], inputs: Sequence[_Place], fresh: Callable[[str], str]
-) -> tuple[list[Assignment], list[_Place]]:
-    """The equations, also those of inner functions, and where the outputs are."""
-    literal = _jax().extend.core.Literal
-    known: dict[Any, _Place] = dict(zip(jaxpr.constvars, map(_Held, consts), strict=True))
-    known |= dict(zip(jaxpr.invars, inputs, strict=True))
-
-    def place(atom: Any) -> _Place:
-        return _Held(atom.val) if isinstance(atom, literal) else known[atom]
-
-    found: list[Assignment] = []
-    for equation in jaxpr.eqns:
-        inner = equation.params.get(BODIES.get(equation.primitive.name, ""))
-        if inner is not None:
-            given = [place(atom) for atom in equation.invars]
-            body, held = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
-            more, results = _flat(body, held, given, fresh)
-            found += more
-        else:
-            names = [fresh(equation.primitive.name) for _ in equation.outvars]
-            found.append(_assignment(jaxpr, equation, known, names))
-            results = list(names)
-        known.update(zip(equation.outvars, results, strict=True))
-    return found, [place(atom) for atom in jaxpr.outvars]
-
-
-def _assignment(
-    jaxpr: Any, equation: Any, known: Mapping[Any, _Place], results: Sequence[str]
-) -> Assignment:
-    """One equation, as a jaxpr of its own that JAX knows how to call, in every version."""
-    core = _jax().extend.core
-    _check_pure(equation)
-    held: dict[Any, Any] = {}
-    named: dict[Any, str] = {}
-    for atom in equation.invars:
-        if not isinstance(atom, core.Literal):
-            match known[atom]:
-                case _Held(array):
-                    held[atom] = array
-                case name:
-                    named[atom] = name
-    alone = jaxpr.replace(
-        constvars=list(held), invars=list(named), outvars=equation.outvars, eqns=[equation]
-    )
-    call: Compute = core.jaxpr_as_fun(core.ClosedJaxpr(alone, list(held.values())))
-    compute = call if len(results) > 1 else lambda *arrays: call(*arrays)[0]
-    # What depends on nothing is as good as a literal.
-    seconds = None if named else 0.0
-    nbytes = [atom.aval.size * atom.aval.dtype.itemsize for atom in equation.outvars]
-    return Assignment(results, named.values(), compute, seconds, kind=str(alone), nbytes=nbytes)
-
-
-def _check_pure(equation: Any) -> None:
-    """Raise BadInput for an equation that does more than compute, at any depth."""
-    name = equation.primitive.name
-    if equation.effects or "callback" in name:
-        what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
-        raise BadInput(
-            f"trace: the step has {name!r}{what and f' with the effect {what}'}: what is computed"
-            " again must do nothing but compute; take it out of the step"
-        )
-    for inner in _jax().extend.core.jaxprs_in_params(equation.params):
-        for each in inner.eqns:
-            _check_pure(each)

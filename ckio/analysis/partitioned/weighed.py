@@ -57,7 +57,7 @@ def weigh(
     measured = seconds == "measured"
     computing = assignments if measured or any(it.nbytes is None for it in assignments) else ()
     run = program.compiled(lambda given: computed(computing, given))
-    values = run({name: state[name] for name in program.inputs})
+    values = run({**program.constants, **{name: state[name] for name in program.inputs}})
     if measured:
         taken = _measured(program, assignments, values, clock)
     else:
@@ -74,7 +74,7 @@ def _graph(
     nbytes: Mapping[Name, int],
     taken: Iterable[float],
 ) -> ValueGraph:
-    arguments: dict[Name, Sequence[Name]] = dict.fromkeys(program.inputs, ())
+    arguments: dict[Name, Sequence[Name]] = dict.fromkeys((*program.inputs, *program.constants), ())
     recompute: dict[Name, float] = {}
     several: list[Name] = []
     for assignment, seconds in zip(assignments, taken, strict=True):
@@ -152,7 +152,7 @@ def _all_at_once(
         known = computed(assignments, state)
         return [known[name] for name in program.required]
 
-    state = {name: values[name] for name in program.inputs}
+    state = {name: values[name] for name in (*program.inputs, *program.constants)}
     return _seconds(program.compiled(required), [state], clock)
 
 

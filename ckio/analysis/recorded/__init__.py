@@ -5,10 +5,12 @@ What it says holds for these steps. It can be declared, or compared with what wa
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
 from ckio.analysis.recorded.methods import Methods
 from ckio.analysis.recorded.poison import flow_of
 from ckio.analysis.recorded.recorder import Recorder, either
+from ckio.analysis.recorded.seldom import seldom
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.errors import BadInput, RunFailed
@@ -17,17 +19,14 @@ from ckio.variables import Variables
 
 __all__ = ["Recorder", "contradictions", "differences", "flow_of", "observe"]
 
-_FIRST = 3
-"""First steps are often special: so many are observed one by one, of later ones only a few."""
-
 
 def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
     """What the first so many steps of a model use and overwrite, and what is read of its tapes.
 
     Each observed step is done once forward and back, on a model of its own, and for every array
     that is asked for a few times more on copies. It is observed with its tape, from x_0 on, with J
-    taken right after it. Of more than three steps, the later ones are observed at distances that
-    double, and the last.
+    taken right after it. Of more than three steps, the later ones are observed at ever larger
+    distances (`seldom`), and the last.
 
     A model that computes arrays again after loads (`recompute`) is observed as one that does not.
 
@@ -71,11 +70,7 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
 
 def _some(steps: int) -> Iterator[int]:
     """The first ones, some of those behind them, and the last."""
-    step, stride = 0, 1
-    while step < steps - 1:
-        yield step
-        stride *= 1 if step < _FIRST - 1 else 2
-        step += stride
+    yield from takewhile(lambda step: step < steps - 1, seldom())
     yield steps - 1
 
 

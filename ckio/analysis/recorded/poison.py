@@ -10,7 +10,8 @@ An array that only its own new value depends on (a sum that is carried on, say) 
 where it is wrong, nothing else becomes so. It may be declared either way.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 from warnings import catch_warnings, simplefilter
 
@@ -18,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ckio.arrays import Array, Arrays, as_bytes, copies
+from ckio.arrays import Array, Arrays, copies
 from ckio.errors import RunFailed
 from ckio.flows import NOTHING, Flow
 
@@ -49,9 +50,17 @@ def poison(array: NDArray[Any], fill: int, /) -> None:
     with np.errstate(all="ignore"):
         match flat.dtype.kind:
             case "f" | "c":
-                flat[...] = np.nan if fill == NAN else _finite(flat, fill)
+                numbers = flat.view(flat.real.dtype)  # of complex ones both parts
+                numbers[...] = np.nan if fill == NAN else _finite(numbers, fill)
             case "b":
                 np.logical_not(flat, out=flat)
+            case "V" if flat.dtype.names:
+                for name in flat.dtype.names:
+                    part = np.ascontiguousarray(flat[name])
+                    poison(part, fill)
+                    flat[name] = part
+            case "u" if _ADDED[fill] < 0:  # far below, but a program that counts up to it ends
+                flat[...] = flat == 0
             case kind:
                 numbers = flat if kind in "iu" else flat.view(_AS_NUMBERS.get(kind, np.uint8))
                 numbers += np.array(_ADDED[fill]).astype(numbers.dtype)
@@ -66,21 +75,50 @@ def _finite(array: NDArray[Any], fill: int) -> NDArray[Any]:
         content *= random.choice((-1.0, 1.0), array.shape)
     else:
         content *= _FAR if fill == FILLS[2] else -_FAR
-    return content
+    most = np.finfo(array.dtype).max
+    clipped: NDArray[Any] = np.clip(content, -most, most)
+    return clipped
 
 
 def same(one: Array, other: Array, /) -> bool:
-    """Whether two arrays are the same to the last bit."""
+    """Whether two arrays hold the same values, to the last bit.
+
+    One NaN is like another: which sign a sum of two of them has depends on where in memory they
+    are. Bytes that belong to no value, in structured arrays, do not count.
+    """
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    return as_bytes(np.ascontiguousarray(one)) == as_bytes(np.ascontiguousarray(other))
+    if np.array_equal(_words(one), _words(other)):
+        return True
+    return one.dtype.kind in "fcV" and np.array_equal(_values(one), _values(other))
 
 
-def digest(content: Array | memoryview, /) -> bytes:
-    """The xxh3_128 of the bytes of an array, or of these bytes."""
-    if not isinstance(content, memoryview):
-        content = as_bytes(np.ascontiguousarray(content))
-    return xxhash.xxh3_128_digest(content)
+def digest(content: Array, /) -> bytes:
+    """The xxh3_128 of the values of an array; equal where `same` says so."""
+    return xxhash.xxh3_128_digest(_values(content).data)
+
+
+def _words(array: Array) -> NDArray[Any]:
+    """The memory of an array as the largest whole numbers that it is a multiple of."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat if flat.nbytes % 8 else flat.view(np.uint64)
+
+
+def _values(array: Array) -> NDArray[np.uint8]:
+    """Bytes that are the same wherever the values are."""
+    flat: NDArray[Any] = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.names:
+        return np.concatenate([_values(flat[name]) for name in flat.dtype.names])
+    if flat.dtype.kind in "fc":
+        flat = flat.view(flat.real.dtype)
+        if flat.itemsize > 8:  # not all of these bytes are in use: as two numbers that are
+            with np.errstate(all="ignore"):
+                large = flat.astype(np.float64)
+                flat = np.stack([large, (flat - large).astype(np.float64)]).reshape(-1)
+        nans = np.isnan(flat)
+        if nans.any():
+            flat = np.where(nans, flat.dtype.type(np.nan), flat)
+    return flat.view(np.uint8)
 
 
 class Watched(Arrays):
@@ -153,7 +191,8 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
             poison(trial[name], fill)
             start = copies("arrays", trial)
             try:
-                found = quietly(does, trial)
+                with quiet():
+                    found = _done(does, trial)
             except Exception:  # whatever the code raises for content that it cannot do with
                 if fill == OTHER:
                     used.add(name)
@@ -171,11 +210,12 @@ def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]
     return {name: np.array(value) for name, value in does(arrays).items()}
 
 
-def quietly(does: Callable[[Arrays], Results], arrays: Arrays, /) -> dict[str, Array]:
-    """The same where some content is not real: no warning of it comes out."""
+@contextmanager
+def quiet() -> Generator[None]:
+    """While it is open, content that is not real is no reason for warnings."""
     with np.errstate(all="ignore"), catch_warnings():
         simplefilter("ignore")
-        return _done(does, arrays)
+        yield
 
 
 def _different(one: Results, other: Results) -> set[str]:

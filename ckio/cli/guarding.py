@@ -1,0 +1,42 @@
+"""`ckio run --guarded`: models that end a run where what they declare is wrong."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ckio.errors import BadInput
+
+if TYPE_CHECKING:
+    from ckio.analysis.guarded import Guarded
+
+TOLD: Final = (
+    "guarded: steps are done more than once, to see whether they use or overwrite what is not"
+    " declared; that takes a few times as long"
+)
+
+
+def guarding(name: str, fresh: Callable[[], Any], /) -> "Callable[[], Guarded]":
+    """A maker of the same models, each held against what it declares of its steps.
+
+    What it makes raises RunFailed where a step does otherwise; to make it raises BadInput where the
+    model declares nothing, or its steps cannot be watched.
+    """
+
+    def made() -> "Guarded":
+        from ckio.analysis.guarded import Guarded
+        from ckio.arraymodel import ArrayModel
+
+        model = fresh()
+        if not isinstance(model, ArrayModel):
+            raise BadInput(
+                f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel: its"
+                " steps cannot be watched"
+            )
+        if model.variables is None:
+            raise BadInput(
+                f"--guarded: model {name!r} does not say what its steps use and overwrite, so there"
+                f" is nothing to hold it to; see what `ckio analyze {name}` observes, and declare"
+                " it as `flow`"
+            )
+        return Guarded(model, model.variables, digests=True)
+
+    return made

@@ -1,0 +1,132 @@
+"""`--by-variable` before a run: what `ckio plan` and `ckio simulate` say is what is then run."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.commands import answer, ckio, complaint
+from cli.resumable import COSTS
+from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
+
+from ckio.cli.outcome import forward_minimum
+from ckio.columns import WRITE
+from ckio.texts import loads
+
+PLATFORM = """
+[[level]]
+name = "ram"
+capacity = 60000
+write = {per_byte = 1e-6}
+read = {per_byte = 1e-6}
+
+[[level]]
+name = "disk"
+backend = "directory"
+options = {path = "ck"}
+capacity = 200000
+write = {per_byte = 1e-5}
+read = {per_byte = 1e-5}
+
+[models."permafrost grid=32 steps=40"]
+advance = 1.0
+record = 1.0
+reverse = 1.0
+restart = 24584
+tape = 24576
+adjoint = 49176
+"""
+MODEL = ("--set", "grid=32", "--set", "steps=40")
+WHOLE = ("--model", "permafrost", *MODEL, "--steps", 40, "--platform", "node.toml")
+PARTS = (*WHOLE, "--by-variable")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "node.toml").write_text(PLATFORM)
+    return tmp_path
+
+
+def words_of(found: dict[str, Any]) -> tuple[float, int]:
+    return found["makespan"], found["actions"]
+
+
+def test_a_plan_by_variable_is_faster_and_counts_arrays(place: Path) -> None:
+    whole = answer("plan", *WHOLE, at=place)
+    parts = answer("plan", *PARTS, "-o", "parts.sched", at=place)
+    assert parts["makespan"] < whole["makespan"]
+    assert parts["by_variable"] is True
+    assert "by_variable" not in whole
+    assert parts["note"] == f"of whole checkpoints, {whole['note']}; then variable by variable"
+    schedule = loads((place / "parts.sched").read_text()).schedule
+    restart = schedule.actions.take(schedule.actions.kind == 0)
+    stored = {restart.names[code] for code in restart.name[restart.op == WRITE]}
+    assert stored == {"T", "K", "J"}
+    for level, capacity in zip(parts["levels"], (60_000, 200_000), strict=True):
+        assert level["peak_bytes"] <= capacity
+        assert level["peak"] > 0
+    told = ckio("plan", *PARTS, at=place).stdout
+    assert re.search(r"discards +arrays at most +bytes at most", told)
+    assert "slots" not in told
+
+
+def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
+    planned = answer("plan", *PARTS, "-o", "parts.sched", at=place)
+    for words in (PARTS, ("parts.sched",)):
+        assert words_of(answer("simulate", *words, at=place)) == words_of(planned)
+    overlapped = answer("simulate", *PARTS, "--overlap", "all", at=place)
+    assert overlapped["makespan"] < planned["makespan"]
+
+
+def test_what_is_run_is_shown_and_compared(place: Path) -> None:
+    run = ("run", "permafrost", *MODEL, "--steps", 40, "--platform", "node.toml")
+    done = ckio(*run, "--by-variable", "--into", "run", "--log", "run.log", at=place)
+    planned = answer("plan", *PARTS, at=place)
+    ran = loads((place / "run" / "predicted.txt").read_text())
+    assert ran.timeline is not None
+    assert ran.timeline.makespan == pytest.approx(planned["makespan"])
+    least = forward_minimum(ran.schedule, ran.platform)
+    steps = json.loads((place / "run" / "result.json").read_text())["forward_steps"]
+    assert least <= steps
+    assert f"{steps} (at least {least} with restart data in all this room)" in done.stdout
+
+    compared = answer("compare", "run/predicted.txt", "run/measured.txt", at=place)
+    writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]
+    assert writes == [level["writes"] for level in planned["levels"]]
+    lines = [json.loads(line) for line in (place / "run.log").read_text().splitlines()[1:]]
+    assert sum(line["action"].startswith("write x 0 ") for line in lines) >= 2
+
+    ckio("show", "run/measured.txt", "--html", "run.html", "--perfetto", "run.json", at=place)
+    page = (place / "run.html").read_text()
+    assert "peak arrays" in page
+    assert "write x_0.T, 8 KiB" in page
+    traced = json.loads((place / "run.json").read_text())["traceEvents"]
+    assert {"checkpoint": "x_0.T", "bytes": 8192} in [event.get("args") for event in traced]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "'overlapped' plans with whole"),
+        (("simulate", *PARTS, "--planner", "overlapped"), "'overlapped' plans with whole"),
+        (
+            ("plan", "--steps", 5, "--platform", "node.toml", "--by-variable"),
+            "--by-variable is about the arrays of a model: give --model as well",
+        ),
+        (("simulate", "whole.sched", "--by-variable"), "whole.sched is planned already; leave out"),
+    ],
+)
+def test_what_has_no_variables_is_refused(
+    place: Path, line: tuple[object, ...], message: str
+) -> None:
+    ckio("plan", *WHOLE, "-o", "whole.sched", at=place)
+    assert complaint(*line, at=place).startswith(f"ckio: {message}")
+
+
+def test_a_model_that_does_not_say_what_its_steps_do_is_refused(place: Path) -> None:
+    (place / "ocean.py").write_text(MODEL_WITHOUT_FLOW)
+    (place / "node.toml").write_text(PLATFORM + COSTS)
+    line = ("plan", "--model", "ocean:growth", "--steps", 5, "--platform", "node.toml")
+    said = complaint(*line, "--by-variable", at=place)
+    assert "--by-variable: model 'ocean:growth' does not say what its steps use" in said
