@@ -182,22 +182,33 @@ class Variables:
             return self
         return replace(self, steps=self.steps[:length])
 
-    def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
-        """The variables of a checkpoint, each in its version, in a chain of this length.
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What is stored variable by variable."""
+        return (Kind.RESTART, Kind.TAPE) if self.taped else (Kind.RESTART,)
 
-        Of x_i what has to be stored, and of t_i what tapes have to hold; anything else is one part.
+    def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
+        """The variables of a whole checkpoint, each in its version, in a chain of this length.
+
+        Of x_i those that are live there: the state may hold anything of the others. Of t_i those
+        that the tape of this step is made of. What is stored whole is one part.
         """
-        match key.kind:
-            case Kind.RESTART if not key.name:
-                names = self.stored
-            case Kind.TAPE if not key.name and self.taped:
-                names = self.taped & self.over(length)[key.step].record.use
-            case _:
-                return (key,)
-        over = self.over(length)
+        if key.name or key.kind not in self.kinds:
+            return (key,)
         return tuple(
-            Key(key.kind, int(over.versions(name)[key.step]), name) for name in sorted(names)
+            Key(key.kind, version.item(key.step), name)
+            for name, version, needed in self.columns(key.kind, length)
+            if needed[key.step]
         )
+
+    def columns(self, kind: Kind, length: int, /) -> Iterator[tuple[str, Ints, Bools]]:
+        """Of each variable that is stored: its name, and for each step its version and its need."""
+        over = self.over(length)
+        for name in sorted(self.stored if kind is Kind.RESTART else self.taped):
+            if kind is Kind.RESTART:
+                yield name, over.versions(name), over.live(name, seed=name in self.seed)
+            else:
+                yield name, over.versions(name)[:-1], over.has(name, "record", "use")
 
     @cached_property
     def changed(self) -> Names:

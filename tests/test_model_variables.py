@@ -268,6 +268,9 @@ class Lowered:
     def key(self, kind: Kind, name: str, step: int) -> Key:
         return Key(kind, self.machine.versions.of(name, step), name)
 
+    def live(self, step: int) -> set[str]:
+        return {key.name for key in self.chain.parts(x(step))}
+
     def keep(self, step: int) -> None:
         for key in self.chain.parts(x(step)):
             if key not in self.contents and self.machine.versions.held[key.name] == key.step:
@@ -309,7 +312,7 @@ class Lowered:
     def back(self, begin: int, end: int) -> None:
         if end - begin > 1 and self.often():
             middle = self.choose.randrange(begin + 1, end)
-            self.fetch(self.variables.stored, begin)
+            self.fetch(self.live(begin), begin)
             self.forward(begin, middle)
             self.keep(middle)
             self.back(middle, end)
@@ -320,7 +323,7 @@ class Lowered:
             return self.do(Reverse(begin, end))
         alone = end - begin == 1 and self.often()
         step = self.variables.over(self.n)[begin]
-        self.fetch(step.record.use if alone else self.variables.stored, begin)
+        self.fetch(step.record.use if alone else self.live(begin), begin)
         self.do(Record(begin, end))
         while begin < end:
             middle = self.choose.randrange(begin, end)
@@ -661,11 +664,11 @@ def test_a_state_of_which_one_array_was_read_has_no_functional():
     model, fresh, saved = some(), some(), {}
     for step in (3, 5):
         model.advance(0 if step == 3 else 3, step)
-        for key in model.variables.parts(x(step), 5):
+        for key in model.variables.parts(x(step), 9):
             saved[key] = save(model, key)
     restore(fresh, Key(Kind.RESTART, 5, "a"), saved[Key(Kind.RESTART, 5, "a")])
     assert fresh.functional == 0
-    for key in fresh.variables.parts(x(3), 5):
+    for key in fresh.variables.parts(x(3), 9):
         restore(fresh, key, saved[key])
     fresh.record(3, 5)
     fresh.reverse(3, 5)

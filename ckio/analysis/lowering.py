@@ -23,7 +23,7 @@ from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.needed import Accesses, Chances, Needed
 from ckio.analysis.dataflow.placing import BEFORE, Placing, Within, latest
 from ckio.analysis.dataflow.stays import Stays
-from ckio.analysis.made import complete, kinds, of_a_fresh_model, parts
+from ckio.analysis.made import complete, of_a_fresh_model
 from ckio.chain import Chain
 from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput, IllegalAction
@@ -116,13 +116,13 @@ def _lowered(schedule: Schedule, variables: Variables, placing: Placing, stored:
         copies = placed(each, placing)
         found.append(copies.accesses(each.name, kind))
         needed.update(copies.start(each.name, kind))
-    first = _at_first(stored, needed, by_variable=kinds(variables))
-    found = [first, *found, _kept(schedule, by_variable=kinds(variables))]
+    first = _at_first(stored, needed, by_variable=variables.kinds)
+    found = [first, *found, _kept(schedule, by_variable=variables.kinds)]
 
     chain = replace(schedule.chain, variables=variables)
     start = [set(keys) for keys in stored]
     for level, keys in enumerate(schedule.stored):
-        start[level] |= {key for key in keys if key.kind not in kinds(variables)}
+        start[level] |= {key for key in keys if key.kind not in variables.kinds}
     return Schedule(chain, Accesses.together(found).actions, start, note=schedule.note)
 
 
@@ -157,7 +157,7 @@ def _whole(
     there = {key for key in keys if not key.name}
     yield from there
     room = level.capacity
-    for kind in kinds(variables) if keys - there else ():
+    for kind in variables.kinds if keys - there else ():
         found = [it for it in complete(keys, kind, variables, chain.length) if it < left]
         if room is not None:
             room -= sum(level.stored(chain.nbytes(key)) for key in there)
@@ -171,8 +171,8 @@ def _whole(
 
 def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
     for level, keys in enumerate(schedule.stored):
-        for key in (key for key in keys if key.kind in kinds(variables)):
-            missing = set(parts(variables, key, schedule.chain.length)).difference(stored[level])
+        for key in (key for key in keys if key.kind in variables.kinds):
+            missing = set(variables.parts(key, schedule.chain.length)).difference(stored[level])
             missing -= {it for it in missing if key.step and of_a_fresh_model(it)}
             if missing:
                 raise BadInput(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ckio.actions import Kind
 from ckio.analysis.lowering import lower
 from ckio.chain import Chain
 from ckio.planners.base import Planner
@@ -54,8 +55,8 @@ def reduced(
     what is overwritten so seldom that there is room for all its versions takes that room once, and
     none in each checkpoint. The tape of a step takes what of it some step overwrites.
     """
-    over = variables.over(chain.length)
-    versions = {name: len(np.unique(over.versions(name)[:-1])) for name in variables.stored}
+    columns = variables.columns(Kind.RESTART, chain.length)
+    versions = {name: len(np.unique(version[:-1][live[:-1]])) for name, version, live in columns}
     slots = [_slots(level, variables, versions) for level in platform.levels]
     least = min(filter(None, slots), default=0) if apart else 0
     few = {name: count for name, count in versions.items() if count <= least}

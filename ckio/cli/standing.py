@@ -9,7 +9,7 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.actions import Key, Kind
-from ckio.analysis.made import complete, kinds, of_a_fresh_model, parts
+from ckio.analysis.made import complete, of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped, StorageError
@@ -132,10 +132,10 @@ class _Storing:
         length = self.chain.length
         found = [
             Key(kind, step)
-            for kind in kinds(variables)
+            for kind in variables.kinds
             for step in complete(keys, kind, variables, length)
         ]
-        return made | {key: parts(variables, key, length) for key in found}
+        return made | {key: variables.parts(key, length) for key in found}
 
     def whole(self, *levels: Collection[Key]) -> set[Key]:
         """The whole checkpoints where levels hold these keys."""
@@ -156,8 +156,7 @@ class _Storing:
         takes it as they are.
         """
         refused: StorageError = LevelFull("no level of this run outlives it")
-        variables = self.chain.variables
-        needed = (key,) if variables is None else parts(variables, key, self.chain.length)
+        needed = self.chain.parts(key)
         needed = tuple(part for part in needed if not of_a_fresh_model(part))
         for backend, level in self.levels:
             if _held(backend).issuperset(needed):

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from ckio.actions import Action, Discard, Key, Kind, Layout, Read, Write
-from ckio.analysis.made import parts as made_of
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
@@ -188,8 +187,7 @@ class Remains:
 
     def _dump(self, model: Model, key: Key) -> None:
         """Into memory, in place of another of this kind."""
-        variables = self._chain.variables
-        parts = (key,) if variables is None else made_of(variables, key, self._chain.length)
+        parts = self._chain.parts(key)
         held = self._carried.keys()
         for other in held:
             if other.kind is key.kind and other not in parts:

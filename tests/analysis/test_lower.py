@@ -372,3 +372,20 @@ def test_spans_stay_as_they_are() -> None:
     nothing = lower(schedule, Variables({"map": 1}, Step(Flow({"map"}))))
     assert not (nothing.actions.op >= WRITE).any()
     assert moves(nothing) == moves(schedule)
+
+
+def test_versions_that_no_checkpoint_needs_take_no_room() -> None:
+    """In the thaw each step computes the large K anew: the versions in between are dead."""
+    keeps = Step(Flow({"T", "K"}, {"T"}, {"T"}))
+    thaws = Step(Flow({"T"}, {"T", "K"}, {"T", "K"}))
+    steps = (*(keeps,) * 15, *(thaws,) * 10, *(keeps,) * 15)
+    variables = Variables({"T": 10, "K": 100}, steps, seed={"T"}, tape={"T", "K"})
+    chain = Chain(steps=40, advance=1, record=1, reverse=1, restart=110, tape=110, adjoint=1)
+    platform = Platform((Level(name="ram", capacity=330),), 110)
+    smaller, room = reduced(chain, platform, variables)
+    assert (smaller.restart, room.levels[0].capacity) == (10, 130)
+    schedule = ByVariable(hrevolve, variables)(chain, platform)
+    assert validate(schedule, platform).adjoint == 0
+    assert not any(perform(schedule, variables, list(steps)))
+    stored = {it.key for it in schedule.actions if isinstance(it, Write) and it.key.name == "K"}
+    assert {key.step for key in stored} <= {0, 25}

@@ -139,7 +139,9 @@ def test_a_tape_of_two_fields_is_enough_where_jax_keeps_six() -> None:
     assert set(partition(program, state, seconds="declared").stored) == {"zeta", "psi"}
 
 
-@pytest.mark.parametrize(("seconds_per_byte", "fields"), [(1e-12, 4), (1e-8, 2)])
+@pytest.mark.parametrize(
+    ("seconds_per_byte", "fields"), [(1e-12, 4), pytest.param(1e-8, 2, marks=pytest.mark.slow)]
+)
 def test_what_the_level_takes_decides(seconds_per_byte: float, fields: int) -> None:
     """Two derivatives each of two fields: read, where that is faster than to compute them."""
     step, state = model()
@@ -147,7 +149,9 @@ def test_what_the_level_takes_decides(seconds_per_byte: float, fields: int) -> N
     assert_right(program, step, level(seconds_per_byte), fields)
 
 
-@pytest.mark.parametrize("steps", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "steps", [pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_steps_chosen_together_take_a_state_or_four_fields_each(steps: int) -> None:
     _, state = model()
     step, _ = model()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.analysis.made import complete, parts
+from ckio.analysis.made import complete
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
@@ -100,7 +100,7 @@ def process(platform: Platform, at: Path, steps: int) -> Standing | Permafrost:
             standing = store_standing(*args, before=schedule.stored)
             for key, level in standing.stored:
                 held = set(backends[int(level[-1]) + 1].keys())
-                needed = {part for part in parts(VARIABLES, key, STEPS) if part.step}
+                needed = {part for part in VARIABLES.parts(key, STEPS) if part.step}
                 assert needed <= held
             return standing
         return model
