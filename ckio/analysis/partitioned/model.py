@@ -21,8 +21,8 @@ class PartitionedModel:
     The gradient refers to all real and complex arrays of x_0; a parameter is an array of the state
     that no step overwrites, and lies in no checkpoint. Every schedule calls the same two compiled
     functions on the same arrays; where these give the same bits each time, so does the gradient.
-    On a CPU, JAX does not promise that: adjoints with products of matrices were seen to differ
-    by rounding from call to call, as those of `jax.vjp` do.
+    On a CPU, JAX does not promise that: adjoints of a larger step were seen to differ by rounding
+    from call to call, and those of `jax.vjp` do so too.
 
     >>> from pytest import importorskip
     >>> jnp = importorskip("jax.numpy")
