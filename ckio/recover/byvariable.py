@@ -33,14 +33,15 @@ def by_variable(
     assert chain.variables is not None
     variables, stored = chain.variables, tuple(frozenset(keys) for keys in survivors)
     adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
-    free = _beside(platform, chain, adjoints, 1)
+    in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
+    free = _beside(platform, chain, in_one, 1)
     whole_chain = replace(chain, variables=None)
     ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
     reason: BadInput | IllegalAction | None = None
     for there in dict.fromkeys((stored, adjoints)):
         found = list[tuple[Schedule, T]]()
         for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
-            room = _beside(left, chain, adjoints, -1)
+            room = _beside(left, chain, in_one, -1)
             try:
                 plan, beside = rest(smaller, room, whole(there, smaller, room, variables))
                 found.append((lower(plan, variables, platform=platform, stored=stored), beside))

@@ -127,6 +127,11 @@ def test_whatever_is_left_there_is_a_plan_of_the_rest_that_does_what_the_steps_n
         assert sum(killed_again_and_again(f"rest {seed}") for seed in range(14)) > 0
 
 
+def test_tapes_that_are_stored_whole_take_the_room_that_they_take_on_a_full_level() -> None:
+    with without_notes():
+        killed_again_and_again("often 1420")
+
+
 @pytest.mark.slow
 def test_the_same_very_often() -> None:
     with without_notes():
