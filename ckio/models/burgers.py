@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
-from ckio.chain import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.flows import Flow, Step
+from ckio.models.options import check_real, check_whole
 
 Field = NDArray[np.float64]
 
@@ -97,9 +97,10 @@ class Burgers(ArrayModel):
         seed: int = 0,
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        _check_whole("grid", grid, least=4)
-        _check_whole("seed", seed, least=0)
-        _check_above_0(viscosity=viscosity, time=time, length=length, speed=speed, courant=courant)
+        check_whole("burgers", grid=grid, least=4)
+        check_whole("burgers", seed=seed, least=0)
+        positive = {"viscosity": viscosity, "time": time, "length": length, "speed": speed}
+        check_real("burgers", above=0.0, **positive, courant=courant)
         if courant > 1:
             raise BadInput(f"burgers: courant = {courant:g}; above 1 a step is not stable")
         self._cells, self._spacing = grid, length / grid
@@ -271,16 +272,3 @@ def _waves(cells: int, random: np.random.Generator, *, speed: float) -> Field:
     u: Field = amplitudes @ np.sin(np.pi / cells * np.outer(wave, np.arange(cells + 1)))
     u[[0, -1]] = 0
     return u
-
-
-def _check_whole(name: str, value: int, *, least: int) -> None:
-    if not is_whole(value) or value < least:
-        raise BadInput(f"burgers: {name} = {value!r}; it must be a whole number >= {least}")
-
-
-def _check_above_0(**options: object) -> None:
-    for name, value in options.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise BadInput(f"burgers: {name} = {value!r}; it must be a number")
-        if not math.isfinite(value) or value <= 0:
-            raise BadInput(f"burgers: {name} = {value:g}; it must be finite and > 0")

@@ -15,10 +15,10 @@ import numpy as np
 
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
-from ckio.chain import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.flows import Flow, Step
 from ckio.models.basin import INSIDE, Basin, Field
+from ckio.models.options import check_real, check_whole
 
 ADAMS_BASHFORTH = (1.0, 0.0, 0.0), (3 / 2, -1 / 2, 0.0), (23 / 12, -16 / 12, 5 / 12)
 """Weights of the tendencies now, one and two steps ago, in step 0, in step 1, and from then on."""
@@ -109,10 +109,10 @@ class Vorticity(ArrayModel):
         recompute: str = "",
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        _check_whole("grid", grid, least=4)
-        _check_whole("seed", seed, least=0)
-        _check_real(above=0.0, length=length, depth=depth, speed=speed)
-        _check_real(least=0.0, beta=beta, drag=drag, viscosity=viscosity, wind=wind)
+        check_whole("vorticity", grid=grid, least=4)
+        check_whole("vorticity", seed=seed, least=0)
+        check_real("vorticity", above=0.0, length=length, depth=depth, speed=speed)
+        check_real("vorticity", least=0.0, beta=beta, drag=drag, viscosity=viscosity, wind=wind)
         spacing = length / grid
         self._basin = Basin(cells=grid, spacing=spacing)
         self._beta, self._drag, self._viscosity = beta, drag, viscosity
@@ -258,7 +258,7 @@ def _stable_step(dt: float | None, *, damping: float, frequency: float, default:
     )
     if dt is None:
         return min(default, limit / 2)
-    _check_real(above=0.0, dt=dt)
+    check_real("vorticity", above=0.0, dt=dt)
     if dt > limit:
         raise BadInput(
             f"vorticity: dt = {dt:g} s; damping and Rossby waves on this grid need at most"
@@ -271,17 +271,3 @@ def _names(recompute: str) -> list[str]:
     if not isinstance(recompute, str):
         raise BadInput(f"vorticity: recompute = {recompute!r}; it must be names, or nothing")
     return [name for name in recompute.split(",") if name]
-
-
-def _check_whole(name: str, value: int, *, least: int) -> None:
-    if not is_whole(value) or value < least:
-        raise BadInput(f"vorticity: {name} = {value!r}; it must be a whole number >= {least}")
-
-
-def _check_real(*, above: float = -math.inf, least: float = -math.inf, **options: object) -> None:
-    rule = f"> {above:g}" if least == -math.inf else f">= {least:g}"
-    for name, value in options.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise BadInput(f"vorticity: {name} = {value!r}; it must be a number")
-        if not math.isfinite(value) or value < least or value <= above:
-            raise BadInput(f"vorticity: {name} = {value:g}; it must be finite and {rule}")
