@@ -1,28 +1,24 @@
 """The computation: how many steps, what each costs, how large its checkpoints are."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.checks import check_cost, check_size, is_whole
 from ckio.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.perstep import PerStep
+from ckio.perstep import Each, PerStep, one_or_each
 from ckio.variables import Variables
 
 SECONDS: Final = ("advance", "record", "reverse")
 SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
 """The names of everything that describes one step, in the order in which files list them."""
-
-Each: TypeAlias = Sequence[Any] | NDArray[Any] | PerStep
-"""One number for each step."""
 
 _OF_STATES: Final = ("restart", "adjoint")
 """Of these there is one more than there are steps: those of x_n and a_n."""
@@ -89,7 +85,9 @@ class Chain:
         object.__setattr__(self, "steps", None if self.steps is None else int(self.steps))
         for name in COSTS:
             check = check_cost if name in SECONDS else check_size
-            cost = _one_or_each(f"Chain: {name}", getattr(self, name), self.steps, check)
+            given, of_states = getattr(self, name), name in _OF_STATES
+            what = f"Chain: {name}"
+            cost = one_or_each(what, given, self.steps, check, of_states=of_states)
             object.__setattr__(self, name, cost)
         self._check_sums()
         if self.variables is not None and self.steps is not None:
@@ -290,81 +288,3 @@ def _known(variables: Mapping[str, int]) -> str:
     if not variables:
         return "this chain knows whole checkpoints only"
     return f"this chain knows {', '.join(variables)}"
-
-
-def _one_or_each(
-    what: str, given: Any, steps: int | None, check: Callable[[str, object], Any]
-) -> Any:
-    """A cost as one number, or as a PerStep where there are several; raises BadInput."""
-    if not _is_sequence(given):
-        return check(what, given)
-    if steps is None:
-        raise BadInput(f"{what} has a value for each step, and the number of steps is not known")
-    of_states = what.endswith(_OF_STATES)
-    if len(given) not in (steps, steps + of_states):
-        raise BadInput(f"{what} has {len(given)} values; the chain has {steps} steps")
-    values = _column(what, given, check)
-    if len(values) < steps + of_states:
-        values = np.append(values, values[-1])
-    if (values == values[0]).all():
-        return check(what, values[0].item())
-    return PerStep(values)
-
-
-def _is_sequence(given: object) -> bool:
-    if isinstance(given, np.ndarray):
-        return given.ndim > 0
-    return isinstance(given, Sequence | PerStep) and not isinstance(given, str | bytes)
-
-
-def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDArray[Any]:
-    """The numbers, each of which passes its `check`, as float64 or int64."""
-    dtype = np.float64 if check is check_cost else np.int64
-    if isinstance(given, PerStep):
-        given = given.values
-    if set(map(type, given)) == {float if dtype is np.float64 else int}:
-        with suppress(OverflowError):
-            given = np.array(given, dtype)
-    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype == dtype:
-        good = np.isfinite(given) & (given >= 0)
-        if not good.all():
-            step = int(good.argmin())
-            check(f"{what}[{step}]", given[step])
-        return given
-    values = [check(f"{what}[{step}]", value) for step, value in enumerate(given)]
-    try:
-        return np.array(values, dtype)
-    except OverflowError:
-        raise BadInput(f"{what}: a checkpoint must be below 2**63 bytes") from None
-
-
-def check_cost(what: str, seconds: object, /) -> float:
-    """`seconds` as a float; raises BadInput unless it is a finite number >= 0."""
-    number = as_float(seconds)
-    if number is None:
-        raise BadInput(f"{what} = {seconds!r}; it must be a number of seconds")
-    if not math.isfinite(number) or number < 0:
-        raise BadInput(f"{what} = {number}; it must be finite and >= 0")
-    return number
-
-
-def check_size(what: str, nbytes: object, /) -> int:
-    """`nbytes` as a plain number; raises BadInput unless it is a whole one >= 0."""
-    if not is_whole(nbytes) or nbytes < 0:
-        raise BadInput(f"{what} = {nbytes!r}; it must be a whole number of bytes >= 0")
-    return int(nbytes)
-
-
-def as_float(value: object, /) -> float | None:
-    """A number, and not a truth value, as a float, infinite where it is too large; else None."""
-    if not isinstance(value, int | float | np.floating | np.integer) or isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def is_whole(value: object, /) -> TypeGuard[int]:
-    """Whether `value` is a whole number, and not a truth value."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.chain import SECONDS, Chain, as_float, is_whole
+from ckio.chain import SECONDS, Chain
+from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.profile import Profile, checked_spread

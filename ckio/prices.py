@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from ckio.chain import check_cost
+from ckio.checks import check_cost
 
 
 @dataclass(frozen=True, slots=True)

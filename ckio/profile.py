@@ -6,7 +6,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-from ckio.chain import as_float, is_whole
+from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.spreads import Lognormal, Quantiles, Spread

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ckio.chain import as_float
+from ckio.checks import as_float
 from ckio.errors import BadInput
 
 _MOST_SIGMA: Final = 10.0

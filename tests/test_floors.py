@@ -13,7 +13,7 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns perstep flows variables derived chain costs prices spreads profile platforms"
+    "columns checks perstep flows variables derived chain costs prices spreads profile platforms"
     " platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel registers checkpoints"

@@ -26,7 +26,8 @@ are needed.
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.chain import Chain, is_whole
+from ckio.chain import Chain
+from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.planners.blocks import Periods, Place, Plan, Segments, by_revolve, in_periods
 from ckio.planners.spacing import (

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain, is_whole
+from ckio.chain import Chain
+from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, tapes
 from ckio.planners.draft import Draft

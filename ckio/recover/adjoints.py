@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Discard, Key, Kind, Read
-from ckio.chain import as_float
+from ckio.checks import as_float
 from ckio.columns import DISCARD, KIND_CODE, READ, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platforms import Platform

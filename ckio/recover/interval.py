@@ -14,7 +14,8 @@ Here it is Daly's.
 
 from math import inf, sqrt
 
-from ckio.chain import Chain, as_float
+from ckio.chain import Chain
+from ckio.checks import as_float
 from ckio.errors import BadInput
 from ckio.platforms import Platform
 from ckio.recover.room import numbered

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
-from ckio.chain import is_whole
+from ckio.checks import is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError

@@ -7,7 +7,8 @@ from typing import Final, NoReturn
 
 from ckio.actions import Action, Advance, Discard, Key, Write
 from ckio.backends.base import Backend
-from ckio.chain import Chain, is_whole
+from ckio.chain import Chain
+from ckio.checks import is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError

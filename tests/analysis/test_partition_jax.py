@@ -1,6 +1,6 @@
 """Steps in JAX: whatever is stored, the two halves give the gradient that JAX gives."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -27,18 +27,7 @@ LEVELS = {
 }
 
 
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
-
-@pytest.fixture(autouse=True)
-def configured() -> Iterator[None]:
-    """And code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 def priced(program: StraightLine) -> StraightLine:

@@ -1,6 +1,6 @@
 """Barotropic vorticity with Adams-Bashforth steps, in JAX: what its tape takes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,18 +19,7 @@ FIELD = GRID * GRID * 8
 """Bytes."""
 
 
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
-
-@pytest.fixture(autouse=True)
-def configured() -> Iterator[None]:
-    """And code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 def model() -> tuple[Callable[[State], State], State]:

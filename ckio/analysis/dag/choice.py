@@ -6,7 +6,7 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.analysis.dag.graph import Name, ValueGraph
-from ckio.chain import check_cost
+from ckio.checks import check_cost
 from ckio.errors import BadInput
 from ckio.platforms import Level
 

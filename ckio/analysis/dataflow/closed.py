@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckio.analysis.dataflow.needed import Chances, Copies, Needed
-from ckio.analysis.dataflow.placing import BEFORE, Array, Chance, LeastSeconds, Placing, Within
+from ckio.analysis.dataflow.placing import BEFORE, Array, Chance, Placing, Within
 from ckio.variables import Bools, Ints
 
 
@@ -26,14 +26,11 @@ def _without_choice(needed: Needed, within: Within) -> tuple[Copies, Bools]:
     slots = _Slots.of(needed.chances)
     rows, many = slots.chances, len(needed.read)
     least, chosen, choices = np.full(many, np.inf), np.full(many, -1), np.zeros(many, np.int64)
-    prices, array = (
-        LeastSeconds(platform=within.platform, nbytes=within.nbytes),
-        Array(needed.name, 0, (), ()),
-    )
+    array = Array(needed.name, 0, (), ())
     for level in np.unique(rows.level).tolist():
         at, there = slots.last(level, needed)
         there_from_the_start, new = (
-            prices.once(Chance(place, level), array) + prices.read(level, array)
+            within.once(Chance(place, level), array) + within.read(level, array)
             for place in (BEFORE, 0)
         )
         seconds = np.where(rows.place[at] == BEFORE, there_from_the_start, new)

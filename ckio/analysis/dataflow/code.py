@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ckio.analysis.dataflow.snapshots import Cut, Policy, Snapshot, lazy
-from ckio.chain import check_size
+from ckio.checks import check_size
 from ckio.errors import BadInput
 from ckio.flows import NOTHING, Flow, Names, Step, as_names
 

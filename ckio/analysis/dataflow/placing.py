@@ -106,11 +106,8 @@ def _once(array: Array) -> list[Chance]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastSeconds:
-    """The copies that take the fewest seconds to write, read and discard, by a platform's prices.
-
-    As a rule that is one copy; where an array is read often from a level that is slow, a second one
-    nearer by, written at a chance after the first read, may pay. Capacities do not count.
+class Priced:
+    """What copies take on a platform.
 
     Attributes
     ----------
@@ -122,6 +119,37 @@ class LeastSeconds:
 
     platform: Platform
     nbytes: Mapping[str, int] = field(hash=False)
+
+    def once(self, chance: Chance, array: Array, /) -> float:
+        """Seconds to write a copy there and discard it."""
+        level, nbytes = self._level(chance.level), self._bytes(array.variable)
+        write = 0.0 if chance.place == BEFORE else level.write(nbytes)
+        return write + level.discard(nbytes)
+
+    def read(self, level: int, array: Array, /) -> float:
+        """Seconds to read it from a level."""
+        return self._level(level).read(self._bytes(array.variable))
+
+    def _level(self, number: int) -> Level:
+        levels = self.platform.levels
+        if number >= len(levels):
+            kind = type(self).__name__
+            raise BadInput(f"{kind}: no level {number}; the platform has {len(levels)}")
+        return levels[number]
+
+    def _bytes(self, variable: str) -> int:
+        if variable not in self.nbytes:
+            raise BadInput(f"{type(self).__name__}: nbytes does not say how large {variable} is")
+        return self.nbytes[variable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSeconds(Priced):
+    """The copies that take the fewest seconds to write, read and discard, by a platform's prices.
+
+    As a rule that is one copy; where an array is read often from a level that is slow, a second one
+    nearer by, written at a chance after the first read, may pay. Capacities do not count.
+    """
 
     def __call__(self, array: Array, /) -> tuple[Copy, ...]:
         """Raises BadInput for a variable without a size, or a level that there is not."""
@@ -148,30 +176,9 @@ class LeastSeconds:
         ]
         return min(ways, key=lambda way: way.seconds, default=None)
 
-    def once(self, chance: Chance, array: Array, /) -> float:
-        """Seconds to write a copy there and discard it."""
-        level, nbytes = self._level(chance.level), self._bytes(array.variable)
-        write = 0.0 if chance.place == BEFORE else level.write(nbytes)
-        return write + level.discard(nbytes)
-
-    def read(self, level: int, array: Array, /) -> float:
-        """Seconds to read it from a level."""
-        return self._level(level).read(self._bytes(array.variable))
-
-    def _level(self, number: int) -> Level:
-        levels = self.platform.levels
-        if number >= len(levels):
-            raise BadInput(f"LeastSeconds: no level {number}; the platform has {len(levels)}")
-        return levels[number]
-
-    def _bytes(self, variable: str) -> int:
-        if variable not in self.nbytes:
-            raise BadInput(f"LeastSeconds: nbytes does not say how large {variable} is")
-        return self.nbytes[variable]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Within:
+class Within(Priced):
     """The copies that take the fewest seconds in the room that the whole checkpoints have.
 
     An array lies on a level only while a checkpoint with the same version would: so it needs no
@@ -180,24 +187,13 @@ class Within:
 
         S(O, read) = min over the copy c in O, or a new one, of
                      [write(c) + discard(c) if new] + read(c) + S(O + c - ended, next read)
-
-    Attributes
-    ----------
-    platform : Platform
-        Whose levels the schedule uses. Every array is an access of its own, with latency.
-    nbytes : mapping of str to int
-        Bytes of each variable.
     """
-
-    platform: Platform
-    nbytes: Mapping[str, int] = field(hash=False)
 
     def __call__(self, array: Array, /) -> tuple[Copy, ...]:
         """Where a read comes when no checkpoint has the version, `latest` without regard to room.
 
         Raises BadInput for a variable without a size, or a level that there is not.
         """
-        prices = LeastSeconds(platform=self.platform, nbytes=self.nbytes)
         ways: dict[frozenset[_Slot], _Served | None] = {frozenset(): None}
         for read in array.reads:
             found: dict[frozenset[_Slot], _Served] = {}
@@ -206,9 +202,9 @@ class Within:
                 still = frozenset(slot for slot in there if slot.until >= read)
                 for slot in still | new.keys():
                     chance = None if slot in still else new[slot]
-                    seconds = (way.seconds if way else 0.0) + prices.read(slot.level, array)
+                    seconds = (way.seconds if way else 0.0) + self.read(slot.level, array)
                     if chance is not None:
-                        seconds += prices.once(chance, array)
+                        seconds += self.once(chance, array)
                     after = still | {slot}
                     if after not in found or seconds < found[after].seconds:
                         found[after] = _Served(seconds, read, slot, chance, way)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.chain import as_float, check_cost
+from ckio.checks import as_float, check_cost
 from ckio.errors import BadInput
 
 

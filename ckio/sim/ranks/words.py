@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.chain import as_float, is_whole
+from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platforms import size
 from ckio.spreads import FAR, Spread

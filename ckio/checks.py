@@ -1,0 +1,40 @@
+"""Numbers from outside, checked where they enter."""
+
+import math
+from typing import TypeGuard
+
+import numpy as np
+
+from ckio.errors import BadInput
+
+
+def check_cost(what: str, seconds: object, /) -> float:
+    """`seconds` as a float; raises BadInput unless it is a finite number >= 0."""
+    number = as_float(seconds)
+    if number is None:
+        raise BadInput(f"{what} = {seconds!r}; it must be a number of seconds")
+    if not math.isfinite(number) or number < 0:
+        raise BadInput(f"{what} = {number}; it must be finite and >= 0")
+    return number
+
+
+def check_size(what: str, nbytes: object, /) -> int:
+    """`nbytes` as a plain number; raises BadInput unless it is a whole one >= 0."""
+    if not is_whole(nbytes) or nbytes < 0:
+        raise BadInput(f"{what} = {nbytes!r}; it must be a whole number of bytes >= 0")
+    return int(nbytes)
+
+
+def as_float(value: object, /) -> float | None:
+    """A number, and not a truth value, as a float, infinite where it is too large; else None."""
+    if not isinstance(value, int | float | np.floating | np.integer) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def is_whole(value: object, /) -> TypeGuard[int]:
+    """Whether `value` is a whole number, and not a truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,20 @@
+"""What several tests of `analysis` need."""
+
+from collections.abc import Iterator
+
+import pytest
+
+CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
+
+
+@pytest.fixture
+def doubles_in_jax() -> Iterator[None]:
+    """JAX in double precision, and code that takes less time to compile."""
+    import jax
+
+    before = {name: jax.config.values[name] for name in CONFIG}
+    for name in CONFIG:
+        jax.config.update(name, True)
+    yield
+    for name in CONFIG:
+        jax.config.update(name, before[name])
