@@ -1,0 +1,199 @@
+"""Values come back as they were, with all that they share."""
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckio.errors import BadInput
+from ckio.programs.heap import Heap, copy, flatten, restore
+
+
+class Point(NamedTuple):
+    x: float
+    y: Any
+
+
+def again(values: dict[str, object]) -> dict[str, Any]:
+    """Through text and copies of the memory."""
+    heap = flatten(values)
+    structure = json.loads(json.dumps(heap.structure))
+    return restore(structure, {name: m.copy() for name, m in heap.memories.items()})
+
+
+SCALARS = [
+    None, True, 3, -(2**70), 0.1, float("inf"), -0.0, 1 + 2j, "ψ", b"\0\xff", np.float64(0.1),
+    np.float32(0.1), np.int16(-3), np.bool_(True), np.complex64(1j), range(3, 9, 2),
+    slice(None, 3), np.dtype(np.float32), np.sin, Point, json,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SCALARS, ids=repr)
+def test_a_value_comes_back_of_the_same_type(value: object) -> None:
+    back = again({"v": value})["v"]
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+
+
+def test_nan_comes_back() -> None:
+    assert np.isnan(again({"v": float("nan")})["v"])
+
+
+def test_structures_come_back() -> None:
+    values = {"a": (1, [2.0, {"u": np.arange(3.0), "k": None}], Point(1.0, (2,))), "b": {1: "x"}}
+    back = again(values)
+    assert repr(back) == repr(values)
+    assert type(back["a"][2]) is Point
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_keep_their_strides(order: Any) -> None:
+    a = np.array(np.arange(24.0).reshape(4, 6), order=order)
+    for view in (a, a.T, a[1:3, ::2], a[::-1], a[:, 1], a[2:2], np.broadcast_to(a[0], (3, 6))):
+        back = again({"v": view})["v"]
+        assert back.tolist() == view.tolist()
+        assert back.shape == view.shape
+        if view.size:
+            assert back.strides == view.strides
+
+
+def test_what_a_view_does_not_span_is_not_stored() -> None:
+    a = np.arange(100.0)
+    assert flatten({"v": a[10:20]}).memories["v"].nbytes == 80
+    assert flatten({"v": a[10:20:3]}).memories["v"].nbytes == 80
+
+
+def test_memory_that_is_shared_is_shared_again() -> None:
+    a = np.zeros((4, 6))
+    values = {"row": a[1], "a": a, "flat": a.reshape(-1), "same": a, "other": np.ones(3)}
+    heap = flatten(values)
+    assert {name: m.shape for name, m in heap.memories.items()} == {"row": (4, 6), "other": (3,)}
+    back = again(values)
+    back["a"][1, 2] = 7
+    assert back["row"][2] == 7
+    assert back["flat"][8] == 7
+    assert back["same"] is back["a"]
+    assert not np.shares_memory(back["a"], a)
+
+
+def test_two_views_of_what_is_itself_not_there() -> None:
+    a = np.arange(10.0)
+    back = again({"left": a[1:6], "right": a[4:9]})
+    back["left"][3] = -1
+    assert back["right"][0] == -1
+    assert back["right"].tolist() == [-1, 5, 6, 7, 8]
+
+
+def test_views_of_other_types_share_bytes() -> None:
+    a = np.arange(4.0)
+    heap = flatten({"a": a, "bits": a.view(np.int64)})
+    assert heap.memories["a"].dtype == np.uint8
+    back = again({"a": a, "bits": a.view(np.int64)})
+    back["bits"][0] = 0
+    back["a"][1] = 3.0
+    assert back["bits"][1] == np.float64(3.0).view(np.int64)
+
+
+def test_arrays_side_by_side_are_not_together() -> None:
+    a = np.arange(10.0)
+    assert list(flatten({"l": a[:5], "r": a[5:]}).memories) == ["l", "r"]
+    assert list(flatten({"e": a[3:3], "a": a, "f": a[:0]}).memories) == ["e", "a", "f"]
+
+
+def test_lists_and_generators_are_shared() -> None:
+    inner, random = [1.0], np.random.default_rng(5)
+    back = again({"a": [inner, inner], "b": inner, "r": random, "s": random})
+    back["b"].append(2)
+    assert back["a"][0] is back["a"][1] is back["b"]
+    assert back["r"] is back["s"]
+    assert back["r"].random() == random.random()
+
+
+def test_a_list_that_holds_itself() -> None:
+    loop: list[object] = [1]
+    loop.append(loop)
+    back = again({"loop": loop})["loop"]
+    assert back[1] is back
+
+
+@pytest.mark.parametrize("bits", ["PCG64", "MT19937", "Philox", "SFC64"])
+def test_every_random_generator_goes_on_where_it_was(bits: str) -> None:
+    random = np.random.Generator(getattr(np.random, bits)(3))
+    random.standard_normal(7)
+    back = again({"r": random})["r"]
+    assert back.standard_normal(5).tolist() == random.standard_normal(5).tolist()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1.5: 2}, {1, 2}, iter([1]), lambda: 1, np.ma.array([1]), np.array([object()]),
+     np.longdouble(1), np.random.RandomState(1)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_no_data_is_refused_by_its_path(value: object) -> None:
+    with pytest.raises(BadInput, match=r"state\.0"):
+        flatten({"state": (value,)})
+
+
+def test_what_lacks_is_named() -> None:
+    heap = flatten({"u": np.ones(3)})
+    with pytest.raises(BadInput, match="u lacks"):
+        restore(heap.structure, {})
+    with pytest.raises(BadInput, match="cannot be imported"):
+        restore({"f": {"import": "no_such_module:f"}}, {})
+    with pytest.raises(BadInput, match="not the code"):
+        restore({"f": {"what": 1}}, {})
+
+
+def test_wrappers_stand_for_their_values() -> None:
+    class Box:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    def value_of(it: Any) -> Any:
+        return it.value if isinstance(it, Box) else it
+
+    a = np.arange(4.0)
+    boxes = {"a": Box(a), "view": [Box(a[1:])], "t": Box(0.5), "n": 3}
+    heap = flatten(boxes, value_of)
+    plain = flatten({"a": a, "view": [a[1:]], "t": 0.5, "n": 3})
+    assert heap.structure == plain.structure
+    assert heap.holders["a"] == [boxes["a"], boxes["view"][0]]  # type: ignore[index]
+    assert heap.numbers == {"t": 0.5}
+    wrapped = restore(heap.structure, heap.memories, lambda name, value: (name, value))
+    assert wrapped["t"] == ("t", 0.5)
+    assert wrapped["view"][0][0] == "a"
+    assert wrapped["view"][0][1].tolist() == [1, 2, 3]
+    assert wrapped["n"] == 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.slices(6), st.slices(5), st.booleans()),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_any_views_of_two_arrays(cuts: list[tuple[int, slice, slice, bool]]) -> None:
+    bases = [np.arange(30.0).reshape(6, 5), 100 + np.arange(30.0).reshape(5, 6).T]
+    views = [bases[which][rows, columns] for which, rows, columns, _ in cuts]
+    views = [view.T if turn else view for view, (*_, turn) in zip(views, cuts, strict=True)]
+    back = again({str(number): view for number, view in enumerate(views)})
+    for number, view in enumerate(views):  # what is written through one is seen through all
+        if view.size:
+            view[...] += 1
+            back[str(number)][...] += 1
+        for other, seen in enumerate(views):
+            assert back[str(other)].tolist() == seen.tolist()
+
+
+def test_copies_share_nothing() -> None:
+    values = {"u": np.ones(3), "s": [np.ones(2)]}
+    back = copy(values)
+    back["u"][0] = 5
+    back["s"][0][0] = 5
+    assert values["u"].tolist() == [1, 1, 1]  # type: ignore[attr-defined]
+    assert isinstance(flatten(values), Heap)
