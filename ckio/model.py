@@ -18,6 +18,10 @@ class Model(Protocol):
 
     A fresh model stands at x_0, holds no tape, and its adjoint stands at n. The moves come only in
     orders that the `Machine` allows, so a model need not check them.
+
+    One whose checkpoints differ in size, and are not known before they are there, has an attribute
+    `estimated` that is true: then what a chain says of their bytes need not be what they have. One
+    that may know where it ends before it is asked to go on has an attribute `steps`: n, or None.
     """
 
     def layout(self, key: Key, /) -> Layout:

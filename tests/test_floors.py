@@ -44,7 +44,7 @@ ROOMS = {
     "click": {"cli"},
     "rich": {"cli"},
     "numba": {"planners"},
-    "jax": {"analysis"},
+    "jax": {"analysis", "programs"},
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckio import leftovers, registry
-from ckio.actions import Key, Layout
+from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged
 from ckio.backends.ram import Ram
+from ckio.backends.verified import verified
 from ckio.cli import console
 from ckio.cli.levels import Keep, opened
 from ckio.cli.models import Settings, identity
@@ -194,7 +195,7 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
                     found.backends[number] = backend
                     continue
                 with console.progress(f"verifying {level.name}", quiet=quiet):
-                    sound, corrupt = _verified(backend)
+                    sound, corrupt = verified(backend)
                 held = sum(level.stored(nbytes_of(backend.layout(key))) for key in sound)
             except LevelInUse:
                 raise
@@ -222,33 +223,6 @@ def _damage(level: Level, where: Path | None) -> list[str]:
         for item in held
         if isinstance(item, Damaged)
     ]
-
-
-def _verified(backend: Backend) -> tuple[set[Key], list[str]]:
-    """The keys whose bytes are sound, and what was wrong with the others, which are discarded.
-
-    Raises StorageError where one cannot be discarded.
-    """
-    sound, corrupt = set[Key](), list[str]()
-    room: dict[tuple[int, int], memoryview] = {}
-    for key in list(backend.keys()):
-        try:
-            into = [
-                room.setdefault((number, nbytes), memoryview(bytearray(nbytes)))
-                for number, nbytes in enumerate(_parts(backend.layout(key)))
-            ]
-            backend.read(key, into)
-        except StorageError as error:
-            corrupt.append(f"{error}; it was discarded")
-            backend.discard(key)
-        else:
-            sound.add(key)
-    return sound, corrupt
-
-
-def _parts(layout: Layout) -> list[int]:
-    """Bytes of each buffer of a checkpoint."""
-    return [nbytes_of((field,)) for field in layout]
 
 
 def remove_left(directory: RunDirectory, /) -> None:

@@ -34,7 +34,7 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
     if len(backends) != len(platform.levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
     chain = schedule.chain
-    for key in _one_of_each_size(schedule):
+    for key in () if is_estimated(model) else _one_of_each_size(schedule):
         planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
         if planned != real:
             kind = f"{key.name} in " * bool(key.name) + f"a {key.kind.name.lower()} checkpoint"
@@ -45,6 +45,11 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
             )
     for number, (level, backend) in enumerate(zip(platform.levels, backends, strict=True)):
         stored(schedule, number, level.name, set(backend.keys()))
+
+
+def is_estimated(model: Model, /) -> bool:
+    """Whether what was planned of its bytes is an estimate: they are known once they are there."""
+    return bool(getattr(model, "estimated", False))
 
 
 def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:

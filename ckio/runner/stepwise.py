@@ -95,6 +95,12 @@ class Performance:
             adjoint=machine.adjoint,
         )
 
+    @property
+    def known(self) -> int | None:
+        """The last step, where the model knows it already."""
+        steps: int | None = getattr(self._model, "steps", None)
+        return steps
+
     def turn(self, steps: int) -> None:
         """From here on the chain has so many steps; the last of them has just been done."""
         endless = self.machine

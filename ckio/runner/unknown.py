@@ -17,6 +17,7 @@ from ckio.errors import BadInput, LevelFull
 from ckio.layout import nbytes_of
 from ckio.memory import available
 from ckio.model import Model
+from ckio.runner.before import is_estimated
 from ckio.runner.perform import Stop
 from ckio.runner.rule import Rule
 from ckio.runner.stepwise import Performance
@@ -41,7 +42,8 @@ def run_to_end(
     """Run a model forward until it is finished, then back; returns what was done, and when.
 
     The model is finished where `advance` returns less than it was asked for. Should that be just
-    where the rule stores something, it is stored in vain: before, nobody knows.
+    where the rule stores something, it is stored in vain: before, nobody knows, unless the model
+    has an attribute `steps` that says so.
 
     The schedule is for a chain of the steps that there were. Performed again by `run`, on a fresh
     model, it does the same. On the way forward an Advance is of `AT_ONCE` steps at most.
@@ -104,7 +106,7 @@ def forward(rule: Rule, performance: Performance, step: int, stop: Stop | None =
                 if stop is not None and stop():
                     raise performance.stopped()
                 step = performance.advance(begin, end)
-                if step < end:
+                if step < end or step == performance.known:
                     return step if step else performance.give_up()
 
 
@@ -115,7 +117,8 @@ def check_fit(
     chain, levels = rule.chain, rule.platform.levels
     if len(backends) != len(levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
-    if chain.restart != (real := nbytes_of(model.layout(_X0))):
+    real = nbytes_of(model.layout(_X0))
+    if chain.restart != real and not is_estimated(model):
         raise BadInput(
             f"the rule plans {chain.restart} bytes for a restart checkpoint;"
             f" the model's has {real}: plan with the model's sizes"

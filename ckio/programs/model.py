@@ -1,0 +1,346 @@
+"""A program as a model: segments of its ticks are the steps of a chain.
+
+Step k are the ticks from k base on, and x_k is the state before them; n = ceil(ticks / base). So
+every schedule, level, simulator and recovery applies to it. States are as large as they are: how
+large is known once they are reached, and what a chain says of them before is an estimate.
+"""
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from math import ceil
+from time import perf_counter
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.arrays import as_bytes, empty
+from ckio.chain import Chain
+from ckio.checks import is_whole
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.layout import nbytes_of
+from ckio.programs.interface import gradient, inputs, seed
+from ckio.programs.protocol import Json, Program
+from ckio.programs.pulling import Pulling
+from ckio.programs.trees import leaves, rebuild
+
+S = TypeVar("S")
+
+Data = dict[str, NDArray[Any]]
+
+Stored = tuple[Layout, list[NDArray[Any]]]
+"""A checkpoint: what its arrays are, and the arrays."""
+
+_META: Final = "meta"
+"""The first field of every checkpoint: JSON, as bytes."""
+
+
+def as_chain(
+    program: Program[S],
+    x: Any,
+    base: int,
+    /,
+    *,
+    ybar: Any = 1.0,
+    on_step: Callable[[int], None] | None = None,
+) -> "ProgramModel[S]":
+    """A program as a model whose steps are `base` ticks each; see `ProgramModel`."""
+    return ProgramModel(program, x, base, ybar=ybar, on_step=on_step)
+
+
+class ProgramModel(Generic[S]):
+    """A program with its inputs, as ckio runs models: J = <ybar, y> is differentiated.
+
+    A step that is recorded keeps its first state, and is taped when it is reversed.
+
+    Parameters
+    ----------
+    program
+        What is run.
+    x
+        A tuple of its inputs, or its one input.
+    base
+        Ticks of a step: so many are taped at a time.
+    ybar
+        The cotangent of y.
+    budget
+        Bytes that a tape may take: a step whose tape would take more is taped in halves.
+    on_step
+        Called after each step of either sweep with where it now stands; between steps that are run
+        together it is not.
+
+    Attributes
+    ----------
+    estimated : bool
+        True: the bytes of its checkpoints are known once they are made.
+    steps : int or None
+        n, once the end was reached.
+    ticks : int or None
+        Of the program, once the end was reached.
+    forward_ticks : int
+        Run forward so far, with a tape or without.
+    """
+
+    estimated: Final = True
+
+    def __init__(
+        self,
+        program: Program[S],
+        x: Any,
+        base: int,
+        /,
+        *,
+        ybar: Any = 1.0,
+        budget: float | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        if not is_whole(base) or base < 1:
+            raise BadInput(f"as_chain: base = {base!r}; it must be a whole number of ticks from 1")
+        self.on_step = on_step
+        self.steps: int | None = None
+        self.ticks: int | None = None
+        self._program, self._x, self._base, self._ybar = program, x, int(base), ybar
+        self._pulling = Pulling(program, budget)
+        self._control = {
+            name: np.array(value)
+            for number, given in enumerate(inputs(x))
+            for name, value in leaves(given, f"x.{number}").items()
+            if np.asarray(value).dtype.kind in "fc"
+        }
+        self._state: S | None = None
+        self._packed: Stored | None = None
+        self._at = 0
+        self._tape: tuple[int, int, S] | None = None  # its span, and its first state
+        self._end: S | None = None
+        self._cotangent: Data | None = None
+        self._seen = {Kind.RESTART: 0, Kind.ADJOINT: 0}
+
+    # What was computed
+
+    @property
+    def forward_ticks(self) -> int:
+        return self._pulling.ticks
+
+    @property
+    def seconds(self) -> float:
+        """Of an advance over one step, as measured so far; 0 before there was one."""
+        return self._base * self._pulling.seconds_each
+
+    @property
+    def result(self) -> Any:
+        """The y of the program; raises RunFailed before the end was reached."""
+        return self._program.result(self._finished())
+
+    @property
+    def functional(self) -> float:
+        """J = Re <ybar, y>; raises RunFailed before the end was reached."""
+        y = self.result
+        bars, ys = seed(y, self._ybar), leaves(y, "y")
+        return float(sum(np.sum(bar * np.asarray(ys[name])).real for name, bar in bars.items()))
+
+    @property
+    def gradient(self) -> Mapping[str, NDArray[Any]]:
+        """The derivative of J by each input, once the adjoint has reached 0."""
+        cotangent = self._cotangent or {}
+        return {n: cotangent.get(n, np.zeros_like(x)) for n, x in self._control.items()}
+
+    @property
+    def xbar(self) -> Any:
+        """The same in the structure of x."""
+        return gradient(self._x, self._cotangent or {})
+
+    @property
+    def control(self) -> Mapping[str, NDArray[Any]]:
+        """The inputs that have a derivative, by name; change them only before the first move."""
+        return self._control
+
+    # Moves
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._forward(self._depart(begin), begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        state = self._depart(begin)
+        self._tape = begin, end, state
+        if self._end is not None and self.steps is not None and end <= self.steps:
+            self._state, self._packed, self._at = None, None, end
+            return end
+        reached = self._forward(state, begin, end)
+        self._tape = begin, reached, state
+        return reached
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        if self._tape is None or self._tape[1] != end or begin < self._tape[0]:
+            raise RunFailed(f"no tape of the steps [{begin}, {end}) is held; record them before")
+        first, _, state = self._tape
+        if self._cotangent is None:
+            y = self.result
+            self._cotangent = seed(y, self._ybar)
+        if first < begin:
+            low, _, _ = self._pulling.advance(state, (begin - first) * self._base)
+            self._tape = first, begin, state
+        else:
+            low, self._tape = state, None
+        last = end * self._base if self.ticks is None else min(end * self._base, self.ticks)
+        ticks = last - begin * self._base
+        self._cotangent = self._pulling.back(low, ticks, self._cotangent)
+        self._report(begin)
+
+    def begin_again(self) -> None:
+        """Stand at x_0 as a fresh model does; y stays known where the end was reached."""
+        self._state, self._packed, self._tape, self._at = None, None, None, 0
+
+    def measure(self) -> Chain:
+        """Run to the end, then stand at x_0 again: the chain of it, for planners.
+
+        Seconds are those of a step on the way, and of taking back the first one; to record a step
+        takes none, as it is taped when it is reversed. Restart data are as large as the largest.
+        """
+        reached = -1
+        while self.steps is None and self._at > reached:
+            reached = self._at
+            self.advance(reached, reached + 1)
+            self.layout(Key(Kind.RESTART, self._at))
+        steps, start = self.steps or 0, self._start()
+        before = perf_counter()
+        self._pulling.back(start, min(self._base, self.ticks or 0), {})
+        back = perf_counter() - before
+        self.begin_again()
+        return Chain(
+            steps=max(1, steps),
+            advance=self.seconds,
+            record=0.0,
+            reverse=back,
+            restart=self._seen[Kind.RESTART],
+            tape=0,
+            adjoint=nbytes_of(self._adjoint()[0]) + nbytes_of(self._restart()[0]),
+        )
+
+    # Doors
+
+    def layout(self, key: Key, /) -> Layout:
+        """What is stored; of a state that is not held as much as the largest so far."""
+        if key.name:
+            raise UnsupportedKind(f"{key}: a program stores whole states, not single variables")
+        match key.kind:
+            case Kind.TAPE:
+                raise UnsupportedKind("the tapes of programs cannot be stored; record them again")
+            case Kind.RESTART if key.step == self._at or not self._seen[key.kind]:
+                layout = self._restart()[0]
+            case Kind.ADJOINT if self._cotangent is not None and self._end is not None:
+                layout = self._adjoint()[0]
+            case _:
+                return (Field(_META, "uint8", (max(self._seen.values()),)),)
+        self._seen[key.kind] = max(self._seen[key.kind], nbytes_of(layout))
+        return layout
+
+    def dump(self, key: Key, /) -> Buffers:
+        self.layout(key)
+        _, arrays = self._adjoint() if key.kind is Kind.ADJOINT else self._restart()
+        return [as_bytes(array) for array in arrays]
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        if not layout or layout[0].name != _META:
+            raise BadInput(f"{key} was not stored by a program")
+        return self._load(key, layout)
+
+    @contextmanager
+    def _load(self, key: Key, layout: Layout) -> Generator[Buffers]:
+        arrays = [empty(field.shape, field.dtype) for field in layout]
+        yield [as_bytes(array) for array in arrays]
+        meta = json.loads(arrays[0].tobytes())
+        data = dict(zip(meta["names"], arrays[1:], strict=True))
+        if key.kind is Kind.RESTART:
+            state = self._program.unpack(data, meta["state"])
+            self._state, self._packed, self._at = state, None, key.step
+        else:
+            names = list(data)
+            bars, ends = names[: meta["cotangents"]], names[meta["cotangents"] :]
+            end = {name.removeprefix(_END): data[name] for name in ends}
+            self._end = self._program.unpack(end, meta["state"])
+            self.steps, self.ticks = meta["steps"], meta["ticks"]
+            self._cotangent = {name: data[name] for name in bars}
+
+    # Registers
+
+    def _depart(self, begin: int) -> S:
+        """The state x_begin; one that was recorded over is run to only now."""
+        if self._state is None:
+            if self._tape is not None and self._tape[1] == begin:
+                first, _, state = self._tape
+                ahead = (begin - first) * self._base
+                self._state = self._pulling.advance(state, ahead)[0]
+            elif begin == 0:
+                self._state = self._start()
+            else:
+                raise RunFailed(f"x_{begin} is not held; read a checkpoint before")
+            self._at, self._packed = begin, None
+        return self._state
+
+    def _start(self) -> S:
+        def now(name: str, value: Any) -> Any:
+            given = self._control.get(name)
+            if given is None or isinstance(value, np.ndarray):
+                return value if given is None else given
+            return type(value)(given) if isinstance(value, float | complex) else given[()]
+
+        x = (rebuild(v, f"x.{number}", now) for number, v in enumerate(inputs(self._x)))
+        return self._program.start(*x)
+
+    def _forward(self, state: S, begin: int, end: int) -> int:
+        found, ticks, done = self._pulling.advance(state, (end - begin) * self._base)
+        reached = begin + ceil(ticks / self._base)
+        self._state, self._packed, self._at = found, None, reached
+        if done and (ticks or self._end is None):
+            self._end, self.steps = found, reached
+            self.ticks = begin * self._base + ticks
+        if reached > begin:
+            self._report(reached)
+        return reached
+
+    def _finished(self) -> S:
+        if self._end is None:
+            raise RunFailed("the program has not been run to its end: y is not known")
+        return self._end
+
+    def _restart(self) -> Stored:
+        if self._packed is None:
+            data, meta = self._program.pack(self._depart(self._at))
+            self._packed = _stored(data, {"state": meta})
+        return self._packed
+
+    def _adjoint(self) -> Stored:
+        end, meta = self._program.pack(self._finished())
+        bars = self._cotangent if self._cotangent is not None else {}
+        data = {**bars, **{_END + name: array for name, array in end.items()}}
+        about = {"state": meta, "cotangents": len(bars)} | {
+            "steps": self.steps,
+            "ticks": self.ticks,
+        }
+        return _stored(data, about)
+
+    def _report(self, step: int) -> None:
+        if self.on_step is not None:
+            self.on_step(step)
+
+
+_END: Final = "end."
+"""Before the names of what the finished state holds, beside the cotangents."""
+
+
+def _stored(data: Mapping[str, NDArray[Any]], about: dict[str, Json]) -> Stored:
+    """The layout and the arrays of a checkpoint; names that files cannot have are in `meta`."""
+    text = json.dumps({"names": list(data), **about}).encode()
+    arrays = [np.frombuffer(text, np.uint8), *(np.asarray(a, order="C") for a in data.values())]
+    fields = [
+        Field(_file_name(name, number), array.dtype.str, array.shape)
+        for number, (name, array) in enumerate(zip((_META, *data), arrays, strict=True))
+    ]
+    return tuple(fields), arrays
+
+
+def _file_name(name: str, number: int) -> str:
+    plain = name.replace(".", "").replace("_", "").isalnum() and name.isascii()
+    return name if plain else f"array{number}"

@@ -1,0 +1,170 @@
+"""`checkpoint_vjp` is `vjp`: the same results, in less memory."""
+
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logistic import Logistic
+
+from ckio.backends.directory import Directory
+from ckio.backends.ram import Ram
+from ckio.errors import BadInput
+from ckio.planners.binomial import revolve
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.trivial import recompute_all, store_all
+from ckio.platforms import Platform
+from ckio.programs.checkpointed import checkpoint_vjp
+from ckio.programs.interface import checkpoint, primops, resume, vjp
+from ckio.programs.ways import level
+
+X = (np.array([0.1, 0.2]), 3.1, 1000)
+BAR = np.array([1.0, -2.0])
+
+
+def same(one: Any, other: Any) -> None:
+    """To the last bit."""
+    (y, xbar), (z, zbar) = one, other
+    assert np.array_equal(y, z)
+    for bar, again in zip(xbar, zbar, strict=True):
+        assert type(bar) is type(again)
+        assert np.array_equal(bar, again)
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"base": 1},
+    {"base": 7},
+    {"base": 999},
+    {"base": 1000},
+    {"base": 1001},
+    {"memory": 3000.0},
+    {"base": 200, "memory": 3000.0},
+    {"base": 10, "slots": 12},
+    {"base": 10, "schedule": "revolve"},
+    {"base": 10, "schedule": "revolve", "slots": 3},
+    *({"base": 10, "schedule": planner} for planner in (revolve, hrevolve, store_all)),
+    {"base": 100, "schedule": recompute_all},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_way_gives_what_vjp_gives(way: dict[str, Any]) -> None:
+    same(checkpoint_vjp(Logistic(), X, BAR, **way), vjp(Logistic(), X, BAR))
+
+
+def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
+    platform = Platform(levels=(level("memory", 2), level("files", 9)))
+    for schedule in ("hrevolve", "bisection", hrevolve):
+        backends = [Ram(), Directory(tmp_path / "files")]
+        found = checkpoint_vjp(
+            Logistic(), X, BAR, base=10, schedule=schedule, platform=platform, backends=backends
+        )
+        same(found, vjp(Logistic(), X, BAR))
+        assert [list(backend.keys()) for backend in backends] == [[], []]
+        backends[1].close()
+
+
+@given(ticks=st.integers(0, 400), base=st.integers(1, 60))
+def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, base: int) -> None:
+    x, stats, program = (X[0], 3.1, ticks), dict[str, int](), Logistic()
+    found = checkpoint_vjp(program, x, BAR, base=base, stats=stats)
+    same(found, vjp(Logistic(), x, BAR))
+    assert stats["ticks"] == ticks
+    if stats["base"] < ticks:
+        steps = ceil(ticks / base)
+        assert stats["base"] == base
+        assert stats["live_peak"] <= ceil(log2(steps)) + 1
+        assert stats["tape_peak"] <= base
+        # Once to count, once with a tape, and half of it at each division, of a power of two steps.
+        most = 2 * ticks + base * 2 ** ceil(log2(steps)) / 2 * ceil(log2(steps))
+        assert stats["forward_ticks"] <= most
+
+
+def test_counting_costs_no_forward_run() -> None:
+    """Half of what a way back from x_0 alone would advance is there from the way forward."""
+    stats: dict[str, int] = {}
+    checkpoint_vjp(Logistic(), (X[0], 3.1, 1024), BAR, base=1, stats=stats)
+    from_start = 1024 * 10 // 2 + 1024
+    assert stats["forward_ticks"] < 1024 + from_start - 0.9 * 1024
+
+
+def test_slots_are_held_to() -> None:
+    for slots in (1, 2, 5):
+        stats: dict[str, int] = {}
+        checkpoint_vjp(Logistic(), X, BAR, base=10, schedule="revolve", slots=slots, stats=stats)
+        assert stats["live_peak"] <= slots
+
+
+def test_stats_of_both() -> None:
+    plain: dict[str, int] = {}
+    stats: dict[str, int] = {}
+    vjp(Logistic(), X, BAR, stats=plain)
+    checkpoint_vjp(Logistic(), X, BAR, base=10, stats=stats)
+    assert plain.keys() == stats.keys()
+    assert plain["ticks"] == stats["ticks"] == plain["tape_peak"] == 1000
+    assert stats["tape_peak"] == 10
+
+
+def test_the_interface_of_the_paper() -> None:
+    program = Logistic()
+    y, ticks = primops(program, *X)
+    assert ticks == 1000
+    for done in (0, 1, 500, 1000, 2000):
+        assert np.array_equal(resume(program, checkpoint(program, X, done)), y)
+    with pytest.raises(BadInput, match="ticks = -1"):
+        checkpoint(program, X, -1)
+    with pytest.raises(BadInput, match="not finished"):
+        program.result(checkpoint(program, X, 999))
+
+
+def test_one_input_that_is_no_tuple() -> None:
+    class Fixed(Logistic):
+        def start(self, *x: Any) -> Any:
+            return super().start(*x, 3.1, 100)
+
+    y, xbar = checkpoint_vjp(Fixed(), X[0], BAR, base=9)
+    z, zbar = vjp(Logistic(), (X[0], 3.1, 100), BAR)
+    assert np.array_equal(y, z)
+    assert np.array_equal(xbar, zbar[0])
+
+
+@pytest.mark.parametrize("base", [10, 2000])
+def test_what_the_program_raises_is_raised(base: int) -> None:
+    with pytest.raises(ZeroDivisionError, match="as was asked"):
+        checkpoint_vjp(Logistic(fail_at=300), X, BAR, base=base)
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ({"base": 0}, "base = 0"),
+        ({"base": 1.5}, "base = 1.5"),
+        ({"base": "large"}, "base = 'large'"),
+        ({"memory": 0}, "memory = 0"),
+        ({"slots": 0}, "slots = 0"),
+        ({"schedule": "best"}, "schedule = 'best'"),
+        ({"platform": Platform(levels=())}, "together"),
+        ({"directory": "x", "platform": Platform(levels=()), "backends": []}, "no backends"),
+        ({"directory": "x", "schedule": hrevolve}, "no planner"),
+    ],
+)
+def test_parameters_that_make_no_sense(way: dict[str, Any], says: str, tmp_path: Any) -> None:
+    if "directory" in way:
+        way = way | {"directory": tmp_path / "x"}
+    with pytest.raises(BadInput, match=says):
+        checkpoint_vjp(Logistic(), X, BAR, **way)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bar", [np.ones(3), (BAR,), 1j * BAR, "one"])
+def test_a_cotangent_that_is_none_of_y(bar: Any) -> None:
+    for function in (vjp, checkpoint_vjp):
+        with pytest.raises(BadInput, match=r"ybar|cotangent of y"):
+            function(Logistic(), X, bar)
+
+
+def test_a_number_is_a_cotangent_of_all_that_has_its_shape() -> None:
+    same(vjp(Logistic(), X, 1.0), vjp(Logistic(), X, np.ones(2)))

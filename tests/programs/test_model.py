@@ -1,0 +1,189 @@
+"""A program is a model: every schedule, level, simulator and recovery of ckio takes it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from logistic import Logistic
+
+from ckio.actions import Field, Key, Kind
+from ckio.backends.compressed import Compressed
+from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.ram import Ram
+from ckio.compression import Zstd
+from ckio.errors import BadInput, LevelFull, RunFailed, UnsupportedKind
+from ckio.gradient import check_gradient
+from ckio.model import sizes_of
+from ckio.overlap import Overlap
+from ckio.planners.auto import auto
+from ckio.planners.binomial import revolve
+from ckio.planners.bisection import Bisection, bisection
+from ckio.planners.disk import disk_revolve
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.multistage import multistage
+from ckio.planners.online import Online
+from ckio.planners.trivial import recompute_all, store_all
+from ckio.platforms import Affine, Level, Platform
+from ckio.programs.interface import vjp
+from ckio.programs.model import as_chain
+from ckio.recover import recover
+from ckio.runner import run
+from ckio.runner.persevere import persevere
+from ckio.runner.unknown import run_to_end
+from ckio.schedule import makespan
+from ckio.sim.engine import simulate
+
+X = (np.array([0.1, 0.2]), 3.1, 100)
+BAR = np.array([1.0, -2.0])
+WANTED = vjp(Logistic(), X, BAR)
+
+PLATFORM = Platform(
+    levels=(
+        Level(name="memory", capacity=400),
+        Level(name="files", capacity=4000, write=Affine(1e-3), read=Affine(1e-3)),
+    )
+)
+
+PLANNERS = [bisection, revolve, hrevolve, disk_revolve, multistage, recompute_all, store_all, auto]
+
+
+def fresh(base: int = 7) -> Any:
+    return as_chain(Logistic(), X, base, ybar=BAR)
+
+
+def check(model: Any) -> None:
+    assert np.array_equal(model.result, WANTED[0])
+    for bar, wanted in zip(model.xbar, WANTED[1], strict=True):
+        assert np.array_equal(bar, wanted)
+    assert np.array_equal(model.gradient["x.0"], WANTED[1][0])
+    assert model.functional == np.sum(BAR * WANTED[0])
+
+
+@pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: planner.__name__)
+def test_any_schedule_gives_the_gradient_to_the_last_bit(planner: Any, tmp_path: Any) -> None:
+    chain = fresh().measure()
+    assert chain.steps == 15
+    schedule = planner(chain, PLATFORM)
+    model, backends = fresh(), [Ram(), Directory(tmp_path / "files")]
+    timeline = run(schedule, PLATFORM, model, backends)
+    check(model)
+    assert len(timeline) == len(schedule.actions)
+    assert simulate(schedule, PLATFORM).makespan == pytest.approx(makespan(schedule, PLATFORM))
+    backends[1].close()
+
+
+@pytest.mark.parametrize("rule", [Bisection, Online])
+def test_with_no_count_before(rule: Any) -> None:
+    model = fresh()
+    chain = fresh().measure().with_steps(1)
+    schedule, _ = run_to_end(rule(chain, PLATFORM), model, [Ram(), Ram()])
+    check(model)
+    again = fresh()
+    run(schedule, PLATFORM, again, [Ram(), Ram()])
+    check(again)
+
+
+def test_on_compressed_levels_in_an_archive_and_behind_the_steps(tmp_path: Any) -> None:
+    backends = [Compressed(Ram(), Zstd(1)), Hdf5(tmp_path / "archive.h5")]
+    schedule = hrevolve(fresh().measure(), PLATFORM)
+    model = fresh()
+    run(schedule, PLATFORM, model, backends, overlap=Overlap(write_behind=1, read_ahead=1))
+    check(model)
+    backends[1].close()
+
+
+class _Full(Ram):
+    """Promises more than it has."""
+
+    def reserve(self, sizes: Any, /) -> None:
+        super().reserve({})
+
+    def write(self, key: Any, layout: Any, data: Any, /) -> int:
+        if len(self.keys()) == 2:
+            raise LevelFull("two are enough")
+        return super().write(key, layout, data)
+
+
+def test_a_level_that_fails_on_the_way(tmp_path: Any) -> None:
+    """Its schedule asks for more states than there turns out to be room for."""
+    schedule = hrevolve(fresh().measure(), PLATFORM)
+    said: list[str] = []
+    tiny = [_Full(), Directory(tmp_path / "files")]
+
+    def plan(chain: Any, rest: Platform, stored: Any) -> Any:
+        return recover(chain, rest, stored, level=None, every=np.inf)
+
+    _, model = persevere(
+        schedule, PLATFORM, fresh(), tiny, fresh=fresh, replan=plan, say=said.append
+    )
+    assert said
+    check(model)
+    tiny[1].close()
+
+
+def test_tapes_of_several_steps_are_taken_back_in_any_pieces() -> None:
+    model = fresh()
+    model.measure()
+    model.record(0, 15)
+    model.reverse(11, 15)
+    model.reverse(10, 11)
+    model.reverse(0, 10)
+    check(model)
+    assert model.forward_ticks > 100
+
+
+def test_the_taylor_test_passes() -> None:
+    model = fresh()
+    model.measure()
+    model.record(0, 15)
+    model.reverse(0, 15)
+    assert check_gradient(fresh, None, model.gradient).verified
+
+
+def test_the_end_may_be_where_a_step_ends() -> None:
+    for base in (10, 25, 100):
+        model = fresh(base)
+        chain = model.measure()
+        assert chain.steps == 100 // base == model.steps
+        run(hrevolve(chain, PLATFORM), PLATFORM, model, [Ram(), Ram()])
+        check(model)
+
+
+def test_moves_that_are_in_no_legal_schedule() -> None:
+    model = fresh()
+    with pytest.raises(RunFailed, match="no tape"):
+        model.reverse(0, 1)
+    with pytest.raises(RunFailed, match="y is not known"):
+        _ = model.result
+    with pytest.raises(BadInput, match="base = 0"):
+        as_chain(Logistic(), X, 0)
+
+
+def test_what_cannot_be_stored() -> None:
+    model = fresh()
+    for key in (Key(Kind.TAPE, 0), Key(Kind.RESTART, 0, "u")):
+        with pytest.raises(UnsupportedKind):
+            model.layout(key)
+    assert sizes_of(model)["tape"] == 0
+    with pytest.raises(BadInput, match="not stored by a program"):
+        model.load(Key(Kind.RESTART, 0), (Field("u", "<f8", (3,)),))
+
+
+def test_checkpoints_have_names_and_say_what_they_are() -> None:
+    model = fresh()
+    key = Key(Kind.RESTART, 0)
+    layout = model.layout(key)
+    assert [(field.name, field.shape) for field in layout[1:]] == [("x", (2,))]
+    text = json.loads(bytes(model.dump(key)[0]))
+    assert text["names"] == ["x"]
+
+
+def test_what_is_given_stays_as_it_is() -> None:
+    u = np.array([0.1, 0.2])
+    model = as_chain(Logistic(), (u, 3.1, 100), 7, ybar=BAR)
+    model.control["x.0"][...] += 0.05
+    assert u.tolist() == [0.1, 0.2]
+    model.measure()
+    assert not np.array_equal(model.result, WANTED[0])
