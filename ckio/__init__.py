@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ckio.backends.hdf5 import Hdf5
     from ckio.compression import Zstd
     from ckio.planners.auto import auto
+    from ckio.planners.bisection import Bisection, bisection
     from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
     from ckio.planners.mixed import mixed
     from ckio.planners.multistage import multistage
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ckio.planners.overlapped import overlapped
     from ckio.planners.twolevel import two_level
     from ckio.planners.wang_moin import wang_moin
+    from ckio.programs.compiled import program
     from ckio.recover import recover, with_adjoint_checkpoints
     from ckio.runner.persevere import persevere
     from ckio.runner.unknown import run_to_end
@@ -49,6 +51,7 @@ __all__ = [
     "Advance",
     "Affine",
     "ArrayModel",
+    "Bisection",
     "Chain",
     "Compressed",
     "Directory",
@@ -76,6 +79,7 @@ __all__ = [
     "Write",
     "Zstd",
     "auto",
+    "bisection",
     "calibrate",
     "check_gradient",
     "compare",
@@ -94,6 +98,7 @@ __all__ = [
     "periodic",
     "periodic_disk_revolve",
     "persevere",
+    "program",
     "recompute_all",
     "recover",
     "render",
@@ -111,11 +116,13 @@ __all__ = [
 ]
 
 _LATER = {
+    "Bisection": "ckio.planners.bisection",
     "Compressed": "ckio.backends.compressed",
     "Hdf5": "ckio.backends.hdf5",
     "Online": "ckio.planners.online",
     "Zstd": "ckio.compression",
     "auto": "ckio.planners.auto",
+    "bisection": "ckio.planners.bisection",
     "disk_revolve": "ckio.planners.disk",
     "lower": "ckio.analysis.lowering",
     "mixed": "ckio.planners.mixed",
@@ -125,6 +132,7 @@ _LATER = {
     "per_rev_revolve": "ckio.planners.disk",
     "periodic_disk_revolve": "ckio.planners.disk",
     "persevere": "ckio.runner.persevere",
+    "program": "ckio.programs.compiled",
     "recover": "ckio.recover",
     "revolve_1d": "ckio.planners.disk",
     "run_to_end": "ckio.runner.unknown",

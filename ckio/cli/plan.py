@@ -74,8 +74,8 @@ def command(
     \b
     Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
     overlapped (also by --overlap), multistage, two-level, disk-revolve,
-    1d-revolve, periodic-disk-revolve, per-rev-revolve, store-all, periodic,
-    recompute-all, online, wang-moin.
+    1d-revolve, periodic-disk-revolve, per-rev-revolve, bisection, store-all,
+    periodic, recompute-all, online, wang-moin.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if overlap:
         options["planner"] = _for_overlap(options["planner"], options["sequence"])

@@ -48,7 +48,8 @@ class Follower(Protocol):
 class Rule(Protocol):
     """What to do while the end is not known, and then; pure, of the step and of what is stored.
 
-    `ckio.planners.online.Online` is one. It stores restart data alone.
+    `ckio.planners.online.Online` and `ckio.planners.bisection.Bisection` are two. It stores restart
+    data alone.
     """
 
     @property

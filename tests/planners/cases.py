@@ -10,6 +10,7 @@ from ckio.chain import Chain
 from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
+from ckio.planners.bisection import bisection
 from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.mixed import mixed
@@ -32,6 +33,7 @@ RESTART_ONLY: dict[str, Planner] = {
     "per-rev-revolve": per_rev_revolve,
     "hrevolve-2020": hrevolve_2020,
     "hrevolve": hrevolve,
+    "bisection": bisection,
 }
 """Planners that move with Advance and record one step before they reverse it."""
 
