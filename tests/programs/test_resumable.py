@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from logistic import At, Logistic
 from ckio.errors import BadInput, LevelInUse
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import vjp
+from ckio.testing.programs import adaptive_burgers as burgers
 
 X = (np.array([0.1, 0.2]), 3.1, 500)
 BAR = np.array([1.0, -2.0])
@@ -36,6 +39,10 @@ class Mortal(Logistic):
     def pullback(self, state: At, ticks: int, ct: Any, /) -> dict[str, Any]:
         self._spend(ticks)
         return super().pullback(state, ticks, ct)
+
+
+BURGERS = (1.5 + np.sin(np.linspace(0, 2 * np.pi, 60, endpoint=False)), 0.3, 1e-6)
+BURGERS_BAR = np.linspace(1, 2, 60)
 
 
 def survives(place: Path, ticks: float, result: Path, **more: Any) -> bool:
@@ -83,6 +90,38 @@ def test_killed_at_any_tick(tmp_path: Path, base: int) -> None:
         survives(place, ticks, result, base=base, every=0)
         assert survives(place, np.inf, result, base=base, every=0)
         check(result)
+        assert not place.exists()
+
+
+def killed_from_outside(place: Path, result: Path, seconds: float) -> bool:
+    """Whether a process that solves a real problem has come to the end by then."""
+    child = os.fork()
+    if child == 0:
+        y, xbar = checkpoint_vjp(burgers, BURGERS, BURGERS_BAR, base=8, directory=place, every=0.0)
+        np.savez(result, y=y, u=xbar[0], viscosity=xbar[1])
+        os._exit(0)
+    time.sleep(seconds)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+    return not os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("kills", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 40))])
+def test_an_adaptive_solver_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
+    start = time.perf_counter()
+    y, xbar = checkpoint_vjp(burgers, BURGERS, BURGERS_BAR, base=8)
+    whole = time.perf_counter() - start
+    for seed in range(kills // 2):
+        place, result = tmp_path / f"run{seed}", tmp_path / f"{seed}.npz"
+        random, lives = np.random.default_rng(seed), 1
+        while not killed_from_outside(place, result, whole * random.uniform(0.1, lives / 2)):
+            lives += 1
+        with np.load(result) as found:
+            assert np.array_equal(found["y"], y)
+            assert np.array_equal(found["u"], xbar[0])
+            assert np.array_equal(found["viscosity"], xbar[1])
         assert not place.exists()
 
 

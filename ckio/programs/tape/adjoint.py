@@ -1,0 +1,210 @@
+"""Cotangents on the way back: gathered in buffers laid out like the memories they belong to."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.programs.tape.memory import Array, View
+
+FLOATS = frozenset((float, np.float64))
+"""Numbers whose cotangents are plain numbers too."""
+
+
+class Place:
+    """Where the cotangent of an array, or of a number other than float64, is gathered.
+
+    Of floats it is their slot alone: a plain int, which is faster.
+    """
+
+    __slots__ = ("slot", "view")
+
+    def __init__(self, slot: int, view: View) -> None:
+        self.slot = slot
+        self.view = view
+
+
+class Written:
+    """A part of a memory that was written into: its cotangent goes to what was written.
+
+    Attributes
+    ----------
+    index : an index of the view, with arrays in it; None for all of it
+    mask : what of it was written; None for all of it
+    first : the memory had no derivative before
+    add : 1 (-1) where something was added to (subtracted from) what was there, which stays
+    """
+
+    __slots__ = ("add", "first", "index", "mask", "slot", "view")
+
+    def __init__(
+        self, slot: int, view: View, *, index: Any, mask: Any, first: bool, add: int
+    ) -> None:
+        self.slot = slot
+        self.view = view
+        self.index = index
+        self.mask = mask
+        self.first = first
+        self.add = add
+
+
+class Adjoint:
+    """Cotangents by slot: floats of numbers, flat buffers of memories.
+
+    A buffer is changed in place only if it is `owned`: made here, and given to nobody.
+    """
+
+    __slots__ = ("by_slot", "owned")
+
+    def __init__(self) -> None:
+        self.by_slot: dict[int, Any] = {}
+        self.owned: set[int] = set()
+
+    def walk(self, nodes: list[tuple[Any, Any, tuple[Any, ...], Any]]) -> None:
+        """Take the cotangents back over all nodes, the last first; each is dropped at once."""
+        by_slot, pop = self.by_slot, nodes.pop
+        while nodes:
+            out, pull, saved, into = pop()
+            given = by_slot.pop(out, None) if type(out) is int else self._take(out)
+            if given is None:
+                continue
+            try:
+                found = pull(given, *saved)
+            except (ZeroDivisionError, OverflowError):
+                found = pull(np.float64(given), *saved)  # python's floats raise, those give inf
+            if type(into) is tuple:
+                for place, cotangent in zip(into, found, strict=True):
+                    if type(place) is int and type(cotangent) in FLOATS:
+                        known = by_slot.get(place)
+                        by_slot[place] = cotangent if known is None else known + cotangent
+                    elif cotangent is not None:
+                        self.add(place, cotangent)
+            elif type(into) is int and type(found) in FLOATS:
+                known = by_slot.get(into)
+                by_slot[into] = found if known is None else known + found
+            else:
+                self.add(into, found)
+
+    def add(self, place: Any, cotangent: Any) -> None:
+        """Add to what is gathered there; what was broadcast is summed, what is real made real."""
+        if type(place) is int:
+            if type(cotangent) is not np.float64:
+                cotangent = np.float64(np.real(np.sum(cotangent)))
+            known = self.by_slot.get(place)
+            self.by_slot[place] = cotangent if known is None else known + cotangent
+            return
+        slot, view = place.slot, place.view
+        part = fitted(cotangent, view)
+        known = self.by_slot.get(slot)
+        if view.exact:
+            if known is None:
+                self.by_slot[slot] = part.reshape(-1)
+            elif slot in self.owned:
+                known += part.reshape(-1)
+            else:
+                self.by_slot[slot] = known + part.reshape(-1)
+                self.owned.add(slot)
+            return
+        buffer = self._buffer(slot, view)
+        if view.overlapping:
+            np.add.at(buffer, view.indices(), part)
+        elif view.sign < 0:
+            target = view.on(buffer)
+            target -= part
+        else:
+            target = view.on(buffer)
+            target += part
+
+    def number(self, place: Any) -> NDArray[Any] | None:
+        """What was gathered for a number, with shape ()."""
+        if place is None:
+            return None
+        slot, dtype = (place, np.float64) if type(place) is int else (place.slot, place.view.dtype)
+        found = self.by_slot.get(slot)
+        return None if found is None else np.array(found, dtype).reshape(())
+
+    def array(self, slot: int, view: View) -> NDArray[Any] | None:
+        """What was gathered for a view of a memory."""
+        buffer = self.by_slot.get(slot)
+        if buffer is None:
+            return None
+        found: NDArray[Any] = view.on(buffer) * view.dtype.type(view.sign)
+        return found
+
+    def _take(self, out: Any) -> Any:
+        """The cotangent of a result, which nothing before it has."""
+        if type(out) is Place:
+            buffer = self.by_slot.pop(out.slot, None)
+            self.owned.discard(out.slot)
+            return None if buffer is None else out.view.on(buffer)
+        if type(out) is Written:
+            return self._overwritten(out)
+        given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
+        return None if all(it is None for it in given) else given
+
+    def _overwritten(self, out: Written) -> Any:
+        """The cotangent of what was written; what was there before has none."""
+        if out.slot not in self.by_slot:
+            return None
+        view = out.view
+        buffer = self._buffer(out.slot, view)
+        target = view.on(buffer)
+        if out.add:
+            return target[out.index] * (out.add * view.sign)
+        if out.index is not None:
+            given = _indexed(target, out.index)
+        elif out.mask is not None:
+            mask = np.broadcast_to(out.mask, target.shape)
+            given = np.where(mask, target, 0)
+            target[mask] = 0
+        else:
+            given = target.copy()
+            target[...] = 0
+        if out.first:
+            del self.by_slot[out.slot]
+            self.owned.discard(out.slot)
+        return -given if view.sign < 0 else given
+
+    def _buffer(self, slot: int, view: View) -> Array:
+        """A buffer that may be changed."""
+        buffer: Array
+        if slot not in self.by_slot:
+            buffer = np.zeros(view.size, view.base)
+        elif slot in self.owned:
+            return self.by_slot[slot]  # type: ignore[no-any-return]
+        else:
+            buffer = self.by_slot[slot].copy()
+        self.by_slot[slot] = buffer
+        self.owned.add(slot)
+        return buffer
+
+
+def fitted(cotangent: Any, view: View) -> Array:
+    """A cotangent in the shape and dtype of what it is of."""
+    part = np.asarray(cotangent)
+    if part.dtype.kind == "c" and view.dtype.kind != "c":
+        part = part.real
+    shape = view.shape
+    if part.shape != shape:
+        extra = part.ndim - len(shape)
+        if extra > 0:
+            part = part.sum(axis=tuple(range(extra)))
+        axes = tuple(i for i, n in enumerate(shape[-part.ndim :] if part.ndim else ()) if n == 1)
+        if part.ndim == len(shape) and axes and part.shape != shape:
+            part = part.sum(axis=axes, keepdims=True)
+        if part.shape != shape:
+            part = np.broadcast_to(part, shape)
+    return part if part.dtype == view.dtype else part.astype(view.dtype)
+
+
+def _indexed(target: Array, index: Any) -> Any:
+    """Cotangents of values written by an index with arrays in it, where the last one stays."""
+    given = target[index]
+    shape = np.shape(given)
+    order = np.full(target.shape, -1, np.intp)
+    order[index] = np.arange(given.size, dtype=np.intp).reshape(shape)
+    written = order >= 0
+    last = np.zeros(given.size, target.dtype)
+    last[order[written]] = target[written]
+    target[index] = 0
+    return last.reshape(shape)

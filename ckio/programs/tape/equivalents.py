@@ -1,0 +1,228 @@
+"""Functions whose derivative is that of other functions of numpy which give the same.
+
+The value comes from the function itself. On the way back the equivalent is done on a small tape of
+its own, from the arguments.
+"""
+
+# ruff: noqa: PLR0917 - rules have the signatures of numpy's functions
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ckio.programs.tape.rules import Path, Pull, Rule, at, refused, replaced
+
+
+def equivalent(function: Callable[..., Any]) -> Rule:
+    """The rule of a function that gives the same as this one."""
+
+    def rule(
+        perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Pull, Any]:
+        return _pull, (function, _Paths(paths), args, kwargs)
+
+    return rule
+
+
+class _Paths:
+    __slots__ = ("paths",)
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+
+def _pull(g: Any, function: Any, wanted: _Paths, args: Any, kwargs: Any) -> Any:
+    from ckio.programs.tape.tape import Tape
+
+    tape = Tape()
+    inputs = [tape.input(at(path, args, kwargs)) for path in wanted.paths]
+    given = replaced(dict(zip(wanted.paths, inputs, strict=True)), args, kwargs)
+    return tape.backward([(function(*given[0], **given[1]), g)], inputs)
+
+
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
+           out: Any = None) -> Any:  # fmt: skip
+    return np.sum(np.diagonal(a, offset, axis1, axis2), axis=-1)
+
+
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    parts = []
+    for part in (prepend, a, append):
+        if part is not None and part is not np._NoValue:  # noqa: SLF001
+            shape = list(np.shape(a))
+            shape[axis] = 1
+            parts.append(np.broadcast_to(part, tuple(shape)) if np.ndim(part) == 0 else part)
+    a = np.concatenate(parts, axis=axis) if len(parts) > 1 else a
+    for _ in range(n):
+        axis %= np.ndim(a)
+        ahead: tuple[Any, ...] = (slice(None),) * axis
+        a = a[(*ahead, slice(1, None))] - a[(*ahead, slice(None, -1))]
+    return a
+
+
+def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    y = np.moveaxis(y, axis, -1)
+    if x is None:
+        widths = dx
+    else:
+        widths = np.diff(x) if np.ndim(x) == 1 else np.diff(np.moveaxis(x, axis, -1))
+    return np.sum(widths * (y[..., 1:] + y[..., :-1]) / 2.0, axis=-1)
+
+
+def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Along one axis: the others are results of their own."""
+    if len(spacing) > 1 or (spacing and np.ndim(spacing[0])) or not isinstance(axis, int | None):
+        raise refused(
+            "np.gradient with several spacings or axes, or on a grid that is not uniform,"
+        )
+    h = spacing[0] if spacing else 1.0
+    f = np.moveaxis(f, 0 if axis is None else axis, -1)
+    inner = (f[..., 2:] - f[..., :-2]) / (2.0 * h)
+    if edge_order == 1:
+        first, last = (f[..., 1] - f[..., 0]) / h, (f[..., -1] - f[..., -2]) / h
+    else:
+        first = (-1.5 * f[..., 0] + 2.0 * f[..., 1] - 0.5 * f[..., 2]) / h
+        last = (1.5 * f[..., -1] - 2.0 * f[..., -2] + 0.5 * f[..., -3]) / h
+    whole = np.concatenate([first[..., None], inner, last[..., None]], axis=-1)
+    return np.moveaxis(whole, -1, 0 if axis is None else axis)
+
+
+def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+           axis: int | None = None) -> Any:  # fmt: skip
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = np.moveaxis(a, axisa, -1), np.moveaxis(b, axisb, -1)
+    if np.shape(a)[-1] != 3 or np.shape(b)[-1] != 3:
+        raise refused("np.cross of vectors of two components")
+    parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return np.moveaxis(np.stack(parts, axis=-1), -1, axisc)
+
+
+def _kron(a: Any, b: Any) -> Any:
+    ndim = max(np.ndim(a), np.ndim(b))
+    one = (1,) * (ndim - np.ndim(a)) + np.shape(a)
+    two = (1,) * (ndim - np.ndim(b)) + np.shape(b)
+    left = np.reshape(a, tuple(n for length in one for n in (length, 1)))
+    right = np.reshape(b, tuple(n for length in two for n in (1, length)))
+    return np.reshape(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
+
+
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    first, second = np.ndim(a), np.ndim(b)
+    if isinstance(axes, int):
+        axes = range(first - axes, first), range(axes)
+    over, under = ([it] if isinstance(it, int) else list(it) for it in axes)
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    left = list(letters[:first])
+    right = list(letters[first : first + second])
+    for i, j in zip(over, under, strict=True):
+        right[j] = left[i]
+    shared = set(left) & set(right)
+    output = [it for it in left + right if it not in shared]
+    return np.einsum(f"{''.join(left)},{''.join(right)}->{''.join(output)}", a, b)
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    if np.ndim(a) == 0 or np.ndim(b) == 0:
+        return a * b
+    return _tensordot(a, b, ((-1,), (-2 if np.ndim(b) > 1 else -1,)))
+
+
+def _inner(a: Any, b: Any) -> Any:
+    return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else _tensordot(a, b, ((-1,), (-1,)))
+
+
+def _vdot(a: Any, b: Any) -> Any:
+    return np.sum(np.conj(np.ravel(a)) * np.ravel(b))
+
+
+def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    return np.ravel(a)[:, None] * np.ravel(b)[None, :]
+
+
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
+    """At 0 the derivative is 0."""
+    flat = axis is None and (ord is None or np.ndim(x) == 1)
+    matrix = not flat and (np.ndim(x) == 2 if axis is None else isinstance(axis, tuple))
+    if ord in (None, "fro") or (ord == 2 and not matrix):
+        square = np.sum(np.real(x) ** 2, axis=axis, keepdims=keepdims)
+        if np.iscomplexobj(x):
+            square = square + np.sum(np.imag(x) ** 2, axis=axis, keepdims=keepdims)
+        zero = square == 0
+        return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, square)))
+    if matrix or ord not in (1, np.inf, -np.inf):
+        raise refused(f"np.linalg.norm with ord={ord!r}")
+    size = np.abs(x)
+    by: Any = {1: np.sum, np.inf: np.max, -np.inf: np.min}[ord]
+    return by(size, axis=axis, keepdims=keepdims)
+
+
+def _interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """At a node the slope is that of the piece to its right."""
+    if period is not None:
+        raise refused("np.interp with period=")
+    plain_x = getattr(x, "value", x)
+    piece = np.clip(np.searchsorted(xp, plain_x, side="right") - 1, 0, len(xp) - 2)
+    low = np.take(xp, piece)
+    inside = np.take(fp, piece) + (x - low) * (
+        (np.take(fp, piece + 1) - np.take(fp, piece)) / (np.take(xp, piece + 1) - low)
+    )
+    left = np.take(fp, 0) if left is None else left
+    right = np.take(fp, len(xp) - 1) if right is None else right
+    return np.where(plain_x < xp[0], left, np.where(plain_x > xp[-1], right, inside))
+
+
+def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+              dtype: Any = None, axis: int = 0, **others: Any) -> Any:  # fmt: skip
+    if retstep or axis or others:
+        raise refused("np.linspace with retstep= or axis=")
+    steps = np.linspace(0.0, 1.0, num, endpoint=endpoint)
+    steps = steps.reshape((-1,) + (1,) * max(np.ndim(start), np.ndim(stop)))
+    return start * (1.0 - steps) + stop * steps
+
+
+def _angle(z: Any, deg: bool = False) -> Any:
+    angle = np.arctan2(np.imag(z), np.real(z))
+    return np.degrees(angle) if deg else angle
+
+
+def _average(a: Any, axis: Any = None, weights: Any = None, **others: Any) -> Any:
+    if weights is None:
+        return np.mean(a, axis=axis)
+    if others or np.shape(weights) != np.shape(a):
+        raise refused("np.average with weights of another shape, or other options,")
+    return np.sum(a * weights, axis=axis) / np.sum(weights, axis=axis)
+
+
+def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    keep = keepdims is True
+    return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
+
+
+def _nansum(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
+) -> Any:
+    return np.sum(np.where(np.isnan(a), 0.0, a), axis=axis, keepdims=keepdims is True)
+
+
+def _real(val: Any) -> Any:
+    return (val + np.conj(val)) / 2.0
+
+
+def _imag(val: Any) -> Any:
+    return (val - np.conj(val)) / 2.0j
+
+
+_SAME: dict[Any, Any] = {
+        np.trace: _trace, np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient,
+        np.cross: _cross, np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot,
+        np.inner: _inner, np.vdot: _vdot, np.outer: _outer, np.linalg.norm: _norm,
+        np.interp: _interp, np.linspace: _linspace, np.angle: _angle, np.average: _average,
+        np.ptp: _ptp, np.nansum: _nansum, np.real: _real, np.imag: _imag,
+        np.linalg.cross: _cross, np.linalg.outer: _outer, np.linalg.trace: _trace,
+}  # fmt: skip
+RULES: dict[Any, Rule] = {function: equivalent(same) for function, same in _SAME.items()}
+RULES[np.copy] = lambda perform, result, paths, args, kwargs: (lambda g: (g,), ())

@@ -1,0 +1,287 @@
+"""The tape: what was done to which memory, and the way back."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary, ref
+
+import numpy as np
+
+from ckio.errors import BadInput
+from ckio.programs.tape.adjoint import Adjoint, Place, Written
+from ckio.programs.tape.memory import Array, Cell, View, flat, inside, root, view_in, whole
+from ckio.programs.tape.traced import Traced
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Pull = Callable[..., Any]
+"""From the cotangent of a result, and what was saved, to that of the operand, or of several."""
+
+
+class Tape:
+    """Operations on floats and arrays as they are done, for one walk back.
+
+    A cotangent has the shape and dtype of its value. Of complex z it is such that a real functional
+    changes by Re(sum(cotangent * dz)), as in JAX; nothing is conjugated on the way.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of the arrays that they keep alive, each once.
+    """
+
+    __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots", "walked")
+
+    def __init__(self) -> None:
+        self._nodes: list[tuple[Any, Pull, tuple[Any, ...], Any]] = []
+        self._kept: dict[int, Array] = {}
+        self._lifted: WeakValueDictionary[int, Cell] = WeakValueDictionary()
+        self._copies: dict[int, tuple[ref[Array], Array]] = {}
+        self.nbytes = 0
+        self.slots = 0
+        self.walked = False
+
+    @property
+    def nodes(self) -> int:
+        """Operations that have a derivative, and are not walked back yet."""
+        return len(self._nodes)
+
+    def input(self, value: Any, /) -> Traced:
+        """A number or an array with a derivative; an array is never written into, but copied."""
+        slot = self.slot()
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "fc":
+                raise BadInput(f"an array of {value.dtype} has no derivative; give it as it is")
+            memory = _memory_of(value)
+            self._kept[id(root(value))] = root(value)
+            return self._array(value, Cell(memory, slot, value))
+        if isinstance(value, int | np.integer | bool | np.bool_) or not _is_number(value):
+            raise BadInput(
+                f"{type(value).__name__} has no derivative; give floats or arrays of them"
+            )
+        return self.number(value, slot)
+
+    def view(self, owner: Traced, array: Array, /) -> Traced:
+        """Another array in the memory of this one, as it was given to `input` or `lift`."""
+        cell = owner.cell
+        origin = None if cell is None else cell.origin
+        memory = None if origin is None else _memory_of(origin)
+        if cell is None or memory is None or not inside(memory, array):
+            raise BadInput("this array does not lie in the memory that was given to Tape.input")
+        traced = self._array(array, cell, view_in(memory, array))
+        if cell.memory is not memory and root(cell.memory) is not root(memory):
+            traced.seen = None
+        return traced
+
+    def lift(self, value: Any, /) -> Any:
+        """The same with all float arrays as constants of this tape, which can be written into.
+
+        In tuples, lists and dicts too, of which it makes others where they change; integers,
+        numbers and what is known to the tape stay as they are.
+        """
+        kind = type(value)
+        if kind is np.ndarray:
+            return self._constant(value) if value.dtype.kind in "fc" else value
+        if kind is list or isinstance(value, tuple):
+            items = [self.lift(item) for item in value]
+            if all(new is old for new, old in zip(items, value, strict=True)):
+                return value
+            return items if kind is list else _like(value, items)
+        if kind is dict:
+            pairs = {key: self.lift(item) for key, item in value.items()}
+            same = all(pairs[key] is item for key, item in value.items())
+            return value if same else pairs
+        return value
+
+    def backward(
+        self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Traced], /
+    ) -> "list[NDArray[Any] | None]":
+        """Cotangents of the inputs from those of results; the tape is spent by it.
+
+        Parameters
+        ----------
+        seeds : of (traced, cotangent) or (traced, cotangent, memory)
+            The cotangent in the shape of the traced, or of all that was given to `input`; with
+            `memory`, a plain array over the memory of the traced, in the shape of that array.
+        inputs : what `input` returned
+
+        Returns
+        -------
+        list of arrays, or None where nothing depends on the input
+
+        Raises
+        ------
+        BadInput
+            Where a cotangent has another shape, or the tape was walked before.
+        """
+        if self.walked:
+            raise BadInput("this tape was walked back already, and is spent; make another")
+        adjoint = Adjoint()
+        for seed in seeds:
+            _sow(adjoint, *seed)
+        self.walked = True
+        self._kept.clear()
+        self._copies.clear()
+        with np.errstate(all="ignore"):
+            adjoint.walk(self._nodes)
+        return [self._harvest(adjoint, traced) for traced in inputs]
+
+    # What follows is for the rooms of the tape.
+
+    def slot(self) -> int:
+        """A new place for cotangents."""
+        self.slots += 1
+        return self.slots
+
+    def number(self, value: Any, slot: int) -> Traced:
+        """A traced number."""
+        kind = type(value)
+        if kind is float or kind is np.float64:
+            return Traced(self, value, slot)
+        return Traced(self, value, Place(slot, whole((), np.asarray(value).dtype)))
+
+    def result(self, value: Array, derived: bool) -> Traced:
+        """A new array, with memory of its own."""
+        memory = flat(value)
+        if memory is None:
+            value = value.copy()
+            memory = value.reshape(-1)
+        return self._array(value, Cell(memory, self.slot() if derived else None))
+
+    def viewing(self, cell: Cell, array: Array) -> Traced:
+        """An array that lies in the memory of this cell."""
+        return self._array(array, cell, view_in(cell.memory, array))
+
+    def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
+        """One operation: where the cotangent of its result is, and where those it gives go."""
+        if self.walked:
+            raise BadInput("this tape was walked back already; values of it cannot be used further")
+        self.keep(saved)
+        self._nodes.append((out, pull, saved, into))
+
+    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+        """The same for numbers, of which float64 are: the result of an operation, recorded."""
+        if self.walked:
+            raise BadInput("this tape was walked back already; values of it cannot be used further")
+        self.slots = slot = self.slots + 1
+        self._nodes.append((slot, pull, saved, into))
+        return Traced(self, value, slot)
+
+    def keep(self, saved: tuple[Any, ...] | list[Any]) -> None:
+        """See to it that none of these arrays is written into from now on, and count them."""
+        for item in saved:
+            kind = type(item)
+            if kind is np.ndarray:
+                owner = root(item)
+                if id(owner) not in self._kept:
+                    self._kept[id(owner)] = owner
+                    self.nbytes += owner.nbytes
+            elif kind is tuple or kind is list:
+                self.keep(item)
+            elif kind is dict:
+                self.keep(list(item.values()))
+
+    def safe(self, value: Any) -> Any:
+        """A plain operand that may be saved: arrays are copied, once while they are unchanged."""
+        if not isinstance(value, np.ndarray) or id(root(value)) in self._kept:
+            return value
+        known = self._copies.get(id(value))
+        if known is not None and known[0]() is value and _identical(known[1], value):
+            return known[1]
+        key, copies = id(value), self._copies
+        copies[key] = ref(value, lambda _: copies.pop(key, None)), value.copy(order="K")
+        return copies[key][1]
+
+    def own(self, cell: Cell) -> None:
+        """Before a write: memory that a node has saved is left to it, the cell gets a copy."""
+        if id(root(cell.memory)) in self._kept:
+            cell.memory = cell.memory.copy()
+
+    def written(self, traced: Traced, index: Any = None, mask: Any = None, add: int = 0) -> Any:
+        """Where the cotangent of what is written into a traced array is found."""
+        cell, view = traced.cell, traced.lies
+        assert cell is not None
+        assert view is not None
+        first = cell.slot is None
+        if cell.slot is None:
+            cell.slot = self.slot()
+        return Written(cell.slot, view, index=index, mask=mask, first=first, add=add)
+
+    def _array(self, value: Array, cell: Cell, view: View | None = None) -> Traced:
+        if view is None:
+            exact = cell.memory.size == value.size and value.flags.c_contiguous
+            simple = exact and value.flags.writeable
+            view = whole(value.shape, value.dtype) if simple else view_in(cell.memory, value)
+        return Traced(self, value, None, cell, view)
+
+    def _constant(self, value: Array) -> Traced:
+        owner = root(value)
+        cell = self._lifted.get(id(owner))
+        if cell is None:
+            cell = Cell(_memory_of(value), None, owner)
+            self._kept.setdefault(id(owner), owner)
+            self._lifted[id(owner)] = cell
+        elif not inside(_memory_of(value), value):
+            return self.result(value.copy(), False)
+        traced = self._array(value, cell, view_in(_memory_of(value), value))
+        if root(cell.memory) is not owner:
+            traced.seen = None  # written into since: its value is that of the cell
+        return traced
+
+    def _harvest(self, adjoint: Adjoint, traced: Traced) -> "NDArray[Any] | None":
+        place = traced.place
+        if place is None or traced.lies is None:
+            return adjoint.number(place)
+        return adjoint.array(place.slot, traced.lies)
+
+
+def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
+    """Begin with this cotangent."""
+    if type(traced) is not Traced or traced.place is None:
+        return
+    cotangent, place = np.asarray(cotangent), traced.place
+    cell = traced.cell
+    shape: tuple[int, ...] = ()
+    if cell is not None:
+        assert traced.lies is not None
+        shape = traced.lies.shape
+        all_of = cell.memory if cell.origin is None else cell.origin
+        if memory is not None:
+            if not inside(cell.memory, memory):
+                raise BadInput(
+                    "the array given with a cotangent is not in the memory of its traced"
+                )
+            place, shape = Place(place.slot, view_in(cell.memory, memory)), memory.shape
+        elif cotangent.shape != shape and cotangent.shape == all_of.shape:
+            place, shape = Place(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
+    if cotangent.shape != shape:
+        raise BadInput(f"a cotangent of shape {cotangent.shape} for a value of shape {shape}")
+    adjoint.add(place, cotangent.copy() if shape else cotangent[()])
+
+
+def _memory_of(value: Array) -> Array:
+    """The memory of an array from outside: of its owner, or all between its first and last byte."""
+    memory = flat(value)
+    if memory is not None and memory.dtype == value.dtype:
+        return memory
+    if value.flags.c_contiguous:
+        return value.reshape(-1)
+    raise BadInput(
+        f"an array with strides {value.strides} has gaps in its memory; copy it, or give all of it"
+    )
+
+
+def _identical(copy: Array, value: Array) -> bool:
+    """Whether an array still is what its copy is, to the bit."""
+    if copy.shape != value.shape or copy.strides != value.strides:
+        return False
+    return bool(np.array_equal(copy, value, equal_nan=value.dtype.kind in "fc"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | complex | np.inexact)
+
+
+def _like(value: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+    """A tuple, or named tuple, of the same class."""
+    return value._make(items) if hasattr(value, "_make") else tuple(items)

@@ -1,0 +1,232 @@
+"""`Traced`: a number or an array that is computed as always, while a tape takes notes."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ckio.errors import BadInput
+from ckio.programs.tape import apply, dispatch, methods, writes
+from ckio.programs.tape.adjoint import FLOATS
+from ckio.programs.tape.arguments import plain
+from ckio.programs.tape.ufuncs import PULLS
+from ckio.programs.tape.values import Value
+
+PLAIN = frozenset((int, float, np.float64))
+"""Classes of constants that meet numbers most often."""
+
+
+class Traced(Value):
+    """A value, and where its cotangent is gathered.
+
+    Every operation is done on the plain values, exactly as without a tape. Arrays that share memory
+    share a `cell`. Of what has no derivative (comparisons, integers, shapes) results are plain.
+
+    Attributes
+    ----------
+    value : the plain number or array; an array is not to be written into
+    """
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]  # so that isinstance goes the same way as without a tape
+    def __class__(self) -> Any:
+        return type(self.held)
+
+    # What numpy asks for.
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if len(inputs) == 1 and self.cell is None and not kwargs and method == "__call__":
+            pull = PULLS[ufunc][0] if ufunc in PULLS else None
+            value = ufunc(self.held)
+            if pull is not None and type(value) is np.float64:
+                saved = pull.save(value, self.held, None)
+                return self.tape.noted(value, pull.pull, saved, self._place)
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return dispatch.function(function, args, kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise BadInput(
+            "a traced value would lose its derivative as a plain array: use np.stack to build, "
+            "write into one made by np.zeros_like(u) or within a @program, "
+            "or say stop_gradient(x)"
+        )
+
+    # What would lose the derivative.
+
+    def __float__(self) -> NoReturn:
+        raise _loses("float() or a function of math", "use the function of numpy")
+
+    def __complex__(self) -> NoReturn:
+        raise _loses("complex() or a function of cmath", "use the function of numpy")
+
+    def __int__(self) -> NoReturn:
+        raise _loses("int()", "use np.floor")
+
+    def __index__(self) -> NoReturn:
+        if type(self.held) in (float, complex) or isinstance(self.held, np.inexact):
+            raise TypeError(f"{type(self.held).__name__!r} cannot be interpreted as an integer")
+        raise _loses("an index", "index by a plain integer")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise _loses("pickling", "store plain values")
+
+    # What is plain.
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"Traced({self.value!r})"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return apply.constant(round(self.value, digits), self)
+
+    def __floor__(self) -> Any:
+        return self.value.__floor__()
+
+    def __ceil__(self) -> Any:
+        return self.value.__ceil__()
+
+    def __trunc__(self) -> Any:
+        return self.value.__trunc__()
+
+    def __contains__(self, item: Any) -> bool:
+        return plain(item) in self.value
+
+    # Parts and attributes.
+
+    def __getitem__(self, index: Any) -> Any:
+        return apply.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        writes.setitem(self, index, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        iter(self.value)  # raises where the plain value cannot be iterated over
+        return (self[i] for i in range(len(self.value)))
+
+    def __copy__(self) -> Any:
+        return dispatch.function(np.copy, (self,), {}) if self.cell is not None else self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __getattr__(self, name: str) -> Any:
+        return methods.attribute(self, name)
+
+    @property
+    def real(self) -> Any:
+        """The real part, of an array in the same memory."""
+        return methods.attribute(self, "real")
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part, of an array in the same memory."""
+        return methods.attribute(self, "imag")
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
+
+    def __divmod__(self, other: Any) -> Any:
+        return apply.divided(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return apply.divided(other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return apply.call(operator.matmul, np.matmul, (self, other), {})
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return apply.call(operator.matmul, np.matmul, (other, self), {})
+
+    def __imatmul__(self, other: Any) -> Any:
+        self[...] = self @ other
+        return self
+
+
+def _loses(how: str, instead: str) -> BadInput:
+    return BadInput(f"{how} would lose the derivative of a traced value: {instead}, "
+                    "or say stop_gradient(x) if it is to have none")  # fmt: skip
+
+
+def _binary(name: str, ufunc: np.ufunc) -> None:
+    """Give Traced one of python's operators, forward, reflected and in place."""
+    function = getattr(operator, name)
+    pulls = PULLS.get(ufunc)
+    pull, save = pulls[2][:2] if pulls and pulls[2] else (None, None)
+
+    left, right = (pulls[0], pulls[1]) if pulls else (None, None)
+
+    def forward(self: Traced, other: Any) -> Any:
+        if self.cell is None and save is not None:
+            kind = type(other)
+            if kind is Traced and other.cell is None and other.tape is self.tape:
+                value = function(self.held, other.held)
+                if type(value) in FLOATS:
+                    saved = save(value, self.held, other.held)
+                    return self.tape.noted(value, pull, saved, (self._place, other.place))
+            elif kind in PLAIN and left is not None:
+                value = function(self.held, other)
+                if type(value) in FLOATS:
+                    saved = left.save(value, self.held, other)
+                    return self.tape.noted(value, left.pull, saved, self._place)
+        return apply.elementwise(function, ufunc, (self, other))
+
+    def reflected(self: Traced, other: Any) -> Any:
+        if self.cell is None and type(other) in PLAIN and right is not None:
+            value = function(other, self.held)
+            if type(value) in FLOATS:
+                saved = right.save(value, other, self.held)
+                return self.tape.noted(value, right.pull, saved, self._place)
+        return apply.elementwise(function, ufunc, (other, self))
+
+    setattr(Traced, f"__{name}__", forward)
+    if ufunc in _REFLECTED:
+        setattr(Traced, f"__r{name}__", reflected)
+        in_place = getattr(operator, "i" + name)
+
+        def inplace(self: Traced, other: Any) -> Any:
+            return writes.inplace(in_place, function, ufunc, self, other)
+
+        setattr(Traced, f"__i{name}__", inplace)
+
+
+def _unary(name: str, ufunc: np.ufunc) -> None:
+    function = getattr(operator, name)
+    setattr(Traced, f"__{name}__", lambda self: apply.elementwise(function, ufunc, (self,)))
+
+
+_REFLECTED: dict[np.ufunc, str] = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.divide: "truediv",
+    np.power: "pow", np.remainder: "mod", np.floor_divide: "floordiv",
+}  # fmt: skip
+
+for _key, _name in _REFLECTED.items():
+    _binary(_name, _key)
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    _binary(_name, {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
+                    "gt": np.greater, "ge": np.greater_equal}[_name])  # fmt: skip
+_unary("neg", np.negative)
+_unary("pos", np.positive)
+_unary("abs", np.absolute)

@@ -1,0 +1,212 @@
+"""Derivatives of ufuncs, and of the operators that are the same.
+
+A rule has one pull for each operand: from the cotangent `g` of the result to that of the operand,
+by what its other parameters name: `x` and `y`, the operands, and `r`, the result. Nothing else is
+saved. What was broadcast is summed afterwards, what must be real is made real.
+
+At points where there is no derivative: abs, hypot and norms have 0 at 0; of equal operands
+maximum and minimum give half to each; sqrt is infinite at 0, as its derivative is.
+"""
+
+# ruff: noqa: PLW0108 - the names of the parameters of a lambda say what is saved
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Function = Callable[..., Any]
+
+
+class Pull(NamedTuple):
+    """A pull, and whether what it saves is x, y, r, by `save(r, x, y)`."""
+
+    pull: Function
+    save: Callable[[Any, Any, Any], tuple[Any, ...]]
+    names: str
+
+
+def _base(g: Any, x: Any, y: Any) -> Any:
+    if type(y) is int and y == 2:
+        return 2.0 * g * x
+    if isinstance(y, int | float | complex):
+        if y == 0:
+            return g * 0.0
+        try:
+            return g * y * x ** (y - 1)
+        except ZeroDivisionError:
+            return g * y * np.float64(x) ** (y - 1)
+    zero = np.equal(y, 0)
+    return np.where(zero, 0, g * y * np.power(x, np.where(zero, 1, y) - 1.0))
+
+
+def _exponent(g: Any, x: Any, r: Any) -> Any:
+    zero = np.equal(x, 0)
+    base = np.where(zero, 1, x)
+    return g * r * np.log(base.astype(complex) if np.iscomplexobj(r) else base)
+
+
+def _modulus(g: Any, x: Any) -> Any:
+    if not np.iscomplexobj(x):
+        return g * np.sign(x)
+    size = np.abs(x)
+    return g * np.conj(x) / np.where(size == 0, 1, size)
+
+
+def _share(g: Any, x: Any, y: Any, r: Any) -> Any:
+    """The part of the operand x in a result r that is the larger, or the smaller, of two."""
+    mine, other = np.equal(x, r), np.equal(y, r)
+    part = np.where(mine & other, 0.5, np.where(mine | other, mine, np.nan))
+    return np.where(part == 0, 0, g * part)
+
+
+def _leg(g: Any, x: Any, r: Any) -> Any:
+    return g * np.where(np.equal(r, 0), 0, x / np.where(np.equal(r, 0), 1, r))
+
+
+def _logadd(exp: Function) -> Function:
+    return lambda g, x, r: g * np.where(np.equal(x, r), 1, exp(x - r))
+
+
+def _sided(pull: Function) -> tuple[Function, Function]:
+    """For ufuncs that are symmetric: the same with the operands exchanged."""
+    if "y" in _names(pull):
+        return pull, lambda g, y, x, r: pull(g, y, x, r)
+    return pull, lambda g, y, r: pull(g, y, r)
+
+
+def _names(pull: Function) -> str:
+    return "".join(pull.__code__.co_varnames[1 : pull.__code__.co_argcount])
+
+
+_LN2, _LN10 = np.log(2.0), np.log(10.0)
+_DEGREE = np.pi / 180.0
+_half_each = _sided(_share)
+
+_PULLS: dict[np.ufunc, tuple[Function, ...]] = {
+    np.add: (lambda g: g, lambda g: g, lambda g: (g, g)),
+    np.subtract: (lambda g: g, lambda g: -g, lambda g: (g, -g)),
+    np.multiply: (lambda g, y: g * y, lambda g, x: g * x, lambda g, x, y: (g * y, g * x)),
+    np.divide: (
+        lambda g, y: g / y,
+        lambda g, y, r: -g * r / y,
+        lambda g, y, r: ((q := g / y), -q * r),
+    ),
+    np.power: (_base, _exponent),
+    np.float_power: (_base, _exponent),
+    np.remainder: (lambda g: g, lambda g, x, y: -g * np.floor_divide(x, y)),
+    np.fmod: (lambda g: g, lambda g, x, y: -g * np.trunc(np.divide(x, y))),
+    np.negative: (lambda g: -g,),
+    np.positive: (lambda g: g,),
+    np.absolute: (_modulus,),
+    np.fabs: (lambda g, x: g * np.sign(x),),
+    np.conjugate: (lambda g: np.conj(g),),
+    np.sqrt: (lambda g, r: g / (2.0 * r),),
+    np.cbrt: (lambda g, r: g / (3.0 * r * r),),
+    np.square: (lambda g, x: 2.0 * g * x,),
+    np.reciprocal: (lambda g, r: -g * r * r,),
+    np.exp: (lambda g, r: g * r,),
+    np.exp2: (lambda g, r: g * r * _LN2,),
+    np.expm1: (lambda g, r: g * (r + 1.0),),
+    np.log: (lambda g, x: g / x,),
+    np.log2: (lambda g, x: g / (x * _LN2),),
+    np.log10: (lambda g, x: g / (x * _LN10),),
+    np.log1p: (lambda g, x: g / (1.0 + x),),
+    np.sin: (lambda g, x: g * np.cos(x),),
+    np.cos: (lambda g, x: -g * np.sin(x),),
+    np.tan: (lambda g, r: g * (1.0 + r * r),),
+    np.arcsin: (lambda g, x: g / np.sqrt(1.0 - x * x),),
+    np.arccos: (lambda g, x: -g / np.sqrt(1.0 - x * x),),
+    np.arctan: (lambda g, x: g / (1.0 + x * x),),
+    np.sinh: (lambda g, x: g * np.cosh(x),),
+    np.cosh: (lambda g, x: g * np.sinh(x),),
+    np.tanh: (lambda g, r: g * (1.0 - r * r),),
+    np.arcsinh: (lambda g, x: g / np.sqrt(x * x + 1.0),),
+    np.arccosh: (lambda g, x: g / (np.sqrt(x - 1.0) * np.sqrt(x + 1.0)),),
+    np.arctanh: (lambda g, x: g / (1.0 - x * x),),
+    np.deg2rad: (lambda g: g * _DEGREE,),
+    np.radians: (lambda g: g * _DEGREE,),
+    np.rad2deg: (lambda g: g / _DEGREE,),
+    np.degrees: (lambda g: g / _DEGREE,),
+    np.arctan2: (
+        lambda g, x, y: g * y / (x * x + y * y),
+        lambda g, x, y: -g * x / (x * x + y * y),
+    ),
+    np.hypot: (_leg, lambda g, y, r: _leg(g, y, r)),
+    np.maximum: _half_each,
+    np.minimum: _half_each,
+    np.fmax: _half_each,
+    np.fmin: _half_each,
+    np.logaddexp: (_logadd(np.exp), lambda g, y, r: _logadd(np.exp)(g, y, r)),
+    np.logaddexp2: (_logadd(np.exp2), lambda g, y, r: _logadd(np.exp2)(g, y, r)),
+    np.heaviside: (lambda g: g * 0.0, lambda g, x: np.where(np.equal(x, 0), g, 0)),
+    np.copysign: (
+        lambda g, x, y: g * np.copysign(1.0, x) * np.copysign(1.0, y),
+        lambda g: g * 0.0,
+    ),
+    np.ldexp: (lambda g, y: np.ldexp(g, y),),
+}
+
+CONSTANT = frozenset(
+    (
+        np.floor,
+        np.ceil,
+        np.rint,
+        np.trunc,
+        np.sign,
+        np.floor_divide,
+        np.signbit,
+        np.isnan,
+        np.isfinite,
+        np.isinf,
+        np.equal,
+        np.not_equal,
+        np.less,
+        np.less_equal,
+        np.greater,
+        np.greater_equal,
+        np.logical_and,
+        np.logical_or,
+        np.logical_not,
+        np.logical_xor,
+    )
+)
+"""Ufuncs without a derivative: constant but at jumps, or with truth values."""
+
+
+def _pull(pull: Function) -> Pull:
+    """With the function that saves what it names, in its order."""
+    names = _names(pull)
+    code = f"lambda r, x, y: ({''.join(name + ',' for name in names)})"
+    return Pull(pull, eval(code), names)
+
+
+def _both(left: Function, right: Function) -> Function:
+    """Two pulls of one operation as one, which saves what they share once."""
+    names = "".join(name for name in "xyr" if name in _names(left) + _names(right))
+    arguments = "".join("," + name for name in names)
+    code = f"lambda g{arguments}: (left(g{_tail(left)}), right(g{_tail(right)}))"
+    return eval(code, {"left": left, "right": right})  # type: ignore[no-any-return]
+
+
+def _tail(pull: Function) -> str:
+    return "".join("," + name for name in _names(pull))
+
+
+def _table() -> dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]]:
+    table: dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]] = {}
+    for ufunc, pulls in _PULLS.items():
+        match pulls:
+            case (one,):
+                table[ufunc] = _pull(one), None, None
+            case (left, right):
+                table[ufunc] = _pull(left), _pull(right), _pull(_both(left, right))
+            case (left, right, both):
+                table[ufunc] = _pull(left), _pull(right), _pull(both)
+            case _:
+                raise AssertionError(ufunc)
+    return table
+
+
+PULLS = _table()
+"""Of each ufunc the pull to its first operand, to its second, and to both at once."""

@@ -1,0 +1,412 @@
+"""Each derivative rule against central differences, each value against plain numpy."""
+
+# ruff: noqa: E501, PLW0108 - tables with one small program a line
+
+import warnings
+
+import numpy as np
+import pytest
+
+from ckio.errors import BadInput
+from ckio.programs.tape import Tape, Traced
+
+
+def close(found, expected, scale=1.0):
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * scale)
+
+
+def gradients(function, inputs):
+    """Result and cotangents of a random functional, and that functional of plain inputs."""
+    tape = Tape()
+    traced = [tape.input(it) for it in inputs]
+    result = function(*traced)
+    plain = function(*(it.copy(order="K") if isinstance(it, np.ndarray) else it for it in inputs))
+    leaves, expected = flat(result), flat(plain)
+    assert len(leaves) == len(expected)
+    rng = np.random.default_rng(7)
+    seeds = []
+    for leaf, value in zip(leaves, expected, strict=True):
+        mine = leaf.value if type(leaf) is Traced else leaf
+        same(mine, value)
+        weight = rng.normal(size=np.shape(value))
+        if np.iscomplexobj(value):
+            weight = weight + 1j * rng.normal(size=np.shape(value))
+        seeds.append(weight)
+    given = [(leaf, seed) for leaf, seed in zip(leaves, seeds, strict=True)]
+
+    def functional(*values):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = flat(function(*values))
+        return sum(np.real(np.sum(w * r)) for w, r in zip(seeds, results, strict=True))
+
+    return tape.backward(given, traced), functional
+
+
+def same(mine, value):
+    assert type(mine) is type(value)
+    if isinstance(value, np.ndarray):
+        assert (mine.dtype, mine.shape) == (value.dtype, value.shape)
+        assert value.size == 0 or mine.strides == value.strides
+    assert np.asarray(mine).tobytes() == np.asarray(value).tobytes()
+
+
+def flat(result):
+    return [x for it in result for x in flat(it)] if isinstance(result, tuple | list) else [result]
+
+
+def differences(functional, inputs, number):
+    """Central differences, of complex inputs in both directions."""
+    x = np.asarray(inputs[number])
+    found = np.zeros(x.shape, x.dtype)
+    for index in np.ndindex(x.shape):
+        for unit, factor in ((1, 1), (1j, -1j))[: 2 if x.dtype.kind == "c" else 1]:
+            ends = []
+            for sign in (1, -1):
+                moved = np.array(x)
+                moved[index] += sign * 1e-6 * unit
+                args = list(inputs)
+                kind = type(inputs[number])
+                args[number] = moved if kind is np.ndarray else kind(moved[()])
+                ends.append(functional(*args))
+            found[index] += factor * (ends[0] - ends[1]) / 2e-6
+    return found
+
+
+def check(function, *inputs):
+    found, functional = gradients(function, inputs)
+    for number, value in enumerate(inputs):
+        expected = differences(functional, inputs, number)
+        mine = found[number]
+        if mine is None:
+            mine = np.zeros(np.shape(value))
+        else:
+            assert mine.shape == np.shape(value)
+            assert mine.dtype == np.asarray(value).dtype
+        close(mine, expected, max(1.0, np.max(np.abs(expected), initial=0)))
+
+
+RNG = np.random.default_rng(3)
+
+
+def real(*shape):
+    return RNG.uniform(0.2, 0.9, shape) * RNG.choice([-1, 1], shape)
+
+
+def positive(*shape):
+    return RNG.uniform(0.3, 0.9, shape)
+
+
+def cplx(*shape):
+    return real(*shape) + 1j * real(*shape)
+
+
+UNARY = [
+    *["negative", "positive", "absolute", "fabs", "square", "reciprocal", "exp", "exp2", "expm1", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arctanh", "cbrt", "deg2rad", "radians", "rad2deg", "degrees", "floor", "ceil", "rint", "trunc", "sign", "conjugate"]
+]  # fmt: skip
+POSITIVE = ["sqrt", "log", "log2", "log10", "log1p"]
+BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "remainder",
+    "fmod",
+    "arctan2",
+    "hypot",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "logaddexp",
+    "logaddexp2",
+    "copysign",
+    "floor_divide",
+]
+COMPLEX = "negative absolute square reciprocal exp sin cos tan sinh cosh tanh sqrt log conjugate"
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    function = getattr(np, name)
+    for x in (real(3, 4), real(), 0.37, np.float64(-0.4), real(2, 3).T, real(0)):
+        check(function, x)
+
+
+@pytest.mark.parametrize("name", [*POSITIVE, "arccosh"])
+def test_unary_positive(name):
+    shift = 1.2 if name == "arccosh" else 0.0
+    for x in (positive(3, 4) + shift, 0.37 + shift, positive(6)[::2] + shift):
+        check(getattr(np, name), x)
+
+
+@pytest.mark.parametrize("name", COMPLEX.split())
+def test_unary_complex(name):
+    check(getattr(np, name), cplx(3))
+    check(getattr(np, name), 0.3 + 0.4j)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    function = getattr(np, name)
+    for x, y in (
+        (real(3, 4), real(3, 4)), (real(3, 1), real(4)), (real(2, 1, 3), 0.3), (0.31, real(2)),
+        (0.33, 0.57), (np.float64(-0.2), real()), (real(1, 3), real(2, 0, 3)),
+    ):  # fmt: skip
+        check(function, x, y)
+    y = real(3)
+    check(lambda x: function(x, y), real(2, 3))
+    check(lambda x: function(y, x), real(2, 3))
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power"])
+def test_binary_complex(name):
+    check(getattr(np, name), cplx(2, 3) + 2, cplx(3))
+    check(getattr(np, name), positive(2, 3), cplx(3))
+
+
+def test_operators():
+    check(lambda x, y: (x + y, x - y, x * y, x / y, x % y, x // y, x**y), positive(3), positive(3))
+    check(lambda x: (2.0 + x, 2 - x, 2 * x, 2 / x, 2.0**x, x**2, x**3, x**-1, x**0, x**0.5),
+          positive(3))  # fmt: skip
+    check(lambda x: (2.0 + x, 2 - x, 2 * x, 2 / x, 2.0**x, x**2, x**3, x**-1, x**0, x**0.5), 0.7)
+    check(lambda x: (abs(x), -x, +x, divmod(x, 0.3), divmod(1.0, x)), 0.7)
+    check(lambda x, y: (x @ y, x @ x, np.ones(3) @ y), real(3, 3), real(3, 2))
+    check(lambda x: (np.float64(1.3) * x, np.ones(3) * x, np.ones(3) / x), 0.3)
+
+
+def test_power_at_zero():
+    tape = Tape()
+    x = tape.input(np.array([0.0, 0.0, 2.0]))
+    y = x ** np.array([0, 1, 2]) + x**2 + x**1
+    (found,) = tape.backward([(y, np.ones(3))], [x])
+    assert found.tolist() == [1.0, 2.0, 9.0]
+    tape = Tape()
+    x = tape.input(0.0)
+    (found,) = tape.backward([(x**2 + x**0 + np.power(x, 2), np.array(1.0))], [x])
+    assert found == 0
+
+
+def test_ties_are_shared():
+    tape = Tape()
+    x, y = tape.input(np.array([1.0, 1.0, 0.5])), tape.input(np.ones(3))
+    found = tape.backward([(np.maximum(x, y), np.ones(3)), (np.max(x), 1.0)], [x, y])
+    assert found[0].tolist() == [1.0, 1.0, 0.0]
+    assert found[1].tolist() == [0.5, 0.5, 1.0]
+
+
+A, B = [0, 2, 1], np.array([True, False, True])
+REDUCED = {
+    "sum": lambda x: (np.sum(x), x.sum(0), x.sum((0, 1)), np.sum(x, axis=-1, keepdims=True)),
+    "sum where": lambda x: np.sum(x, where=B[:, None], axis=0),
+    "mean": lambda x: (np.mean(x), x.mean(1), x.mean(axis=(0, -1), keepdims=True)),
+    "var": lambda x: (np.var(x), x.var(0), np.var(x, axis=1, ddof=1, keepdims=True)),
+    "std": lambda x: (np.std(x), x.std(0), np.std(x, axis=(0, 1), ddof=1)),
+    "prod": lambda x: (np.prod(x), x.prod(0), np.prod(x, axis=(0, 1), keepdims=True)),
+    "max": lambda x: (np.max(x), x.max(0), np.amax(x, axis=1, keepdims=True)),
+    "min": lambda x: (np.min(x), x.min(0), np.amin(x, axis=(0, 1))),
+    "ptp average": lambda x: (np.ptp(x), np.average(x, weights=x * x), np.nansum(x, axis=0)),
+    "cumsum": lambda x: (np.cumsum(x), x.cumsum(0), np.cumsum(x, axis=-1)),
+    "cumprod": lambda x: (np.cumprod(x), x.cumprod(0), np.cumprod(x, axis=-1)),
+    "methods": lambda x: (np.add.reduce(x), np.multiply.reduce(x, axis=1), np.maximum.reduce(x)),
+    "running": lambda x: (np.maximum.accumulate(x), np.minimum.accumulate(x, axis=1)),
+    "accumulate": lambda x: (np.add.accumulate(x), np.multiply.accumulate(x, axis=1)),
+    "clip": lambda x: (
+        np.clip(x, -0.4, 0.5),
+        x.clip(0.1),
+        np.clip(x, x * x, None),
+        x.clip(max=0.2),
+    ),
+    "norm": lambda x: (
+        np.linalg.norm(x),
+        np.linalg.norm(x, axis=0),
+        np.linalg.norm(x[0], 1),
+        np.linalg.norm(x[0], np.inf),
+        np.linalg.norm(x, "fro"),
+    ),
+    "nan": lambda x: np.nan_to_num(x) * 2,
+}
+MOVED = {
+    "reshape": lambda x: (x.reshape(4, 3), np.reshape(x, -1), x.T.reshape(-1), x.reshape((2, 6))),
+    "ravel": lambda x: (x.ravel(), x.T.ravel(), x.flatten(), np.ravel(x, order="F")),
+    "transpose": lambda x: (x.T, np.transpose(x), x.transpose(1, 0), x.swapaxes(0, 1)),
+    "axes": lambda x: (np.moveaxis(x, 0, 1), np.expand_dims(x, 1), np.squeeze(x[None]), x[None].squeeze()),
+    "broadcast": lambda x: np.broadcast_to(x, (2, 3, 4)) * 2,
+    "flip": lambda x: (np.flip(x), np.flip(x, 0), np.fliplr(x), np.rot90(x), np.rot90(x, 2)),
+    "roll": lambda x: (np.roll(x, 1), np.roll(x, -2, axis=1), np.roll(x, (1, 2), (0, 1))),
+    "tile": lambda x: (np.tile(x, 2), np.tile(x, (2, 1)), np.repeat(x, 2), x.repeat([1, 0, 2], 0)),
+    "join": lambda x: (np.concatenate([x, x[:1], np.ones((1, 4))]), np.stack([x, 2 * x], 1),
+                       np.append(x, x[0]), np.block([[x, x], [x, np.zeros((3, 4))]])),
+    "stacks": lambda x: (np.hstack([x, x]), np.vstack([x, x[0]]), np.column_stack([x[:, 0], x])),
+    "scalars": lambda x: (np.stack([x[0, 0], x[1, 1]]), np.hstack([x[0, 0], 1.0]), np.atleast_1d(x[0, 1])),
+    "split": lambda x: [2 * it for it in (*np.split(x, 2, 1), *np.array_split(x, 2), *np.hsplit(x, 2))],
+    "pad": lambda x: [np.pad(x, 2, mode=m) for m in ("constant", "edge", "wrap", "reflect")],
+    "pad more": lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=3.0),
+    "take": lambda x: (np.take(x, A), x.take([0, 0, 2], axis=0), np.take_along_axis(x, np.argsort(x.value if type(x) is Traced else x), 1)),
+    "sort": lambda x: (np.sort(x), np.sort(x, axis=0), np.sort(x, axis=None)),
+    "where": lambda x: (np.where(x > 0, x, x * x), np.where(B[:, None], x, 0.0), np.where(x < 0, 1.0, x[0])),
+    "triangles": lambda x: (np.tril(x), np.triu(x, 1), np.trace(x), np.diag(x), np.diag(x[0]), np.diagonal(x, 1)),
+    "index": lambda x: (x[0], x[:, 1], x[1, 2], x[A], x[A, A], x[:, [0, 0]], x[x > 0], x[B], x[..., None], x[-1][-1]),
+    "diff": lambda x: (np.diff(x), np.diff(x, axis=0), np.diff(x, 2), np.diff(x, prepend=0.0)),
+    "gradient": lambda x: (np.gradient(x, 0.1, axis=0), np.gradient(x, axis=1), np.gradient(x[0], 0.5, edge_order=2)),
+    "trapezoid": lambda x: (np.trapezoid(x), np.trapezoid(x, dx=0.1, axis=0), np.trapezoid(x, np.arange(4.0))),
+    "shifts": lambda x: (np.fft.fftshift(x), np.fft.ifftshift(x, axes=0), np.delete(x, 1, 0)),
+    "iteration": lambda x: [sum(row) for row in x],
+    "casts": lambda x: (x.astype(complex) * 2, x.copy() * 3, np.copy(x), np.real(x), x.real * 2),
+    "rounding": lambda x: (np.round(x, 1), x.round(2), np.fix(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_reductions(name):
+    check(REDUCED[name], real(3, 4))
+    check(REDUCED[name], real(4, 3).T)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_moved(name):
+    check(MOVED[name], real(3, 4))
+    if name not in ("where", "sort", "take", "index", "gradient", "trapezoid", "rounding"):
+        check(MOVED[name], cplx(3, 4))
+
+
+def test_products_with_zeros():
+    x = real(3, 4)
+    x[1, 1] = x[1, 2] = x[0, 3] = 0.0
+    check(lambda x: (np.prod(x), np.prod(x, axis=0), np.cumprod(x, axis=1), np.cumprod(x)), x)
+
+
+@pytest.mark.parametrize("make", [real, cplx])
+def test_products(make):
+    for a, b in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
+                 ((5, 1, 2, 3), (4, 3, 2)), ((3,), (5, 3, 2)), ((5, 2, 3), (3,))):  # fmt: skip
+        check(np.matmul, make(*a), make(*b))
+        if len(a) < 3:
+            check(np.dot, make(*a), make(*b))
+    check(lambda x, y: (np.dot(x, 2.0), np.inner(x, y), np.vdot(x, y), np.outer(x, y), x.dot(y)),
+          make(3), make(3))  # fmt: skip
+    check(lambda x, y: (np.tensordot(x, y, 1), np.tensordot(x, y, ((0, 1), (2, 0)))),
+          make(2, 3), make(3, 4, 2))  # fmt: skip
+    check(lambda x, y: (np.cross(x, y), np.kron(x, y)), make(2, 3), make(2, 3))
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk", "ij,kj->i", "ij,ab->", "ij,jk->kij"])
+def test_einsum(subscripts):
+    check(
+        lambda x, y: np.einsum(subscripts, x, y),
+        real(2, 3),
+        real(*((3, 3), (3, 4))["jk" in subscripts]),
+    )
+
+
+def test_einsum_of_one():
+    check(lambda x: (np.einsum("ii->i", x), np.einsum("ii", x), np.einsum("ij->j", x)), real(3, 3))
+    check(
+        lambda x: (np.einsum("...i->...", x), np.einsum("...ij,...j->...i", x, x[:, 0])),
+        real(2, 3, 3),
+    )
+    check(lambda x: np.einsum("ij,ij,j->i", x, x, x[0]), cplx(3, 3))
+
+
+def spd(x):
+    return x @ x.T + 3.0 * np.eye(3)
+
+
+@pytest.mark.parametrize("make", [real, cplx])
+def test_linear_algebra(make):
+    eye = 3.0 * np.eye(3)
+    check(lambda a, b: np.linalg.solve(a + eye, b), make(3, 3), make(3))
+    check(lambda a, b: np.linalg.solve(a + eye, b), make(2, 3, 3), make(3, 2))
+    check(lambda a: (np.linalg.inv(a + eye), np.linalg.det(a), np.linalg.norm(a)), make(2, 3, 3))
+    if make is real:
+        check(lambda a: (np.linalg.slogdet(a + eye), np.linalg.cholesky(spd(a))), make(3, 3))
+        check(lambda a: np.linalg.cholesky(a + 9 * eye), make(3, 3))
+
+
+def test_singular_determinant():
+    check(np.linalg.det, np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.5, 1.0, -1.0]]))
+
+
+def test_fourier():
+    fft = np.fft
+    for n in (4, 5):
+        check(
+            lambda x: (fft.fft(x), fft.ifft(x), fft.fft(x, axis=0), fft.fft(x, 3), fft.ifft(x, 7)),
+            cplx(3, n),
+        )
+        check(
+            lambda x: (
+                fft.fft(x),
+                fft.rfft(x),
+                fft.rfft(x, 3),
+                fft.rfft(x, 8),
+                fft.rfft(x, axis=0),
+            ),
+            real(3, n),
+        )
+        check(
+            lambda x: (
+                fft.irfft(x),
+                fft.irfft(x, 5),
+                fft.irfft(x, 4, norm="ortho"),
+                fft.irfft(x, 12),
+            ),
+            cplx(3, n),
+        )
+        check(lambda x: (fft.fft2(x), fft.ifft2(x, norm="ortho"), fft.fftn(x), fft.ifftn(x, axes=(0,)),
+                         fft.fftn(x, s=(2, 6), axes=(0, 1))), cplx(3, n))  # fmt: skip
+
+
+def test_complex_parts():
+    check(lambda z: (z.real, z.imag, np.real(z), np.imag(z), np.conj(z), z.conj(), abs(z)), cplx(3))
+    check(lambda z: (z.real, z.imag, z.conjugate(), abs(z), np.angle(z)), 0.3 + 0.4j)
+    check(lambda z: (z.real * z.imag, np.angle(z), z.T.imag[1:] ** 2), cplx(2, 3))
+
+
+def test_interpolation():
+    xp = np.array([-1.0, -0.35, 0.1, 0.95])
+    check(lambda x, fp: np.interp(x, xp, fp), real(5) * 1.5, real(4))
+    check(lambda x, fp: np.interp(x, xp, fp, left=0.5), 0.3, real(4))
+    check(lambda a, b: (np.linspace(a, b, 5), np.linspace(a, 2.0, 4, endpoint=False)), 0.2, 0.7)
+    check(lambda x, y: np.trapezoid(y, x), np.sort(positive(4)), real(4))
+
+
+def test_float32_stays_float32():
+    x = real(4).astype(np.float32)
+    tape = Tape()
+    traced, number = tape.input(x), tape.input(np.float32(0.5))
+    y = np.sum(traced * 2.0 * number) + np.sin(number)
+    assert y.dtype == np.float32
+    found = tape.backward([(y, np.float32(1.0))], [traced, number])
+    assert [it.dtype for it in found] == [np.float32, np.float32]
+    np.testing.assert_allclose(found[0], np.full(4, 1.0), rtol=1e-6)
+    np.testing.assert_allclose(found[1], 2 * x.sum() + np.cos(0.5), rtol=1e-5)
+
+
+def test_comparisons_and_facts_are_plain():
+    tape = Tape()
+    x, y = tape.input(real(3)), tape.input(0.5)
+    assert type(x > 0) is np.ndarray
+    assert type(y < 1) is bool
+    assert isinstance(y, float)
+    assert isinstance(x, np.ndarray)
+    assert (x.shape, x.ndim, x.size, x.dtype, len(x), np.shape(y)) == ((3,), 1, 3, float, 3, ())
+    assert type(np.argmax(x)) is np.int64
+    assert np.isfinite(x).all()
+    assert np.allclose(x, x.value)
+    assert f"{y:.2f}" == "0.50"
+    assert max(y, 1.0) == 1.0
+    assert tape.nodes == 0
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: np.sinc(x), lambda x: np.linalg.svd(x), lambda x: np.median(x), lambda x: np.arange(x[0, 0]),
+    lambda x: np.apply_along_axis(sum, 0, x), lambda x: x.partition(1), lambda x: x.flat,
+    lambda x: np.modf(x), lambda x: np.spacing(x), lambda x: np.pad(x, 1, mode="mean"),
+    lambda x: np.linalg.norm(x, "nuc"), lambda x: np.interp(0.5, x[0], x[1]),
+    lambda x: np.hypot.reduce(x), lambda x: np.multiply.outer(x, x), lambda x: x.view(int),
+])  # fmt: skip
+def test_refused(call):
+    tape = Tape()
+    with pytest.raises(BadInput):
+        tape.backward([(call(tape.input(real(3, 3))), np.ones(3))], [])
