@@ -1,0 +1,97 @@
+"""What is in a jaxpr: equations as functions, what may be taken apart, what must not be there."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ckio.analysis.partitioned.jaxprs import BODIES, jax
+from ckio.errors import BadInput
+
+LOOPS: Final = frozenset({"while", "scan"})
+OPENED: Final = {name: where for name, where in BODIES.items() if not name.startswith("custom")}
+"""Calls of functions without rules of their own, and where the code is; others stay whole."""
+
+
+def inner(equation: Any) -> list[Any]:
+    """The jaxprs, closed or not, in the parameters of an equation."""
+    core = jax().extend.core
+    values = (it if isinstance(it, tuple | list) else (it,) for it in equation.params.values())
+    bodies = core.ClosedJaxpr | core.Jaxpr
+    return [each for several in values for each in several if isinstance(each, bodies)]
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """A jaxpr and its constants."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def has_loop(equation: Any) -> bool:
+    """Whether it has to be divided, because there is a loop in what may be taken apart."""
+    name = equation.primitive.name
+    if name in LOOPS:
+        return True
+    if name != "cond" and name not in OPENED:
+        return False
+    return any(has_loop(each) for body in inner(equation) for each in opened(body)[0].eqns)
+
+
+def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> Callable[..., Any]:
+    """Some equations of a jaxpr as a function of their free variables."""
+    core = jax().extend.core
+    alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(outputs), eqns=equations)
+    call: Callable[..., Any] = core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))
+    return call
+
+
+def check(jaxpr: Any) -> None:
+    """Raise BadInput for an equation that does more than compute, at any depth."""
+    for equation in jaxpr.eqns:
+        for each in inner(equation):  # which names what is at fault, rather than what calls it
+            check(opened(each)[0])
+        name = equation.primitive.name
+        if equation.effects or "callback" in name:
+            what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
+            raise BadInput(
+                f"jax_program: there is {name!r}{what and f' with the effect {what}'} in the"
+                " function, parts of which are computed again: it must do nothing but compute;"
+                " take it out, or do it between two calls of advance"
+            )
+
+
+def fingerprint(closed: Any) -> str:
+    """A digest of a closed jaxpr: its text and the bits of all its numbers, at any depth."""
+    digest = hashlib.sha256()
+    text = closed.jaxpr.pretty_print(source_info=False, name_stack=False, use_color=False)
+    # Rules are functions, which are shown with their address.
+    digest.update(" ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split()).encode())
+    for number in _numbers(closed):
+        array = np.asarray(number)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _numbers(body: Any) -> Iterator[Any]:
+    literal = jax().extend.core.Literal
+    jaxpr, constants = opened(body)
+    for constant in constants:
+        yield bits(constant)
+    for equation in jaxpr.eqns:
+        yield from (bits(atom.val) for atom in equation.invars if isinstance(atom, literal))
+        for each in inner(equation):
+            yield from _numbers(each)
+    yield from (bits(atom.val) for atom in jaxpr.outvars if isinstance(atom, literal))
+
+
+def is_key(aval: Any) -> bool:
+    """Whether this is a typed key of a random number generator."""
+    dtypes = jax().dtypes
+    return bool(dtypes.issubdtype(aval.dtype, dtypes.extended))
+
+
+def bits(array: Any) -> Any:
+    """A key as whole numbers; all else as it is."""
+    return jax().random.key_data(array) if is_key(jax().typeof(array)) else array

@@ -1,0 +1,246 @@
+"""From a jaxpr to a register program: loops and branches with loops in them become jumps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckio.analysis.partitioned.jaxprs import jax
+from ckio.errors import BadInput
+from ckio.programs.jaxed.code import Code, Constant, Node, Operand, Piece, Row
+from ckio.programs.jaxed.equations import OPENED, compute, has_loop, is_key, opened
+
+
+def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Code:
+    """The code of a closed jaxpr whose inputs and outputs have these names.
+
+    A loop that has none in it is one node that leads to itself: its condition is computed with what
+    comes before it and at the end of each iteration. So every iteration of every loop takes at
+    least one tick, and a loop of no iteration none.
+    """
+    draft = _Draft()
+    jaxpr = closed.jaxpr
+    for name, variable in zip(inputs, jaxpr.invars, strict=True):
+        draft.define(name, variable.aval)
+    results = draft.add(jaxpr, closed.consts, inputs)
+    for name, variable in zip(outputs, jaxpr.outvars, strict=True):
+        draft.define(name, variable.aval)
+    draft.move(results, outputs)
+    end = _Label()
+    draft.close(end)
+    end.place = len(draft.nodes)
+    nodes = tuple(each.node() for each in draft.nodes)
+    return Code(nodes, draft.avals, draft.constants, tuple(inputs), tuple(outputs))
+
+
+@dataclass
+class _Label:
+    """Where a jump goes to; known once that node has been begun."""
+
+    place: int = -1
+
+
+@dataclass
+class _Open:
+    """A node that is being written."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    reads: list[Row] = field(default_factory=list)
+    writes: list[Row] = field(default_factory=list)
+    choice: Operand | None = None
+    targets: tuple[_Label, ...] = ()
+
+    def node(self) -> Node:
+        targets = tuple(label.place for label in self.targets)
+        rows = tuple(self.reads), tuple(self.writes)
+        return Node(tuple(self.pieces), *rows, self.choice, targets)
+
+
+@dataclass
+class _Draft:
+    """A program while it is written; the last node is open until it is closed."""
+
+    nodes: list[_Open] = field(default_factory=lambda: [_Open()])
+    avals: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    _named: dict[int, str] = field(default_factory=dict)
+
+    def define(self, name: str, aval: Any) -> str:
+        """A register of this name, shape and dtype."""
+        if is_key(aval):
+            raise BadInput(
+                f"jax_program: {name!r} is a typed key of a random number generator"
+                f" ({aval.dtype}), which no checkpoint can hold; make it with"
+                " jax.random.PRNGKey(seed), which gives an array of whole numbers"
+            )
+        self.avals[name] = jax().ShapeDtypeStruct(aval.shape, aval.dtype)
+        return name
+
+    def fresh(self, aval: Any) -> str:
+        return self.define(f"r{len(self.avals)}", aval)
+
+    def constant(self, array: Any) -> str:
+        """The register of a closed-over array; the array is kept, so that its id stays its own."""
+        if id(array) not in self._named:
+            name = self._named[id(array)] = self.fresh(jax().typeof(array))
+            self.constants[name] = array
+        return self._named[id(array)]
+
+    def close(self, *targets: _Label, choice: Operand | None = None) -> None:
+        self.nodes[-1].choice, self.nodes[-1].targets = choice, targets
+
+    def begin(self, label: _Label) -> None:
+        label.place = len(self.nodes)
+        self.nodes.append(_Open())
+
+    def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
+        """All of them at once, so that they may also change places."""
+        self.nodes[-1].pieces.append(Piece(_same, tuple(sources), tuple(targets)))
+
+    def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
+        """Write the code of a jaxpr whose inputs are there; returns where its outputs are."""
+        literal = jax().extend.core.Literal
+        known: dict[Any, Operand] = {}
+        known.update(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def place(atom: Any) -> Operand:
+            return Constant(atom.val) if isinstance(atom, literal) else known[atom]
+
+        straight: list[Any] = []
+        for equation in jaxpr.eqns:
+            if has_loop(equation):
+                self._straight(jaxpr, straight, known)
+                straight = []
+                results = self._divided(equation, [place(atom) for atom in equation.invars])
+                known.update(zip(equation.outvars, results, strict=True))
+            else:
+                straight.append(equation)
+        self._straight(jaxpr, straight, known)
+        return [place(atom) for atom in jaxpr.outvars]
+
+    def _straight(self, jaxpr: Any, equations: Sequence[Any], known: dict[Any, Operand]) -> None:
+        """Equations without loops: one piece, whatever is in them."""
+        if not equations:
+            return
+        core = jax().extend.core
+        made: dict[Any, None] = {}
+        taken: dict[Any, None] = {}
+        for equation in equations:
+            free = (atom for atom in equation.invars if not isinstance(atom, core.Literal))
+            taken.update((atom, None) for atom in free if atom not in made)
+            made.update((v, None) for v in equation.outvars if not isinstance(v, core.DropVar))
+        used = _used_later(jaxpr, equations)
+        results = [variable for variable in made if variable in used]
+        call = compute(jaxpr, equations, taken, results)
+        operands = tuple(known[atom] for atom in taken)
+        known.update((variable, self.fresh(variable.aval)) for variable in results)
+        names = tuple(str(known[variable]) for variable in results)
+        self.nodes[-1].pieces.append(Piece(call, operands, names))
+
+    def _divided(self, equation: Any, given: list[Operand]) -> list[Operand]:
+        params, avals = equation.params, [variable.aval for variable in equation.outvars]
+        match equation.primitive.name:
+            case "while":
+                return self._while(params, avals, given)
+            case "scan":
+                return self._scan(params, avals, given)
+            case "cond":
+                return self._cond(params, avals, given)
+            case name:
+                return self.add(*opened(params[OPENED[name]]), given)
+
+    def _while(
+        self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
+    ) -> list[Operand]:
+        test, body = opened(params["cond_jaxpr"]), opened(params["body_jaxpr"])
+        first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        carry = [self.fresh(aval) for aval in avals]
+        loop, onwards, after = _Label(), _Label(), _Label()
+        self.move(given[second:], carry)
+        again = any(map(has_loop, test[0].eqns))  # then the condition is written once, before all
+        if again:
+            self.close(loop)
+            self.begin(loop)
+        (choice,) = self.add(*test, [*given[:first], *carry])
+        self.close(after, onwards, choice=choice)
+        self.begin(onwards)
+        self.move(self.add(*body, [*given[first:second], *carry]), carry)
+        if again:
+            self.close(loop)
+        else:
+            (choice,) = self.add(*test, [*given[:first], *carry])
+            self.close(after, onwards, choice=choice)
+        self.begin(after)
+        return list(carry)
+
+    def _scan(
+        self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
+    ) -> list[Operand]:
+        numpy = jax().numpy
+        length, reverse = int(params["length"]), bool(params["reverse"])
+        first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
+        body, constants = opened(params["jaxpr"])
+        registers = [self.fresh(aval) for aval in avals]
+        carry, stacks = registers[: params["num_carry"]], registers[params["num_carry"] :]
+        empty = [Constant(numpy.zeros(v.shape, v.dtype)) for v in avals[len(carry) :]]
+        if length == 0:
+            self.move([*given[first:second], *empty], registers)
+            return list(registers)
+        counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
+        zero = Constant(numpy.zeros((), numpy.int32))
+        self._fill(stacks)
+        self.move([*given[first:second], zero], [*carry, counter])
+        loop, after = _Label(), _Label()
+        self.close(loop)
+        self.begin(loop)
+        scanned = [self._register(place) for place in given[second:]]
+        rows = [self.fresh(variable.aval) for variable in body.invars[second:]]
+        ends = length if reverse else 0
+        self.nodes[-1].reads += [Row(*it, counter, ends) for it in zip(scanned, rows, strict=True)]
+        results = self.add(body, constants, [*given[:first], *carry, *rows])
+        made = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
+        self.nodes[-1].writes += [Row(*it, counter, ends) for it in zip(stacks, made, strict=True)]
+        self.move(results, [*carry, *made])
+        choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
+        count = Piece(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
+        self.nodes[-1].pieces.append(count)
+        self.close(after, loop, choice=choice)
+        self.begin(after)
+        return list(registers)
+
+    def _fill(self, stacks: Sequence[str]) -> None:
+        """Room for rows to come, made where it is needed rather than held as a constant."""
+        likes = [self.avals[name] for name in stacks]
+        zeros = jax().numpy.zeros
+        self.nodes[-1].pieces.append(
+            Piece(lambda: [zeros(like.shape, like.dtype) for like in likes], (), tuple(stacks))
+        )
+
+    def _register(self, place: Operand) -> str:
+        return place if isinstance(place, str) else self.constant(place.array)
+
+    def _cond(
+        self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
+    ) -> list[Operand]:
+        results = [self.fresh(aval) for aval in avals]
+        branches = [(_Label(), *opened(branch)) for branch in params["branches"]]
+        after = _Label()
+        self.close(*(label for label, *_ in branches), choice=given[0])
+        for label, body, constants in branches:
+            self.begin(label)
+            self.move(self.add(body, constants, given[1:]), results)
+            self.close(after)
+        self.begin(after)
+        return list(results)
+
+
+def _same(*arrays: Any) -> Sequence[Any]:
+    return arrays
+
+
+def _used_later(jaxpr: Any, equations: Sequence[Any]) -> set[Any]:
+    """What others than these equations of a jaxpr use, and its outputs."""
+    literal = jax().extend.core.Literal
+    own = {id(equation) for equation in equations}
+    others = (atom for each in jaxpr.eqns if id(each) not in own for atom in each.invars)
+    return {atom for atom in (*others, *jaxpr.outvars) if not isinstance(atom, literal)}

@@ -1,0 +1,220 @@
+"""Functions of JAX as programs that can be interrupted after any tick."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.analysis.partitioned.jaxprs import jax
+from ckio.checks import is_whole
+from ckio.errors import BadInput
+from ckio.programs.jaxed.blocks import Blocks
+from ckio.programs.jaxed.equations import check, fingerprint
+from ckio.programs.jaxed.flatten import flatten
+from ckio.programs.jaxed.switch import Switch
+from ckio.programs.jaxed.ticks import is_smooth, nbytes
+from ckio.programs.jaxed.trees import Structure, as_leaf, traceable
+from ckio.programs.meter import taped
+from ckio.programs.protocol import Cotangent, Json
+
+Mode: TypeAlias = Literal["auto", "blocks", "switch"]
+
+SMALL: Final = 64 << 10
+"""Bytes of all registers up to which `auto` takes a switch, which may copy them in each tick."""
+
+BASE: Final = {"blocks": 1024, "switch": 4096}
+"""How many ticks are stored at a time, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a program is, and the registers that it still needs.
+
+    Attributes
+    ----------
+    pc : int
+        The node that comes next.
+    registers : mapping of str to array
+        Arrays of JAX, which nothing can change.
+    """
+
+    pc: int
+    registers: Mapping[str, Any]
+
+
+class JaxProgram:
+    """A function of JAX as a register program; what `jax_program` returns.
+
+    Attributes
+    ----------
+    mode : {'blocks', 'switch'}
+        How it runs.
+    fingerprint : str
+        Of the traced code and its constants; not of the rules of `custom_vjp` and `custom_jvp`,
+        of which no state depends.
+    """
+
+    mode: Literal["blocks", "switch"]
+    fingerprint: str
+
+    def __init__(
+        self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode, base: int | None
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
+        if base is not None and not (is_whole(base) and 1 <= base < 2**31):
+            raise BadInput(f"base = {base!r}; it must be a whole number of ticks >= 1, or None")
+        # What is traced in double precision runs so, whatever is set when it runs.
+        self._double = bool(jax().config.jax_enable_x64)
+        self._inputs = Structure.of(example, "x")
+        flat = [traceable(name, leaf) for name, leaf in self._inputs.leaves(example).items()]
+        closed = jax().make_jaxpr(self._flat(function))(*flat)
+        check(closed.jaxpr)
+        self.fingerprint = fingerprint(closed)
+        self._code = code = flatten(closed, self._inputs.names, self._outputs.names)
+        if mode == "auto":
+            registers = {name for live in code.live for name in live}
+            room = nbytes([code.avals[name] for name in registers])
+            mode = "switch" if room <= SMALL else "blocks"
+        self.mode = mode
+        make = Switch if mode == "switch" else Blocks
+        self._machine: Blocks | Switch = make(code, base or BASE[mode])
+
+    def __repr__(self) -> str:
+        nodes = len(self._code.nodes)
+        return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
+
+    def start(self, *x: Any) -> State:
+        if len(x) != len(self._inputs.template) or not self._inputs.fits(x):
+            raise BadInput(f"start: x is not made like the example, {self._inputs.template}")
+        with self._precision():
+            found = self._inputs.leaves(x)
+            return State(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in found.items()})
+
+    def advance(self, state: State, limit: float = inf, /) -> tuple[State, int, bool]:
+        most = 2**62 if limit == inf else int(limit)
+        with self._precision():
+            pc, registers, ticks = self._machine.advance(state.pc, state.registers, most)
+        return State(pc, registers), ticks, pc == self._end
+
+    def result(self, state: State, /) -> Any:
+        """The result, made of arrays of JAX; raises BadInput where the state is not finished."""
+        if state.pc != self._end:
+            raise BadInput("result: this state has not finished; advance it until it has")
+        return self._outputs.tree(state.registers)
+
+    def pullback(
+        self, state: State, ticks: int, cotangent: Cotangent, /
+    ) -> dict[str, NDArray[Any]]:
+        with self._precision():
+            given = {name: self._cotangent(name, array) for name, array in cotangent.items()}
+            pc, registers = state.pc, state.registers
+            found, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
+        taped(nodes, size)
+        live = self._code.live[pc]
+        return {name: np.array(it) for name, it in found.items() if name in live}
+
+    def pack(self, state: State, /) -> tuple[dict[str, NDArray[Any]], Json]:
+        arrays = {name: np.array(array) for name, array in state.registers.items()}
+        return arrays, {"pc": state.pc, "fingerprint": self.fingerprint}
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> State:
+        if meta.get("fingerprint") != self.fingerprint:
+            raise BadInput(
+                "unpack: this state is of another program: its code or its constants have changed"
+            )
+        pc = meta.get("pc")
+        if not is_whole(pc) or not 0 <= pc <= self._end:
+            raise BadInput(f"unpack: this state is at node {pc!r}; there are {self._end}")
+        names = self._code.live[pc]
+        if arrays.keys() != set(names):
+            raise BadInput(
+                f"unpack: at node {pc} a state has the registers {', '.join(names)}, not"
+                f" {', '.join(sorted(arrays))}"
+            )
+        avals = self._code.avals
+        for name in names:
+            like, array = avals[name], np.asarray(arrays[name])
+            if (array.shape, array.dtype) != (like.shape, like.dtype):
+                raise BadInput(
+                    f"unpack: register {name} is {array.dtype}{list(array.shape)}, not"
+                    f" {like.dtype}{list(like.shape)}"
+                )
+        with self._precision():
+            return State(pc, {n: as_leaf(n, arrays[n], avals[n]) for n in names})
+
+    @property
+    def _end(self) -> int:
+        return len(self._code.nodes)
+
+    def _precision(self) -> Any:
+        return jax().enable_x64(self._double)
+
+    def _flat(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
+        """The function from the leaves of its inputs to those of its result, which is looked at."""
+
+        def flat(*arrays: Any) -> list[Any]:
+            y = function(*self._inputs.tree(dict(zip(self._inputs.names, arrays, strict=True))))
+            self._outputs = Structure.of(y, "y")
+            return [traceable(name, leaf) for name, leaf in self._outputs.leaves(y).items()]
+
+        return flat
+
+    def _cotangent(self, name: str, array: Any) -> Any:
+        like = self._code.avals.get(name)
+        if like is None or not is_smooth(like):
+            raise BadInput(f"pullback: there is no cotangent of {name!r} in this program")
+        return as_leaf(name, array, like)
+
+
+def jax_program(
+    function: Callable[..., Any], /, *example: Any, mode: Mode = "auto", base: int | None = None
+) -> JaxProgram:
+    """A function of JAX as a program: interrupted after any tick, stored, resumed and reversed.
+
+    It is traced once. Loops (`while_loop`, `fori_loop`, `scan`, `map`), at any depth, in branches
+    and in functions under `jit` or `checkpoint`, become jumps; what lies between them is straight
+    code, one tick. An iteration of a loop that has none in it is one tick, too. Functions with
+    rules of their own (`custom_vjp`, `custom_jvp`, linear solvers) stay whole and keep their rules.
+    Gradients are those of `jax.vjp`, for complex numbers too, and exist for `while_loop` as well.
+
+    Parameters
+    ----------
+    function : callable
+        From arrays or numbers, in tuples, lists and dicts, to such. It must do nothing but compute.
+    *example : arrays or numbers
+        Inputs like those to come: their shapes and dtypes count, and their values do not. Double
+        precision needs `jax_enable_x64`, set when this is called.
+    mode : {'auto', 'blocks', 'switch'}, optional
+        'blocks' calls one compiled function for each piece of straight code and for each run of an
+        innermost loop. 'switch' is a single loop in XLA for the whole program, far faster where
+        little is computed in a tick, but it may copy all registers each time. Ticks and states are
+        the same, and either goes on from states of the other; numbers may differ by rounding.
+        'auto' is 'switch' where all registers together have at most 64 KiB, and else 'blocks':
+        there a tape of what each piece needs is smaller than one of what any of them might..
+    base : int, optional
+        Most ticks of which all inputs are stored at a time during `pullback`: the tape is that
+        large, and a state for each `base` ticks. 1024 in blocks, where only iterations of one
+        innermost loop are meant, and 4096 in a switch, unless told otherwise.
+
+    Raises
+    ------
+    BadInput
+        Where jax is not installed, or the function has effects or callbacks, carries typed keys of
+        random numbers, or has double precision where JAX is set to have none.
+
+    >>> from pytest import importorskip
+    >>> lax = importorskip("jax.lax")
+    >>> def halved(x):
+    ...     return lax.while_loop(lambda y: y > 1.0, lambda y: y / 2.0, x)
+    >>> program = jax_program(halved, 5.0)
+    >>> state, ticks, finished = program.advance(program.start(5.0))
+    >>> float(program.result(state)), ticks, finished
+    (0.625, 5, True)
+    >>> program.pullback(program.start(5.0), ticks, {"y": 1.0})
+    {'x.0': array(0.125, dtype=float32)}
+    """
+    return JaxProgram(function, example, mode, base)

@@ -1,0 +1,333 @@
+"""Functions of JAX, interrupted and reversed: against `jax.vjp`, bit for bit where it can be."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ckio.programs.jaxed import jax_program
+from ckio.programs.meter import metered
+
+from .jaxed import MODES, assert_derivative, assert_same, gradient, through_bytes, whole
+
+jax: Any = pytest.importorskip("jax")
+jnp = jax.numpy
+lax = jax.lax
+
+CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    """Double precision, and code that takes less time to compile."""
+    before = {name: jax.config.values[name] for name in CONFIG}
+    for name in CONFIG:
+        jax.config.update(name, True)
+    yield
+    for name in CONFIG:
+        jax.config.update(name, before[name])
+
+
+def durations(x: float, n: int) -> list[int]:
+    """How often the inner loop of `listing1` turns, for i = 1, 2, ..., n."""
+    log = np.floor(np.log2(1 + (1007 * int(np.floor(3.0**x)) * np.arange(1, n + 1)) % n) + 1e-12)
+    return [int(it) for it in 2.0 ** (np.floor(np.log2(n)) - log)]
+
+
+def listing1(n: int, eps: float) -> Callable[[Any], Any]:
+    """Loops whose lengths are all over the place; without eps the derivative is 1."""
+
+    def duration(x: Any, i: Any) -> Any:
+        power = jnp.floor(3.0**x).astype(int)
+        log = jnp.floor(jnp.log2((1 + (1007 * power * i) % n).astype(float)) + 1e-12)
+        return (2.0 ** (np.floor(np.log2(n)) - log)).astype(int)
+
+    def inner(y: Any, x: Any, turns: Any) -> Any:
+        def step(c: Any) -> Any:
+            return c[0] + 1, jnp.sqrt(c[1] * c[1] + eps * jnp.sin(c[1]) * x)
+
+        return lax.while_loop(lambda c: c[0] < turns, step, (0, y))[1]
+
+    def outer(x: Any) -> Any:
+        def step(c: Any) -> Any:
+            return c[0] + 1, inner(c[1], x, duration(x, c[0]))
+
+        return lax.while_loop(lambda c: c[0] <= n, step, (1, x))[1]
+
+    return outer
+
+
+def unrolled(n: int, eps: float, x: float) -> tuple[float, float]:
+    """y of `listing1` and its derivative, as forward mode computes them in plain Python."""
+    y, dy = x, 1.0
+    for turns in durations(x, n):
+        for _ in range(turns):
+            square = y * y + eps * np.sin(y) * x
+            dy = (2 * y * dy + eps * (np.cos(y) * x * dy + np.sin(y))) / (2 * np.sqrt(square))
+            y = np.sqrt(square)
+    return float(y), float(dy)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("n", "eps"), [(20, 0.0), (20, 1e-3), (103, 1e-3)])
+def test_listing_1_has_its_derivative(mode: Any, n: int, eps: float) -> None:
+    program = jax_program(listing1(n, eps), 3.0, mode=mode)
+    state, ticks = whole(program, (3.0,))
+    y, dy = unrolled(n, eps, 3.0)
+    assert sum(durations(3.0, n)) + n < ticks < 3 * sum(durations(3.0, n)) + 3 * n
+    np.testing.assert_allclose(program.result(state), y, rtol=1e-13)
+    for piece in (float("inf"), 97):
+        found = gradient(program, (3.0,), {"y": 1.0}, piece)
+        np.testing.assert_allclose(found["x.0"], dy, rtol=1e-12)
+        assert found["x.0"].shape == ()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_can_be_interrupted_after_every_tick(mode: Any) -> None:
+    program = jax_program(listing1(20, 1e-3), 3.0, mode=mode)
+    other = jax_program(listing1(20, 1e-3), 3.0, mode="switch" if mode == "blocks" else "blocks")
+    assert other.fingerprint == program.fingerprint
+    state, ticks = whole(program, (3.0,))
+    last, _ = program.pack(state)
+    one = program.start(3.0)
+    for tick in range(ticks + 1):
+        reached, done, finished = program.advance(program.start(3.0), tick)
+        assert (done, finished) == (tick, tick == ticks)
+        assert_same(program.pack(reached), program.pack(one))  # the same as tick by tick
+        assert len(program.pack(reached)[0]) <= 6
+        again, rest, finished = program.advance(through_bytes(program, reached))
+        assert (done + rest, finished) == (ticks, True)
+        assert_same(program.pack(again)[0], last)
+        elsewhere, rest, _ = other.advance(through_bytes(other, reached))
+        assert done + rest == ticks
+        np.testing.assert_allclose(other.result(elsewhere), last["y"], rtol=1e-14)
+        one, _, _ = program.advance(one, 1)
+
+
+def nested(x: Any, w: Any) -> Any:
+    """Triangular scans, three deep, one backwards, with rows read and written at each depth."""
+
+    def innermost(c: Any, a: Any) -> Any:
+        c = jnp.tanh(w @ c + a)
+        return c, c.sum() * a
+
+    def middle(c: Any, a: Any) -> Any:
+        c, made = lax.scan(innermost, c, jnp.stack([a, 2 * a, 3 * a]), reverse=True)
+        return c * 1.1, (made, c[0])
+
+    def outer(c: Any, row: Any) -> Any:
+        c, made = lax.scan(middle, c, row)
+        return c, made[0].sum(0) + made[1][0]
+
+    c, rows = lax.scan(outer, x, w)
+    return c, {"rows": rows, "x": x}
+
+
+def branches(x: Any, w: Any) -> Any:
+    """A loop in a branch in a scan, a switch, and a branch that does nothing."""
+
+    def turn(y: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda i, y: jnp.sin(w @ y) + 0.1 * i, y)
+
+    def body(c: Any, a: Any) -> Any:
+        c = lax.cond(c.sum() > a, turn, lambda y: y * 1.1 + a, c)
+        kinds = [lambda y: y, turn, jnp.cos]
+        return lax.switch(jnp.int32(a * 3) % 5 - 1, kinds, c), c[0] * a
+
+    c, made = lax.scan(body, x, jnp.linspace(0.0, 2.0, 11))
+    return c.sum() + (made**2).sum()
+
+
+@jax.custom_vjp  # type: ignore[untyped-decorator]
+def ruled(x: Any) -> Any:
+    return lax.while_loop(lambda y: jnp.max(y) > 1.0, lambda y: y / 2, x)
+
+
+ruled.defvjp(lambda x: (ruled(x), x), lambda x, ct: (7.0 * x * ct,))
+
+
+@jax.custom_jvp  # type: ignore[untyped-decorator]
+def tangential(x: Any, y: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda i, z: z * y, x)
+
+
+@tangential.defjvp  # type: ignore[untyped-decorator]
+def _tangent(primals: Any, tangents: Any) -> Any:
+    return tangential(*primals), 5.0 * tangents[0] + primals[0] * tangents[1]
+
+
+def rules(x: Any, w: Any) -> Any:
+    """Functions with rules of their own, in loops, and a linear solver."""
+
+    def body(c: Any, _: Any) -> Any:
+        c = ruled(c + 3.0) + tangential(c, 0.5 + c[0])
+        return 0.3 * jnp.sin(jax.nn.relu(c) * jnp.linalg.norm(c)), None
+
+    c, _ = lax.scan(body, x, None, length=3)
+    matrix = w @ w.T + 5 * jnp.eye(len(x))
+    solved, _ = jax.scipy.sparse.linalg.cg(lambda v: matrix @ v, c, tol=1e-14)
+    return jnp.linalg.solve(matrix, solved)
+
+
+def wrapped(x: Any, w: Any) -> Any:
+    """Loops in functions that are compiled, checkpointed and mapped over."""
+    turn = jax.jit(lambda y: lax.fori_loop(0, 3, lambda i, z: jnp.sin(w @ z), y))
+    again = jax.checkpoint(lambda y: turn(jnp.cos(turn(y))))
+    return lax.map(lambda a: again(x * a).sum(), w[0]), jax.vmap(turn)(w)
+
+
+def swapped(x: Any, w: Any) -> Any:
+    """Carried values that change places, and a closed-over product of inputs."""
+    k = w.sum() * x
+
+    def body(i: Any, c: Any) -> Any:
+        a, b, turns = c
+        return b * k, a + 0.1 * i, turns + 1
+
+    return lax.fori_loop(0, 5, body, (x, w[1], jnp.int32(0)))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def results(x: Any, w: Any) -> Any:
+    """An input as a result, twice; constants; none; and nothing of w."""
+    y = lax.fori_loop(0, 2, lambda _, y: y * y, x)
+    return [x, {"y": y, "x": x, "none": None}, jnp.arange(3), 2.5 * jnp.ones(2), Pair(y, ())]
+
+
+def empty(x: Any, w: Any) -> Any:
+    """Loops of no iteration, of all kinds."""
+    c, made = lax.scan(lambda c, a: (c * a.sum(), c), x, w[:0])
+    c = lax.fori_loop(3, 3, lambda i, c: c / 0.0, c)
+    return c + made.sum(), lax.map(jnp.sin, w[:0])
+
+
+def straight(x: Any, w: Any) -> Any:
+    return w @ jnp.sin(x), x[0]
+
+
+def keys(x: Any, w: Any) -> Any:
+    """Random numbers from keys that are whole numbers."""
+    key = jax.random.PRNGKey(3)
+
+    def body(i: Any, c: Any) -> Any:
+        c, key = c
+        key, now = jax.random.split(key)
+        return c * jax.random.normal(now, c.shape), key
+
+    return lax.fori_loop(0, 3, body, (x, key))
+
+
+def waves(x: Any, w: Any) -> Any:
+    """Complex numbers in loops, and a Fourier transform."""
+    z = lax.fori_loop(0, 3, lambda i, z: jnp.exp(1j * z) * x + jnp.fft.fft(z), x + 1j * w[0])
+    return z, jnp.abs(z).sum()
+
+
+FUNCTIONS = nested, branches, rules, wrapped, swapped, results, empty, straight, keys, waves
+QUICK = {("switch", "nested"), ("switch", "results"), ("switch", "empty"), ("blocks", "branches")}
+QUICK |= {("blocks", name) for name in ("rules", "wrapped", "swapped", "straight", "waves")}
+QUICK |= {("switch", "keys")}
+CASES = [
+    pytest.param(
+        mode,
+        function,
+        marks=() if (mode, function.__name__) in QUICK else pytest.mark.slow,
+        id=f"{mode}-{function.__name__}",
+    )
+    for function in FUNCTIONS
+    for mode in MODES
+]
+"""Each function in one mode, and as a long campaign in the other."""
+
+
+def inputs(dtype: str = "float64") -> tuple[Any, Any]:
+    random = np.random.default_rng(0)
+    return random.normal(size=4).astype(dtype), (random.normal(size=(4, 4)) * 0.4).astype(dtype)
+
+
+@pytest.mark.parametrize(("mode", "function"), CASES)
+def test_derivatives_are_those_of_jax(mode: Any, function: Any) -> None:
+    x = inputs()
+    assert_derivative(jax_program(function, *x, mode=mode), function, x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_single_precision_stays_so(mode: Any) -> None:
+    x = inputs("float32")
+    program = jax_program(swapped, *x, mode=mode)
+    assert_derivative(program, swapped, x, 1e-5)
+    found = gradient(program, x, {"y.0": np.ones(4, np.float32)})
+    assert {it.dtype for it in found.values()} == {np.dtype(np.float32)}
+
+
+def root(a: Any, b: Any) -> Any:
+    """The positive root of y^2 + b y = a, by as many steps as it takes; then none at all."""
+
+    def off(y: Any) -> Any:
+        return jnp.abs(y * y + b * y - a)
+
+    def far(y: Any) -> Any:  # a loop in a condition
+        return lax.fori_loop(0, 2, lambda i, d: d + off(y), 0.0) > 1e-15 * a
+
+    y = lax.while_loop(far, lambda y: y - (y * y + b * y - a) / (2 * y + b), a)
+    y = lax.while_loop(lambda y: y < 0, jnp.log, y)
+    return lax.while_loop(lambda y: off(y) > 1e9, lambda y: 0.0 / y, y)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_loops_of_unknown_length_have_derivatives(mode: Any) -> None:
+    a, b = 2.0, 0.5
+    program = jax_program(root, a, b, mode=mode)
+    state, ticks = whole(program, (a, b))
+    y = -b / 2 + np.sqrt(b * b / 4 + a)
+    np.testing.assert_allclose(program.result(state), y, rtol=1e-14)
+    for piece in (1, 4, ticks):
+        found = gradient(program, (a, b), {"y": 3.0}, piece)
+        np.testing.assert_allclose(found["x.0"], 3.0 / (2 * y + b), rtol=1e-12)
+        np.testing.assert_allclose(found["x.1"], -3.0 * y / (2 * y + b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_compiled_with_all_optimizations_it_is_the_same_by_pieces(mode: Any) -> None:
+    jax.config.update("jax_disable_most_optimizations", False)
+    program = jax_program(nested, *inputs(), mode=mode)
+    state, ticks = whole(program, inputs())
+    start = program.start(*inputs())
+    for tick in range(ticks + 1):
+        middle, _, _ = program.advance(start, tick)
+        again, rest, _ = program.advance(middle)
+        assert tick + rest == ticks
+        assert_same(program.pack(again), program.pack(state))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any) -> None:
+    def grown(x: Any) -> Any:
+        return lax.fori_loop(0, 1000, lambda i, y: y + 0.001 * jnp.sin(y) * x, x)
+
+    x = (np.linspace(0.5, 1.0, 50),)
+    seeds = {"y": np.ones(50)}
+    nodes, nbytes, found = [], [], []
+    for base in (None, 16):
+        program = jax_program(grown, *x, mode=mode, base=base)
+        with metered() as meter:
+            found.append(program.pullback(program.start(*x), 2000, seeds))
+        nodes.append(meter.nodes)
+        nbytes.append(meter.nbytes)
+    np.testing.assert_allclose(found[1]["x.0"], found[0]["x.0"], rtol=1e-13)
+    np.testing.assert_allclose(found[0]["x.0"], jax.grad(lambda x: grown(x).sum())(*x), rtol=1e-12)
+    assert 1000 * 400 <= nbytes[0] <= 3000 * 400
+    assert 16 * 400 <= nbytes[1] <= 260 * 400  # of 16 ticks, and 63 states
+    assert nodes[1] < 90
+    assert nodes[0] >= 1000
+
+
+def test_ticks_are_few_where_there_is_no_loop() -> None:
+    for mode in MODES:
+        program = jax_program(straight, *inputs(), mode=mode)
+        assert whole(program, inputs())[1] == 1
