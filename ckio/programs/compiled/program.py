@@ -1,0 +1,173 @@
+"""`@program`: a plain python function as something that can be interrupted after any tick."""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
+from math import inf
+from operator import attrgetter
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from ckio.errors import BadInput
+from ckio.programs import heap
+from ckio.programs.compiled import packed
+from ckio.programs.compiled.compiling import Code, program_calls
+from ckio.programs.compiled.frames import Finished, Frames, Started, named, renamed
+from ckio.programs.compiled.machine import run
+from ckio.programs.compiled.reach import Reach, reach, resolved
+from ckio.programs.compiled.refusals import check_comprehensions
+from ckio.programs.compiled.scopes import dotted, locals_of
+from ckio.programs.compiled.source import source_of
+from ckio.programs.protocol import Cotangent, Json
+from ckio.programs.trees import rebuild
+
+_BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
+
+
+def program(function: Callable[..., Any], /) -> "CompiledProgram":
+    """Make a function of arrays and numbers a `Program`; called, it is the function as before.
+
+    It may have loops in loops, branches, calls of other programs and of itself, and change arrays
+    in place. It is resumed between statements; loops over what is no row of items (dicts, `zip`,
+    `enumerate`) go over a list that is made at their start. What plain functions do that it calls
+    is within one tick. Raises NotResumable, with file and line, for what cannot be resumed.
+    """
+    return CompiledProgram(function)
+
+
+class CompiledProgram:
+    """What `@program` makes of a function: a `Program` whose states are `Frames`.
+
+    Attributes
+    ----------
+    function : callable
+        As it is written.
+    """
+
+    def __init__(self, function: Callable[..., Any], /) -> None:
+        self._source = source_of(function)
+        self.function = self._source.function
+        self._locals = locals_of(self._source.tree)
+        self._code: Code | None = None
+        self._reach: Reach | None = None
+        check_comprehensions(self._source.tree, self._may_call, self._source.place)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function itself, without ticks."""
+        return self.function(*args, **named)
+
+    def __repr__(self) -> str:
+        return f"<program {self.function.__qualname__}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its code, and of all that it reaches: functions, programs, constants, libraries."""
+        return self._reached().fingerprint
+
+    @property
+    def code(self) -> Code:
+        """Its blocks; they are compiled when they are first asked for."""
+        if self._code is None:
+            self._code = Code(self._source, self._is_program, self._is_module)
+        return self._code
+
+    def start(self, *x: Any) -> Frames:
+        """The state before the first tick; inputs are copied, each into memory of its own."""
+        self._reached()
+        self.code.bind(*x)
+        return Frames(0, Started(rebuild(x, "x", _copied)))
+
+    def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
+        """Run at most `limit` ticks; the state reached, the ticks passed, and whether it finished.
+
+        An error that the program raises goes on to the caller, with a note on where it happened.
+        """
+        self._check(state)
+        copied = renamed(state.now, heap.copy(named(state.now)))
+        after = run(self.code, Frames(state.ticks, copied), limit, _BLOCKS)
+        return after, after.ticks - state.ticks, isinstance(after.now, Finished)
+
+    def result(self, state: Frames, /) -> Any:
+        """The y of a finished state, in memory of its own; raises BadInput for any other."""
+        if not isinstance(state.now, Finished):
+            raise BadInput(f"{self!r} has not finished after {state.ticks} ticks; advance it first")
+        return heap.copy({"y": state.now.result})["y"]
+
+    def pullback(
+        self, state: Frames, ticks: int, cotangent: Cotangent, /
+    ) -> dict[str, NDArray[Any]]:
+        """Run `ticks` ticks keeping a tape, and take a cotangent back along it.
+
+        The leaves of a state that is neither the first nor the last are "0.u", "1.stack.0": number
+        of the frame, variable, and path; arrays that share memory are one leaf, by the first name.
+        """
+        self._check(state)
+        from ckio.programs.compiled import pulled  # the tape is loaded only now
+
+        return pulled.pullback(self.code, state, ticks, cotangent)
+
+    def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
+        """A state as plain data; raises BadInput for what cannot outlive the process."""
+        self._check(state)
+        return packed.pack(state, self._codes(), self.fingerprint)
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
+        """The state that was packed, in memory of its own.
+
+        Raises BadInput for one of other code, or of which something lacks.
+        """
+        return packed.unpack(arrays, meta, self._codes(), self.fingerprint)
+
+    def renew(self) -> None:
+        """Compile again, where what is called is not a program any more, or has become one."""
+        if self._code and self._code.calls != program_calls(self._source, self._is_program):
+            self._code = None
+
+    def _reached(self) -> Reach:
+        if self._reach is None or not self._reach.holds():
+            self._reach = reach(self, CompiledProgram)
+            for each in self._reach.programs.values():
+                each.renew()
+        return self._reach
+
+    def _codes(self) -> dict[str, Code]:
+        return {name: each.code for name, each in self._reached().programs.items()}
+
+    def _check(self, state: Frames) -> None:
+        """Raises BadInput unless the state is one of this program as it is now."""
+        if isinstance(state.now, tuple):
+            known: Iterable[Code] = set(self._codes().values())
+            strange = next((frame for frame in state.now if frame.code not in known), None)
+            if strange is not None or state.now[0].code is not self.code:
+                name = (strange or state.now[0]).code.name
+                raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
+
+    def _is_program(self, node: ast.expr) -> bool:
+        return isinstance(self._resolved(node), CompiledProgram)
+
+    def _is_module(self, node: ast.expr) -> bool:
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(self._resolved(node), _MODULE)
+
+    def _may_call(self, call: ast.Call) -> bool:
+        """Whether this is a call of a program, as far as is known before it is first used."""
+        itself = dotted(call.func) == (self.function.__name__,)
+        return self._is_program(call.func) or (
+            itself and self.function.__name__ not in self._locals
+        )
+
+    def _resolved(self, node: ast.expr) -> object:
+        chain = dotted(node)
+        if chain is None or chain[0] in self._locals:
+            return None
+        return resolved(self.function, chain)
+
+
+_MODULE: Final = type(ast)
+
+
+def _copied(path: str, leaf: Any) -> Any:
+    return heap.copy({path: leaf})[path]

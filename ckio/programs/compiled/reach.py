@@ -1,0 +1,272 @@
+"""All that a program is made of, followed through the names in its code, and a hash of it.
+
+Followed are functions and classes of the user's own modules; of a library it is the version that
+counts. Comments, layout and docstrings do not.
+"""
+
+import ast
+import inspect
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from ckio.programs.compiled.scopes import dotted
+from ckio.programs.compiled.source import parse
+
+MISSING: Final = object()
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a program reaches.
+
+    Attributes
+    ----------
+    fingerprint : str
+        The hash.
+    programs : dict
+        Each program, itself first, by a name of its own.
+    bindings : tuple
+        What names stood for: a place, a name there, and the value.
+    """
+
+    fingerprint: str
+    programs: dict[str, Any]
+    bindings: tuple[tuple[Any, str, object], ...]
+
+    def holds(self) -> bool:
+        """Whether all names still stand for the same."""
+        return all(_bound(place, name) is value for place, name, value in self.bindings)
+
+
+def reach(program: Any, kind: type, /) -> Reach:
+    """What a program reaches; programs are the objects of this kind, and have a `function`."""
+    walk = _Walk(kind)
+    walk.tag(program)
+    text = "\n\n".join(walk.lines)
+    fingerprint = sha256(text.encode()).hexdigest()[:16]
+    return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()))
+
+
+def resolved(function: FunctionType, chain: tuple[str, ...], /) -> object:
+    """What a.b.c stands for in a function, where a and a.b are modules, or MISSING."""
+    found = [_bound(place, name) for place, name in _places(function, chain)]
+    return found[-1] if len(found) == len(chain) else MISSING
+
+
+def _places(function: FunctionType, chain: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
+    """Where the names of a chain are bound, as far as it goes through modules."""
+    first, *rest = chain
+    place: Any = function.__globals__
+    if first in function.__code__.co_freevars:
+        index = function.__code__.co_freevars.index(first)
+        place = (function.__closure__ or ())[index]
+    yield place, first
+    value = _bound(place, first)
+    for name in rest:
+        if not isinstance(value, ModuleType):
+            return
+        yield vars(value), name
+        value = vars(value).get(name, MISSING)
+
+
+def _bound(place: Any, name: str) -> object:
+    if isinstance(place, dict):
+        return place.get(name, MISSING)
+    try:
+        return place.cell_contents
+    except ValueError:
+        return MISSING
+
+
+class _Walk:
+    """Goes through everything once."""
+
+    def __init__(self, kind: type) -> None:
+        self.lines: list[str] = []
+        self.programs: dict[str, Any] = {}
+        self.bindings: dict[tuple[int, str], tuple[Any, str, object]] = {}
+        self._kind = kind
+        self._seen: dict[int, tuple[str, object]] = {}
+
+    def tag(self, value: Any) -> str:
+        """A text that stands for a value; code is put into `lines`."""
+        if isinstance(value, _PLAIN):
+            return f"{type(value).__name__} {value!r}"
+        if id(value) not in self._seen:
+            self._seen[id(value)] = f"#{len(self._seen)}", value
+            text = self._text(value)
+            self.lines.append(f"{self._seen[id(value)][0]} {text}")
+        return self._seen[id(value)][0]
+
+    def _text(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind
+        if isinstance(value, self._kind):
+            return self._program(value)
+        if library := _library(value):
+            return library
+        match value:
+            case ModuleType():
+                return f"module {value.__name__}"
+            case FunctionType():
+                return self._function(value)
+            case MethodType():
+                return f"method {self.tag(value.__func__)} of {self.tag(value.__self__)}"
+            case partial():
+                parts = value.func, value.args, value.keywords
+                return "partial " + " ".join(map(self.tag, parts))
+            case type():
+                return self._class(value)
+            case _:
+                return self._object(value)
+
+    def _object(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind
+        match value:
+            case np.ndarray() if value.dtype != object:
+                digest = sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+                return f"array {value.dtype.str} {value.shape} {digest}"
+            case np.generic():
+                return f"number {value.dtype.str} {value.tobytes().hex()}"
+            case tuple() | list():
+                return f"{type(value).__name__} {' '.join(map(self.tag, value))}"
+            case set() | frozenset():
+                return f"set {' '.join(sorted(repr(each) for each in value))}"
+            case dict():
+                pairs = (f"{self.tag(key)}: {self.tag(each)}" for key, each in value.items())
+                return f"dict {', '.join(pairs)}"
+            case _ if _library(type(value)) and not _ours(type(value)):
+                return f"{_library(type(value))} {_pickled(value)}"
+            case _:
+                fields = sorted(_fields(value))
+                pairs = (f"{name}={self.tag(each)}" for name, each in fields)
+                return f"object {self.tag(type(value))} {' '.join(pairs)}"
+
+    def _program(self, program: Any) -> str:
+        name = base = program.function.__qualname__
+        while name in self.programs:  # another function of the same name
+            name = f"{base} {len(self.programs)}"
+        self.programs[name] = program
+        return "program " + self._function(program.function)
+
+    def _function(self, function: FunctionType) -> str:
+        tree = parse(function)
+        own = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
+        if tree is None:
+            text, chains = _bytes(function.__code__), _code_names(function.__code__)
+        else:
+            text, chains = _canonical(tree), sorted(set(_chains(tree)))
+        defaults = self.tag([function.__defaults__, function.__kwdefaults__])
+        names = self._names(function, (chain for chain in chains if chain[0] not in own))
+        return f"{text}\ndefaults {defaults}\n{names}"
+
+    def _class(self, value: type) -> str:
+        try:
+            tree = ast.parse(inspect.getsource(value).lstrip())
+        except (OSError, TypeError, SyntaxError):
+            return f"class {value.__qualname__}"
+        space = vars(sys.modules[value.__module__])
+        standing = FunctionType((lambda: None).__code__, space)
+        return f"{_canonical(tree)}\n{self._names(standing, sorted(set(_chains(tree))))}"
+
+    def _names(self, function: FunctionType, chains: Iterable[tuple[str, ...]]) -> str:
+        found: dict[str, str] = {}
+        for chain in chains:
+            value = MISSING
+            path: list[str] = []
+            for place, name in _places(function, chain):
+                value = _bound(place, name)
+                path.append(name)
+                self.bindings[id(place), name] = place, name, value
+                if isinstance(value, ModuleType) and _library(value):
+                    break
+            if value is not MISSING:
+                found[".".join(path)] = self.tag(value)
+        return "\n".join(f"{name} is {tag}" for name, tag in sorted(found.items()))
+
+
+_PLAIN: Final = (int, float, complex, str, bytes, range, slice, type(None), type(...))
+
+
+def _library(value: object) -> str | None:
+    """Name and version of the library that something is from, or None if it is the user's own."""
+    if isinstance(value, ModuleType):
+        module, name = value.__name__, ""
+    elif isinstance(value, FunctionType | BuiltinFunctionType | type | np.ufunc):
+        module = getattr(value, "__module__", None) or "numpy"
+        name = getattr(value, "__qualname__", value.__name__)
+    else:
+        return None
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return None if top == "__main__" else f"python {module} {name}"
+    found = sys.modules.get(top)
+    file = getattr(found, "__file__", None) or ""
+    if f"{module}.".startswith("ckio.programs.") or {"site-packages", "dist-packages"} & {
+        *file.replace("\\", "/").split("/")
+    }:
+        return f"{top} {getattr(found, '__version__', '')} {name}"
+    return None
+
+
+def _ours(kind: type) -> bool:
+    """Whether objects of a type of ckio.programs hold what the user has written."""
+    return kind.__module__.startswith("ckio.programs.")
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _pickled(value: object) -> str:
+    with suppress(Exception):
+        return sha256(pickle.dumps(value, 4)).hexdigest()
+    return ""
+
+
+def _canonical(tree: ast.AST) -> str:
+    """Code without comments, layout, docstrings and decorators."""
+    made = ast.parse(ast.unparse(tree))
+    for node in ast.walk(made):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            node.decorator_list = []
+            if ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(made)
+
+
+def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """Every a.b.c that is read, each as long as it is."""
+    chain = dotted(node) if isinstance(node, ast.expr) else None
+    if chain is not None:
+        yield chain
+        return
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        for part in node.body:
+            yield from _chains(part)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _chains(child)
+
+
+def _bytes(code: CodeType) -> str:
+    inner = [_bytes(each) for each in code.co_consts if isinstance(each, CodeType)]
+    plain = [repr(each) for each in code.co_consts if not isinstance(each, CodeType)]
+    return " ".join([code.co_code.hex(), *code.co_names, *plain, *inner])
+
+
+def _code_names(code: CodeType) -> list[tuple[str, ...]]:
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    found = {(name,) for name in (*code.co_names, *code.co_freevars)}
+    return sorted(found.union(*map(_code_names, inner)))

@@ -1,0 +1,372 @@
+"""Programs against the plain functions that they are: bit for bit, from every tick on."""
+
+import itertools
+import math
+import traceback
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio.errors import BadInput
+from ckio.programs.compiled import CompiledProgram, program
+
+from .compiled_zoo import (
+    ZOO,
+    aliases,
+    copied,
+    even,
+    gcd,
+    idle,
+    maybe_unset,
+    picture,
+    same,
+    stored,
+    tree,
+    with_defaults,
+)
+
+STEPS = SimpleNamespace(halve=lambda x: x / 2.0)
+
+each = pytest.mark.parametrize(
+    ("p", "x"), ZOO, ids=[f"{p.function.__name__}-{n}" for n, (p, _) in enumerate(ZOO)]
+)
+
+
+@each
+def test_a_program_is_the_function(p: CompiledProgram, x: tuple[Any, ...]) -> None:
+    expected = p.function(*copied(x))
+    before = copied(x)
+    state = p.start(*x)
+    end, ticks, finished = p.advance(state)
+    assert finished
+    assert ticks > 0
+    assert same(p.result(end), expected)
+    assert same(p(*copied(x)), expected)
+    assert same(x, before)
+
+
+@each
+def test_it_is_interrupted_and_resumed_after_any_tick(
+    p: CompiledProgram, x: tuple[Any, ...]
+) -> None:
+    expected = p.function(*copied(x))
+    end, ticks, _ = p.advance(p.start(*x))
+    state, done = p.start(*x), 0
+    kept = []
+    for n in range(ticks):
+        kept.append((state, picture(p, state)))
+        assert picture(p, p.advance(p.start(*x), n)[0]) == kept[-1][1]
+        last, rest, finished = p.advance(stored(p, state))
+        assert (rest, finished) == (ticks - n, True)
+        assert same(p.result(last), expected)
+        state, done, finished = p.advance(state, 1)
+        assert (done, finished) == (1, n == ticks - 1)
+    assert picture(p, state) == picture(p, end)
+    assert all(picture(p, one) == before for one, before in kept)
+
+
+def test_ticks_pass_in_every_iteration_and_call() -> None:
+    _, ticks, _ = idle.advance(idle.start(100))
+    assert ticks >= 100 + 3 + 3 + 10
+    _, ticks, _ = gcd.advance(gcd.start(1, 0))
+    assert ticks >= 1
+    _, ticks, _ = even.advance(even.start(50))
+    assert ticks >= 100
+
+
+@program
+def forever():
+    while True:
+        pass
+
+
+def test_a_loop_without_an_end_returns_after_its_limit() -> None:
+    state, ticks, finished = forever.advance(forever.start(), 1000)
+    assert (ticks, finished, state.ticks) == (1000, False, 1000)
+    assert forever.pack(state)[0] == {}
+
+
+@program
+def deep(u, n):
+    if n == 0:
+        return u * 1.0
+    v = u + 1.0
+    return deep(u, n - 1) + v
+
+
+def test_recursion_is_as_deep_as_memory() -> None:
+    state, _, finished = deep.advance(deep.start(np.zeros(1), 10_000), 15_000)
+    assert not finished
+    assert len(state.now) > 5_000
+    end, _, finished = deep.advance(stored(deep, state))
+    assert finished
+    assert deep.result(end) == [10_000.0]
+
+
+@program
+def few_are_live(u, v, n):
+    w = u * v
+    unused = w + 1.0  # noqa: F841
+    s = np.zeros(3)
+    for i in range(n):
+        s += w * i
+        temporary = s * 2.0
+        s = temporary / 2.0
+    again = s + v
+    return again.sum()
+
+
+def test_only_live_variables_are_stored() -> None:
+    x = (np.ones(3), np.ones(3), 3)
+    state, seen = few_are_live.start(*x), []
+    while True:
+        arrays, meta = few_are_live.pack(state)
+        seen.append((set(arrays), set(meta["values"])))
+        if meta["at"] == "end":
+            break
+        state, _, _ = few_are_live.advance(state, 1)
+    loop = {"0.s", "0.v", "0.w"}
+    assert seen[0] == ({"x.0", "x.1"}, {"x"})
+    assert all(arrays == loop for arrays, _ in seen[1:-2])
+    assert all(names == {*loop, "0.@1", "0.@2"} for _, names in seen[1:-2])
+    assert seen[-2][0] <= loop
+    assert seen[-1] == (set(), {"y"})
+
+
+@program
+def caller(u, v):
+    kept = u + 1.0
+    given = u * 2.0
+    got = callee(given, v)
+    return kept * got
+
+
+@program
+def callee(u, v):
+    for _ in range(3):
+        u = u + v
+    return u
+
+
+def test_a_frame_that_waits_keeps_what_it_needs_afterwards() -> None:
+    names = {
+        name
+        for n in range(2, 4)
+        for name in caller.pack(caller.advance(caller.start(np.ones(2), np.ones(2)), n)[0])[0]
+    }
+    assert names == {"0.kept", "1.u", "1.v"}
+
+
+@program
+def assigned_anew(x, n):
+    for _ in range(n):
+        got = callee(x, x)
+        x = got * 0.5
+    return x
+
+
+def test_a_variable_that_a_call_sets_is_not_kept_before() -> None:
+    state = assigned_anew.start(np.ones(2), 3)
+    loop, found = {"0.@1", "0.@2"}, set()
+    while True:
+        state, _, finished = assigned_anew.advance(state, 1)
+        if finished:
+            break
+        names = set(assigned_anew.pack(state)[1]["values"])
+        found.add(frozenset(name for name in names - loop if name.startswith("0.")))
+    assert found == {frozenset(), frozenset({"0.x"}), frozenset({"0.got"})}
+
+
+def test_inputs_are_each_memory_of_their_own() -> None:
+    u = np.ones(3)
+    state = few_are_live.start(u, u, 1)
+    assert set(few_are_live.pack(state)[0]) == {"x.0", "x.1"}
+    u[:] = 7.0
+    assert few_are_live.result(few_are_live.advance(state)[0]) == few_are_live(*[np.ones(3)] * 2, 1)
+
+
+def test_a_result_is_no_part_of_its_state() -> None:
+    end, _, _ = aliases.advance(aliases.start(np.arange(8.0)))
+    aliases.result(end)[0][:] = -1.0
+    assert not np.any(aliases.result(end)[0] == -1.0)
+
+
+def test_a_state_that_is_not_the_end_has_no_result() -> None:
+    with pytest.raises(BadInput, match="has not finished after 3 ticks"):
+        tree.result(tree.advance(tree.start(1.0, 3), 3)[0])
+
+
+# Errors
+
+
+@program
+def fails(x, n):
+    total = 0.0
+    for i in range(n):
+        total += x / (2 - i)
+    return total
+
+
+def test_an_error_points_to_the_line_and_names_the_tick() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        fails.advance(fails.start(1.0, 5))
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert (frames[-1].filename, frames[-1].name) == (__file__, "fails")
+    assert frames[-1].line == "total += x / (2 - i)"
+    assert caught.value.__notes__ == ["in tick 4 of a run, in the program fails"]
+
+
+def test_an_unset_variable_is_reported_as_python_does() -> None:
+    with pytest.raises(UnboundLocalError) as ours:
+        maybe_unset.advance(maybe_unset.start(0))
+    with pytest.raises(UnboundLocalError) as theirs:
+        maybe_unset.function(0)
+    assert str(ours.value) == str(theirs.value)
+    assert traceback.extract_tb(ours.value.__traceback__)[-1].line == "return last"
+
+
+@program
+def refuses(x):
+    if x < 0.0:
+        raise ValueError(f"{x} is too small")
+    assert x < 9.0, "too large"
+    return math.sqrt(x)
+
+
+@pytest.mark.parametrize(("x", "error"), [(-1.0, ValueError), (10.0, AssertionError)])
+def test_what_a_program_raises_is_raised(x: float, error: type[Exception]) -> None:
+    assert refuses.result(refuses.advance(refuses.start(4.0))[0]) == 2.0
+    with pytest.raises(error, match="too"):
+        refuses.advance(refuses.start(x))
+
+
+def test_wrong_arguments_are_refused_at_the_start() -> None:
+    with pytest.raises(
+        TypeError, match=r"tree\(\) missing 1 required positional argument: 'depth'"
+    ):
+        tree.start(1.0)
+    with pytest.raises(TypeError):
+        with_defaults.start(1.0, 2.0, 3.0)
+
+
+@program
+def over(rows):
+    total = 0
+    for row in rows:
+        total += row
+        if total > 3:
+            break
+    return total
+
+
+@program
+def counting(which):
+    total = 0
+    if which == 0:
+        for x in itertools.count():
+            total += x
+    if which == 1:
+        for x in iter_of(which):
+            total += x
+    if which == 2:
+        for _, x in enumerate(itertools.cycle([1])):
+            total += x
+    if which == 3:
+        for x in set("ab"):
+            total += len(x)
+    for x in itertools.repeat(2, 3):
+        total += x
+    return total
+
+
+def iter_of(n: int) -> Any:
+    yield n
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [(0, "in a count, which may not end"), (1, "a generator"), (2, "an? enumerate"), (3, "a set")],
+)
+def test_what_may_not_end_is_refused(which: int, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        counting.advance(counting.start(which))
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert any(frame.name == "counting" and frame.line.startswith("for") for frame in frames)
+    assert counting.result(counting.advance(counting.start(9))[0]) == 6
+
+
+def test_a_loop_over_what_has_no_items_is_pythons_error() -> None:
+    with pytest.raises(TypeError, match="'int' object is not iterable"):
+        over.advance(over.start(3))
+
+
+# Other states and changed code
+
+
+def test_a_state_of_other_code_is_refused() -> None:
+    arrays, meta = tree.pack(tree.advance(tree.start(0.7, 3), 4)[0])
+    with pytest.raises(BadInput, match="has changed since"):
+        gcd.unpack(arrays, meta)
+    with pytest.raises(BadInput, match="other code"):
+        gcd.advance(tree.advance(tree.start(0.7, 3), 4)[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": [["tree", 99]]},
+        {"at": [["bush", 0]]},
+        {"at": "middle"},
+        {"at": []},
+        {"values": {}},
+        {"values": {"0.x": 1.0, "0.depth": 2, "0.more": 3}},
+        {"ticks": "many"},
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
+    arrays, meta = tree.pack(tree.advance(tree.start(0.7, 3), 1)[0])
+    tree.unpack(arrays, meta)
+    with pytest.raises(BadInput):
+        tree.unpack(arrays, meta | change)
+
+
+def test_a_state_without_its_arrays_is_refused() -> None:
+    arrays, meta = few_are_live.pack(few_are_live.start(np.ones(3), np.ones(3), 2))
+    with pytest.raises(BadInput, match=r"x\.1"):
+        few_are_live.unpack({"x.0": arrays["x.0"]}, meta)
+    with pytest.raises(BadInput):
+        few_are_live.unpack({}, [])
+
+
+@program
+def makes_a_function(n):
+    f = STEPS.halve
+    for _ in range(n):
+        x = f(1.0)
+    return x
+
+
+def test_what_a_checkpoint_cannot_hold_is_named() -> None:
+    state, _, _ = makes_a_function.advance(makes_a_function.start(2))
+    assert makes_a_function.result(state) == 0.5
+    state, _, _ = makes_a_function.advance(makes_a_function.start(3), 2)
+    with pytest.raises(BadInput, match=r"0\.f is a function"):
+        makes_a_function.pack(state)
+
+
+def test_programs_in_closures_and_modules_are_found() -> None:
+    @program
+    def inner(x):
+        return x + 1.0 if x > 3.0 else inner(x + shift)
+
+    shift = 0.5
+
+    @program
+    def outer(x):
+        return inner(x) * 2.0
+
+    state, _, _ = outer.advance(outer.start(1.0), 5)
+    assert len(state.now) > 2
+    assert outer.result(outer.advance(stored(outer, state))[0]) == outer(1.0) == 9.0
