@@ -1,0 +1,269 @@
+"""What does a gradient of a program of unknown length take, in space and time, as it grows?
+
+Listing 1 of Siskind and Pearlmutter (2016), by one tape and by checkpoints: their figure. Then what
+`@program` adds to each tick, and what the whole gradient of an adaptive solver with large arrays
+takes beside what it has to compute. `python bench/programs.py`, or with `--long` also Listing 1
+with the n of the paper, in JAX.
+"""
+
+import argparse
+import gc
+import math
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pictures
+import record
+
+from ckio.programs import checkpoint_vjp, primops, vjp
+from ckio.testing.programs import adaptive_burgers, listing1
+
+X, EPS, BASE = 3.0, 1e-3, 256
+LENGTHS = 103, 503, 1003, 2003, 4003, 7003, 10007
+CELLS, WAVE = 1 << 16, 64
+MOST_OVERHEAD, MOST_BESIDE = 5.0, 1.3
+"""Microseconds that a tick may take more than in plain Python; and what a gradient may take, as a
+multiple of the ticks that it runs forward, beside what reversing takes."""
+
+Gradient = Callable[..., tuple[Any, Any]]
+Stats = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one gradient took: by the clock, and in memory at a time, which is measured apart."""
+
+    stats: Stats
+    seconds: float
+    nbytes: int
+    gradient: float
+
+
+def point(gradient: Gradient, n: int, repeats: int) -> Point:
+    """Listing 1 with `n` passes through the outer loop."""
+    stats: Stats = {}
+    x = X, n, EPS
+    seconds = statistics.median(
+        record.seconds(lambda: gradient(listing1, x, 1.0)) for _ in range(repeats)
+    )
+    gc.collect()
+    tracemalloc.start()
+    _, bar = gradient(listing1, x, 1.0, stats=stats)
+    _, nbytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return Point(stats, seconds, nbytes, float(bar[0]))
+
+
+def by_checkpoints(*args: Any, **options: Any) -> tuple[Any, Any]:
+    return checkpoint_vjp(*args, base=BASE, **options)
+
+
+def growth(lengths: Sequence[int], repeats: int = 3) -> list[tuple[int, Point, Point]]:
+    """By one tape, and by checkpoints; gradients have to agree, and checkpoints to be few."""
+    points = []
+    for n in lengths:
+        plain, other = point(vjp, n, repeats), point(by_checkpoints, n, repeats)
+        assert math.isclose(plain.gradient, other.gradient, rel_tol=1e-12)
+        ticks = other.stats["ticks"]
+        assert other.stats["live_peak"] <= math.ceil(math.log2(ticks / BASE)) + 1
+        points.append((n, plain, other))
+    return points
+
+
+def table_of_growth(points: Sequence[tuple[int, Point, Point]]) -> str:
+    header = (
+        "n", "ticks", "tape: nodes", "MB", "s", "checkpoints: live", "nodes", "MB", "s", "forward",
+    )  # fmt: skip
+    rows = [
+        (
+            str(n),
+            str(plain.stats["ticks"]),
+            str(plain.stats["tape_peak"]),
+            f"{plain.nbytes / 1e6:.2f}",
+            f"{plain.seconds:.3f}",
+            str(other.stats["live_peak"]),
+            str(other.stats["tape_peak"]),
+            f"{other.nbytes / 1e6:.2f}",
+            f"{other.seconds:.3f}",
+            f"{other.stats['forward_ticks'] / other.stats['ticks']:.2f}",
+        )
+        for n, plain, other in points
+    ]
+    return record.columns(header, rows)
+
+
+def draw(points: Sequence[tuple[int, Point, Point]], path: Path) -> None:
+    """The figure: what the shortest takes by one tape is 1."""
+    along = [float(n) for n, *_ in points]
+    measures: dict[str, Callable[[Point], float]] = {
+        "space": lambda p: p.nbytes,
+        "time": lambda p: p.seconds,
+        "operations on the tape": lambda p: p.stats["tape_peak"],
+        "space by checkpoints": lambda p: p.nbytes,
+    }
+    panels = {}
+    for title, of in measures.items():
+        unit = of(points[0][1])
+        plain = pictures.Curve(along, [of(plain) / unit for _, plain, _ in points])
+        other = pictures.Curve(along, [of(other) / unit for _, _, other in points])
+        alone = title.endswith("checkpoints")
+        panels[title] = (
+            {"checkpoints": other} if alone else {"one tape": plain, "checkpoints": other}
+        )
+    pictures.save(path, panels, along="n", up="relative to one tape at the first n")
+
+
+def interleaved(actions: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
+    """Seconds of each action, taken in turns, so that a slow moment of the machine is shared."""
+    times: list[list[float]] = [[] for _ in actions]
+    for _ in range(repeats):
+        for action, taken in zip(actions, times, strict=True):
+            taken.append(record.seconds(action))
+    return times
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Microseconds of a tick, and its ticks."""
+
+    plain: float
+    program: float
+    ticks: int
+
+    @property
+    def added(self) -> float:
+        return self.program - self.plain
+
+
+def overhead(p: Any, x: tuple[Any, ...], repeats: int = 7) -> Overhead:
+    """Beside the plain function: medians of several in turns."""
+    _, ticks = primops(p, *x)
+    plain, program = interleaved([lambda: p(*x), lambda: primops(p, *x)], repeats)
+    each = [1e6 * statistics.median(times) / ticks for times in (plain, program)]
+    return Overhead(each[0], each[1], ticks)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Seconds: forward as plain Python, by one tape, by checkpoints; and ticks run forward each.
+
+    What one tape takes beyond its ticks forward is what reversing takes.
+    """
+
+    forward: float
+    by_tape: float
+    by_checkpoints: float
+    tape: Stats
+    checkpoints: Stats
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """How often the program is run forward, by one tape and by checkpoints."""
+        tape, checkpoints = (s["forward_ticks"] / s["ticks"] for s in (self.tape, self.checkpoints))
+        return tape, checkpoints
+
+    @property
+    def reverse(self) -> float:
+        return self.by_tape - self.factors[0] * self.forward
+
+    @property
+    def ratio(self) -> float:
+        """What checkpoints take but for reversing, over the ticks that they run forward."""
+        return (self.by_checkpoints - self.reverse) / (self.factors[1] * self.forward)
+
+
+def whole(cells: int, tolerance: float, base: int, repeats: int = 7) -> Whole:
+    """The gradient of the energy that an adaptive solver leaves in so many cells."""
+    u0 = 1.0 + np.sin(2.0 * np.pi * np.arange(cells) / WAVE)
+    x = u0, 0.3, tolerance
+    ybar = adaptive_burgers(*x) / cells
+    tape: Stats = {}
+    checkpoints: Stats = {}
+    actions = [
+        lambda: adaptive_burgers(*x),
+        lambda: vjp(adaptive_burgers, x, ybar, stats=tape),
+        lambda: checkpoint_vjp(adaptive_burgers, x, ybar, base=base, stats=checkpoints),
+    ]
+    for action in actions:
+        action()
+    forward, by_tape, by_checkpoints = map(statistics.median, interleaved(actions, repeats))
+    return Whole(forward, by_tape, by_checkpoints, tape, checkpoints)
+
+
+def lines_of_overhead(found: Overhead) -> str:
+    return (
+        f"a tick of Listing 1, n = 1003 ({found.ticks} ticks): {found.plain:.2f} us plain,"
+        f" {found.program:.2f} us as a program: {found.added:.2f} us more"
+        f" (of {MOST_OVERHEAD:g} us)"
+    )
+
+
+def lines_of_whole(found: Whole) -> str:
+    stats = found.checkpoints
+    return (
+        f"adaptive Burgers, {CELLS} cells, {stats['ticks']} ticks in steps of {stats['base']},"
+        f" medians of 7:\n"
+        f"forward {found.forward:.3f} s; gradient by one tape {found.by_tape:.3f} s with"
+        f" {found.tape['tape_bytes'] / 1e6:.0f} MB on it, of which reversing"
+        f" {found.reverse:.3f} s;\n"
+        f"by checkpoints {found.by_checkpoints:.3f} s with {stats['tape_bytes'] / 1e6:.0f} MB on"
+        f" a tape, {stats['live_peak']} checkpoints live, {found.factors[1]:.2f} times forward;\n"
+        f"({found.by_checkpoints:.3f} - {found.reverse:.3f}) / ({found.factors[1]:.2f} *"
+        f" {found.forward:.3f}) = {found.ratio:.2f} (of {MOST_BESIDE:g})"
+    )
+
+
+def in_jax(n: int, base: int = 1024) -> str:
+    """Listing 1 with the n of the paper, in one XLA loop."""
+    import jax
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "programs"))
+    from examples import listing1_in_jax
+
+    from ckio.programs.jaxed import jax_program
+
+    jax.config.update("jax_enable_x64", True)
+    p = jax_program(listing1_in_jax(n, 0.0), X, mode="switch")
+    primops(p, X)
+    forward = record.seconds(lambda: primops(p, X))
+    stats: Stats = {}
+    start = time.perf_counter()
+    y, bar = checkpoint_vjp(p, (X,), 1.0, base=base, stats=stats)
+    seconds = time.perf_counter() - start
+    most = math.ceil(math.log2(stats["ticks"] / base)) + 1
+    assert stats["live_peak"] <= most
+    return (
+        f"Listing 1 in JAX, switch, n = {n}: {stats['ticks']} ticks in steps of {base}, forward"
+        f" {forward:.1f} s, gradient {seconds:.1f} s\n(compiling included), y = {float(y)!r},"
+        f" dy/dx = {float(bar[0])!r}, {stats['live_peak']} checkpoints live of {most},"
+        f" {stats['forward_ticks'] / stats['ticks']:.2f} times forward"
+    )
+
+
+def main(*, long: bool) -> None:
+    points = growth(LENGTHS)
+    draw(points, record.RESULTS / "programs.svg")
+    parts = [
+        f"Listing 1, eps = {EPS:g}, steps of {BASE} ticks, medians of 3",
+        table_of_growth(points),
+        "",
+        lines_of_overhead(overhead(listing1, (X, 1003, EPS))),
+        "",
+        lines_of_whole(whole(CELLS, 1e-5, 16)),
+    ]
+    if long:
+        parts += ["", in_jax(100_003)]
+    record.save("programs", "\n".join(parts))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--long", action="store_true", help="the n of the paper, in JAX")
+    main(long=parser.parse_args().long)
