@@ -134,7 +134,34 @@ def loops(u, v):
     return u, v
 
 
-PROGRAMS = [aliased, slices, shapes, fancy, constants, reductions, loops]
+def outs_by_place(u, v):
+    w, m, s = zeros(u), zeros(u).reshape(2, 3), zeros(u)[0:1].reshape(())
+    np.sum(u.reshape(2, 3), 0, None, w[:3])
+    np.clip(u, -0.5, 0.5, w[::-1])
+    u.cumsum(0, None, m.reshape(-1))
+    np.dot(u, v, s)
+    (u * v).max(0, s)
+    return w, m, s
+
+
+def same_memory(u, v):
+    w = u.conj()
+    w *= v
+    w.conjugate()[0] = v[1]
+    return u, w
+
+
+PROGRAMS = [
+    outs_by_place,
+    same_memory,
+    aliased,
+    slices,
+    shapes,
+    fancy,
+    constants,
+    reductions,
+    loops,
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -263,7 +290,11 @@ LOSING = {
     "frombuffer": lambda x, u: np.frombuffer(u), "astype object": lambda x, u: u.astype(object),
     "asfortran": lambda x, u: np.asfortranarray(u), "plain fill": lambda x, u: np.zeros(3).fill(x),
     "vectorize": lambda x, u: np.vectorize(lambda t: t)(u), "piecewise": lambda x, u: np.piecewise(u, [u.value > 0], [lambda t: t]),
-    "meshgrid": lambda x, u: np.meshgrid(u, u), "put": lambda x, u: np.put(u, [0], x), "polyval": lambda x, u: np.polyval([1.0, x], 0.5),
+    "put": lambda x, u: np.put(u, [0], x), "list copied": lambda x, u: np.copyto(u[:2], [x, x]),
+    "list added": lambda x, u: np.add.at(u, [0, 1], [x, x]), "full list": lambda x, u: np.full_like(u, [x] * 6),
+    "fix into": lambda x, u: np.fix(u, u[::-1]), "is into": lambda x, u: np.isposinf(u, np.zeros_like(u)),
+    "nan in place": lambda x, u: np.nan_to_num(u, copy=False), "conj into": lambda x, u: u.conj(u[::-1]),
+    "complex sign": lambda x, u: np.sign(u * 1j), "polyval": lambda x, u: np.polyval([1.0, x], 0.5),
     "random": lambda x, u: np.random.default_rng(0).normal(x), "select": lambda x, u: np.select([u > 0], [u]),
     "linspace list": lambda x, u: np.linspace([x, x], 1.0, 3), "convolve": lambda x, u: np.convolve(u, [1.0, 2.0]),
 }  # fmt: skip

@@ -14,7 +14,8 @@ FLOATS = frozenset((float, np.float64))
 class Place:
     """Where the cotangent of an array, or of a number other than float64, is gathered.
 
-    Of floats it is their slot alone: a plain int, which is faster.
+    Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
+    result, of an array that has just been made, and is all of its memory.
     """
 
     __slots__ = ("slot", "view")
@@ -49,7 +50,7 @@ class Written:
 
 
 class Adjoint:
-    """Cotangents by slot: floats of numbers, flat buffers of memories.
+    """Cotangents by slot: floats of numbers, buffers of memories, of the same shapes.
 
     A buffer is changed in place only if it is `owned`: made here, and given to nobody.
     """
@@ -62,10 +63,14 @@ class Adjoint:
 
     def walk(self, nodes: list[tuple[Any, Any, tuple[Any, ...], Any]]) -> None:
         """Take the cotangents back over all nodes, the last first; each is dropped at once."""
-        by_slot, pop = self.by_slot, nodes.pop
+        by_slot, pop, add, owned = self.by_slot, nodes.pop, self.add, self.owned
         while nodes:
             out, pull, saved, into = pop()
-            given = by_slot.pop(out, None) if type(out) is int else self._take(out)
+            if type(out) is int:
+                given = by_slot.pop(out, None)
+                owned.discard(out)
+            else:
+                given = self._take(out)
             if given is None:
                 continue
             try:
@@ -78,12 +83,12 @@ class Adjoint:
                         known = by_slot.get(place)
                         by_slot[place] = cotangent if known is None else known + cotangent
                     elif cotangent is not None:
-                        self.add(place, cotangent)
+                        add(place, cotangent)
             elif type(into) is int and type(found) in FLOATS:
                 known = by_slot.get(into)
                 by_slot[into] = found if known is None else known + found
             else:
-                self.add(into, found)
+                add(into, found)
 
     def add(self, place: Any, cotangent: Any) -> None:
         """Add to what is gathered there; what was broadcast is summed, what is real made real."""
@@ -95,25 +100,33 @@ class Adjoint:
             return
         slot, view = place.slot, place.view
         part = fitted(cotangent, view)
-        known = self.by_slot.get(slot)
         if view.exact:
+            part = part if part.shape == view.within else part.reshape(view.within)
+            known = self.by_slot.get(slot)
             if known is None:
-                self.by_slot[slot] = part.reshape(-1)
+                self.by_slot[slot] = part
             elif slot in self.owned:
-                known += part.reshape(-1)
+                known += part
             else:
-                self.by_slot[slot] = known + part.reshape(-1)
+                self.by_slot[slot] = np.asarray(np.add(known, part, order="C"))
                 self.owned.add(slot)
-            return
-        buffer = self._buffer(slot, view)
-        if view.overlapping:
-            np.add.at(buffer, view.indices(), part)
-        elif view.sign < 0:
-            target = view.on(buffer)
-            target -= part
+        elif view.overlapping:
+            self._add_overlapping(slot, view, part)
         else:
-            target = view.on(buffer)
-            target += part
+            target = view.on(self._buffer(slot, view))
+            if view.sign < 0:
+                target -= part
+            else:
+                target += part
+
+    def _add_overlapping(self, slot: int, view: View, part: Array) -> None:
+        """To a view in which several entries are the same memory."""
+        single, axes = view.folded()
+        if axes:
+            self.add(Place(slot, single), part.sum(axis=axes, keepdims=True))
+            return
+        elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
+        np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
 
     def number(self, place: Any) -> NDArray[Any] | None:
         """What was gathered for a number, with shape ()."""
@@ -128,15 +141,17 @@ class Adjoint:
         buffer = self.by_slot.get(slot)
         if buffer is None:
             return None
-        found: NDArray[Any] = view.on(buffer) * view.dtype.type(view.sign)
-        return found
+        found: NDArray[Any] = np.array(_read(view, buffer))
+        return -found if view.sign < 0 else found
 
     def _take(self, out: Any) -> Any:
         """The cotangent of a result, which nothing before it has."""
         if type(out) is Place:
             buffer = self.by_slot.pop(out.slot, None)
             self.owned.discard(out.slot)
-            return None if buffer is None else out.view.on(buffer)
+            if buffer is None:
+                return None
+            return _once(out.view, buffer) if out.view.overlapping else _read(out.view, buffer)
         if type(out) is Written:
             return self._overwritten(out)
         given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
@@ -147,10 +162,15 @@ class Adjoint:
         if out.slot not in self.by_slot:
             return None
         view = out.view
+        if out.add:
+            part = _read(view, self.by_slot[out.slot])
+            part = part.copy() if out.index is None else part[out.index]
+            return part if out.add == view.sign else -part
+        if view.exact and out.index is None and out.mask is None:
+            self.owned.discard(out.slot)
+            return _read(view, self.by_slot.pop(out.slot))
         buffer = self._buffer(out.slot, view)
         target = view.on(buffer)
-        if out.add:
-            return target[out.index] * (out.add * view.sign)
         if out.index is not None:
             given = _indexed(target, out.index)
         elif out.mask is not None:
@@ -169,19 +189,38 @@ class Adjoint:
         """A buffer that may be changed."""
         buffer: Array
         if slot not in self.by_slot:
-            buffer = np.zeros(view.size, view.base)
+            buffer = np.zeros(view.within, view.base)
         elif slot in self.owned:
             return self.by_slot[slot]  # type: ignore[no-any-return]
         else:
-            buffer = self.by_slot[slot].copy()
+            buffer = np.array(self.by_slot[slot], order="C")
         self.by_slot[slot] = buffer
         self.owned.add(slot)
         return buffer
 
 
+def _once(view: View, buffer: Array) -> Array:
+    """The same where entries share memory: one of them has what was gathered for all."""
+    single, axes = view.folded()
+    found = np.zeros(view.shape, view.dtype)
+    found[tuple(slice(1) if i in axes else slice(None) for i in range(found.ndim))] = _read(
+        single, buffer
+    )
+    return found
+
+
+def _read(view: View, buffer: Array) -> Array:
+    """A view of a buffer, not to be changed."""
+    if view.exact or buffer.flags.c_contiguous:
+        return view.on(buffer)
+    return view.on(np.array(buffer, order="C"))
+
+
 def fitted(cotangent: Any, view: View) -> Array:
     """A cotangent in the shape and dtype of what it is of."""
     part = np.asarray(cotangent)
+    if part.shape == view.shape and part.dtype == view.dtype:
+        return part
     if part.dtype.kind == "c" and view.dtype.kind != "c":
         part = part.real
     shape = view.shape
@@ -200,6 +239,9 @@ def fitted(cotangent: Any, view: View) -> Array:
 def _indexed(target: Array, index: Any) -> Any:
     """Cotangents of values written by an index with arrays in it, where the last one stays."""
     given = target[index]
+    if type(index) is np.ndarray and index.dtype == bool:
+        target[index] = 0
+        return given
     shape = np.shape(given)
     order = np.full(target.shape, -1, np.intp)
     order[index] = np.arange(given.size, dtype=np.intp).reshape(shape)

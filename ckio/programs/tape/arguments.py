@@ -1,6 +1,8 @@
 """Arguments of traced operations: what of them is traced, and what they are without."""
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +14,10 @@ from ckio.programs.tape.values import Value
 
 INDEX = (int, np.integer, slice, type(None), type(Ellipsis))
 """What views are made by."""
+
+
+ATOMS = frozenset((int, float, bool, str, type(None)))
+"""What has nothing in it."""
 
 
 def traced(value: Any) -> bool:
@@ -52,15 +58,32 @@ def leaves_of(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from leaves_of(item, (*path, key))
 
 
-def arrays_of(tree: Any) -> Iterator[Array]:
-    """Plain arrays in arguments."""
-    if isinstance(tree, np.ndarray):
-        yield tree
-    elif type(tree) in (list, tuple):
-        for item in tree:
-            yield from arrays_of(item)
-    elif type(tree) is dict:
-        yield from arrays_of(list(tree.values()))
+def given(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[Path, Any]], list[Array]]:
+    """Arguments as plain values, what of them is traced, with its paths, and their plain arrays."""
+    leaves: list[tuple[Path, Any]] = []
+    arrays: list[Array] = []
+
+    def opened_up(it: Any, path: Path) -> Any:
+        kind = type(it)
+        if kind in ATOMS:
+            return it
+        if isinstance(it, Value):
+            leaves.append((path, it))
+            return it.value
+        if kind is np.ndarray:
+            arrays.append(it)
+        elif kind is list or kind is tuple:
+            return kind([opened_up(item, (*path, i)) for i, item in enumerate(it)])
+        elif kind is dict:
+            return {key: opened_up(item, (*path, key)) for key, item in it.items()}
+        elif kind is slice:
+            return plain(it)
+        return it
+
+    values = tuple([opened_up(it, (i,)) for i, it in enumerate(args)])
+    return values, {key: opened_up(it, (key,)) for key, it in kwargs.items()}, leaves, arrays
 
 
 def settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
@@ -76,12 +99,16 @@ def settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
 
 def basic(index: Any) -> bool:
     """Whether numpy makes a view by this index."""
+    if type(index) is slice or type(index) is int:
+        return True
     kinds = index if type(index) is tuple else (index,)
     return all(isinstance(it, INDEX) and not isinstance(it, bool) for it in kinds)
 
 
 def opened(index: Any) -> tuple[Any, ...]:
     """The same index so that it gives an array, of no dimensions perhaps, rather than a number."""
+    if type(index) is slice:
+        return index, ...
     index = index if type(index) is tuple else (index,)
     return index if any(it is Ellipsis for it in index) else (*index, ...)
 
@@ -107,11 +134,44 @@ def as_array(value: Any) -> Any:
     return np.array(value) if isinstance(value, list | tuple) else value
 
 
+@cache
+def _names(function: Any) -> tuple[str, ...]:
+    """The names of the arguments of a function that may be given without."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a few that are not written in Python
+        return {"dot": ("a", "b", "out"), "concatenate": ("arrays", "axis", "out")}.get(
+            getattr(function, "__name__", ""), ()
+        )
+    positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(name for name, it in parameters.items() if it.kind in positional)
+
+
+def with_named_out(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of which `out`, if it is given, is given by name."""
+    names = _names(function)
+    position = names.index("out") if "out" in names else len(args)
+    if len(args) <= position:
+        return tuple(args), dict(kwargs)
+    behind = dict(zip(names[position:], args[position:], strict=False))
+    return tuple(args[:position]), {**kwargs, **behind}
+
+
+def single(value: Any) -> Any:
+    """A value to be written; lists of traced ones have nobody to take their derivatives."""
+    if not traced(value) and any(True for _ in leaves_of(value)):
+        raise BadInput("a list of traced values would lose their derivatives: use np.stack")
+    return value
+
+
 def common_tape(values: Sequence[Any]) -> Any:
     """The tape of these values, of which there is one."""
     tape = values[0].tape
-    if any(it.tape is not tape for it in values):
-        raise BadInput("values of two tapes meet; use stop_gradient(x) on those of one")
+    for it in values:
+        if it.tape is not tape:
+            raise BadInput("values of two tapes meet; use stop_gradient(x) on those of one")
     return tape
 
 
@@ -127,7 +187,7 @@ def target_of(out: Any) -> Any:
 
 def differentiable(result: Any) -> bool:
     """Whether a result can have a derivative."""
-    if isinstance(result, np.ndarray):
+    if type(result) is np.ndarray:
         return result.dtype.kind in "fc"
     return isinstance(result, float | complex | np.inexact)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ckio.errors import BadInput
 from ckio.programs.tape.rules import Path, Pull, Rule, at, refused, replaced
 
 
@@ -20,7 +21,23 @@ def equivalent(function: Callable[..., Any]) -> Rule:
     def rule(
         perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Pull, Any]:
+        if any(len(path) > 1 for path in paths):
+            raise BadInput("a list of traced values would lose their derivatives: use np.stack")
         return _pull, (function, _Paths(paths), args, kwargs)
+
+    return rule
+
+
+def checked(check: Callable[..., None], then: Rule) -> Rule:
+    """A rule that is asked first whether it knows these arguments."""
+
+    def rule(
+        perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Pull, Any]:
+        if any(path not in ((0,), ("x",), ("a",), ("weights",), (2,)) for path in paths):
+            raise refused("an argument that is no array here")
+        check(*args, **kwargs)
+        return then(perform, result, paths, args, kwargs)
 
     return rule
 
@@ -62,6 +79,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    y, x = _arrays(y, x)
     y = np.moveaxis(y, axis, -1)
     if x is None:
         widths = dx
@@ -71,21 +89,35 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Along one axis: the others are results of their own."""
-    if len(spacing) > 1 or (spacing and np.ndim(spacing[0])) or not isinstance(axis, int | None):
-        raise refused(
-            "np.gradient with several spacings or axes, or on a grid that is not uniform,"
-        )
-    h = spacing[0] if spacing else 1.0
-    f = np.moveaxis(f, 0 if axis is None else axis, -1)
-    inner = (f[..., 2:] - f[..., :-2]) / (2.0 * h)
-    if edge_order == 1:
-        first, last = (f[..., 1] - f[..., 0]) / h, (f[..., -1] - f[..., -2]) / h
+    """Along one axis; see `composed` for several."""
+    h: Any = _arrays(spacing[0])[0] if spacing else 1.0
+    h = np.float64(h) if isinstance(h, int | float) and not hasattr(h, "value") else h
+    axis = 0 if axis is None else axis
+    f = np.moveaxis(f, axis, -1)
+    if np.ndim(h):
+        h = np.diff(h)
+        before, after = h[:-1], h[1:]
     else:
-        first = (-1.5 * f[..., 0] + 2.0 * f[..., 1] - 0.5 * f[..., 2]) / h
-        last = (1.5 * f[..., -1] - 2.0 * f[..., -2] + 0.5 * f[..., -3]) / h
+        before = after = h
+    a, c = -after / (before * (before + after)), before / (after * (before + after))
+    inner = a * f[..., :-2] - (a + c) * f[..., 1:-1] + c * f[..., 2:]
+    ends = (h[0], h[-1]) if np.ndim(h) else (h, h)
+    first, last = (f[..., 1] - f[..., 0]) / ends[0], (f[..., -1] - f[..., -2]) / ends[1]
+    if edge_order == 2:
+        one, two = (h[0], h[1]) if np.ndim(h) else (h, h)
+        first = (
+            -(2.0 * one + two) / (one * (one + two)) * f[..., 0]
+            + (one + two) / (one * two) * f[..., 1]
+            - one / (two * (one + two)) * f[..., 2]
+        )
+        one, two = (h[-2], h[-1]) if np.ndim(h) else (h, h)
+        last = (
+            two / (one * (one + two)) * f[..., -3]
+            - (two + one) / (one * two) * f[..., -2]
+            + (2.0 * two + one) / (two * (one + two)) * f[..., -1]
+        )
     whole = np.concatenate([first[..., None], inner, last[..., None]], axis=-1)
-    return np.moveaxis(whole, -1, 0 if axis is None else axis)
+    return np.moveaxis(whole, -1, axis)
 
 
 def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1,
@@ -100,6 +132,7 @@ def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1,
 
 
 def _kron(a: Any, b: Any) -> Any:
+    a, b = _arrays(a, b)
     ndim = max(np.ndim(a), np.ndim(b))
     one = (1,) * (ndim - np.ndim(a)) + np.shape(a)
     two = (1,) * (ndim - np.ndim(b)) + np.shape(b)
@@ -109,7 +142,14 @@ def _kron(a: Any, b: Any) -> Any:
 
 
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    a, b = _arrays(a, b)
     first, second = np.ndim(a), np.ndim(b)
+    if not first or not second:
+        return (
+            a * b
+            if not first and not second
+            else np.reshape(np.ravel(a)[:, None] * np.ravel(b), np.shape(a) + np.shape(b))
+        )
     if isinstance(axes, int):
         axes = range(first - axes, first), range(axes)
     over, under = ([it] if isinstance(it, int) else list(it) for it in axes)
@@ -123,21 +163,30 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return np.einsum(f"{''.join(left)},{''.join(right)}->{''.join(output)}", a, b)
 
 
+def _arrays(*values: Any) -> Any:
+    """The same with arrays for lists."""
+    return tuple(np.array(it) if type(it) in (list, tuple) else it for it in values)
+
+
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    a, b = _arrays(a, b)
     if np.ndim(a) == 0 or np.ndim(b) == 0:
         return a * b
     return _tensordot(a, b, ((-1,), (-2 if np.ndim(b) > 1 else -1,)))
 
 
 def _inner(a: Any, b: Any) -> Any:
+    a, b = _arrays(a, b)
     return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else _tensordot(a, b, ((-1,), (-1,)))
 
 
 def _vdot(a: Any, b: Any) -> Any:
+    a, b = _arrays(a, b)
     return np.sum(np.conj(np.ravel(a)) * np.ravel(b))
 
 
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    a, b = _arrays(a, b)
     return np.ravel(a)[:, None] * np.ravel(b)[None, :]
 
 
@@ -151,19 +200,48 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
             square = square + np.sum(np.imag(x) ** 2, axis=axis, keepdims=keepdims)
         zero = square == 0
         return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, square)))
-    if matrix or ord not in (1, np.inf, -np.inf):
-        raise refused(f"np.linalg.norm with ord={ord!r}")
     size = np.abs(x)
-    by: Any = {1: np.sum, np.inf: np.max, -np.inf: np.min}[ord]
-    return by(size, axis=axis, keepdims=keepdims)
+    by: Any = {1: np.max, np.inf: np.max, -1: np.min, -np.inf: np.min}
+    if matrix:
+        row, column = (0, 1) if axis is None else (it % np.ndim(x) for it in axis)
+        over, then = (row, column) if abs(ord) == 1 else (column, row)
+        found = by[ord](np.sum(size, axis=over, keepdims=True), axis=then, keepdims=True)
+        return found if keepdims else np.squeeze(found, axis=(row, column))
+    if abs(ord) == np.inf:
+        return by[ord](size, axis=axis, keepdims=keepdims)
+    return np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def _norm_known(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> None:  # noqa: A002
+    if isinstance(axis, np.ndarray | float):
+        raise refused("np.linalg.norm along such an axis")
+    matrix = np.ndim(x) == 2 if axis is None else isinstance(axis, tuple)
+    plain = isinstance(ord, int | float) and ord != 0
+    if not (ord is None or ord == "fro" or (plain and (not matrix or abs(ord) in (1, np.inf)))):
+        raise refused(f"np.linalg.norm with ord={ord!r}")
+
+
+def _sinc(x: Any) -> Any:
+    """By its series where it is nearly flat."""
+    small = np.abs(x) < 1e-3
+    y = np.pi * np.where(small, 0.5, x)
+    z = (np.pi * x) ** 2
+    return np.where(small, 1.0 - z / 6.0 * (1.0 - z / 20.0), np.sin(y) / y)
+
+
+def _polyval(p: Any, x: Any) -> Any:
+    (x,) = _arrays(x)
+    y = 0.0 * x
+    for i in range(len(p)):
+        y = y * x + p[i]
+    return y
 
 
 def _interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Any:
     """At a node the slope is that of the piece to its right."""
-    if period is not None:
-        raise refused("np.interp with period=")
+    xp = xp if hasattr(xp, "value") else np.asarray(xp, float)
     plain_x = getattr(x, "value", x)
     piece = np.clip(np.searchsorted(xp, plain_x, side="right") - 1, 0, len(xp) - 2)
     low = np.take(xp, piece)
@@ -186,15 +264,22 @@ def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retst
 
 def _angle(z: Any, deg: bool = False) -> Any:
     angle = np.arctan2(np.imag(z), np.real(z))
-    return np.degrees(angle) if deg else angle
+    return np.degrees(angle) if np.any(deg) else angle
 
 
 def _average(a: Any, axis: Any = None, weights: Any = None, **others: Any) -> Any:
     if weights is None:
         return np.mean(a, axis=axis)
-    if others or np.shape(weights) != np.shape(a):
-        raise refused("np.average with weights of another shape, or other options,")
+    if np.shape(weights) != np.shape(a):
+        shape = [1] * np.ndim(a)
+        shape[axis] = -1
+        weights = np.broadcast_to(np.reshape(weights, tuple(shape)), np.shape(a))
     return np.sum(a * weights, axis=axis) / np.sum(weights, axis=axis)
+
+
+def _average_known(a: Any, axis: Any = None, weights: Any = None, **others: Any) -> None:
+    if others or (weights is not None and np.shape(weights) != np.shape(a) and np.ndim(axis)):
+        raise refused("np.average with other options than weights along one axis")
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
@@ -220,9 +305,22 @@ _SAME: dict[Any, Any] = {
         np.trace: _trace, np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient,
         np.cross: _cross, np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot,
         np.inner: _inner, np.vdot: _vdot, np.outer: _outer, np.linalg.norm: _norm,
-        np.interp: _interp, np.linspace: _linspace, np.angle: _angle, np.average: _average,
+        np.interp: _interp, np.polyval: _polyval, np.sinc: _sinc,
+        np.linspace: _linspace, np.angle: _angle, np.average: _average,
         np.ptp: _ptp, np.nansum: _nansum, np.real: _real, np.imag: _imag,
         np.linalg.cross: _cross, np.linalg.outer: _outer, np.linalg.trace: _trace,
 }  # fmt: skip
 RULES: dict[Any, Rule] = {function: equivalent(same) for function, same in _SAME.items()}
-RULES[np.copy] = lambda perform, result, paths, args, kwargs: (lambda g: (g,), ())
+RULES[np.average] = checked(_average_known, RULES[np.average])
+RULES[np.linalg.norm] = checked(_norm_known, RULES[np.linalg.norm])
+
+
+def _copy(
+    perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Pull, Any]:
+    if len(paths) > 1:
+        raise refused("np.copy by options that have derivatives")
+    return (lambda g: (g,)), ()
+
+
+RULES[np.copy] = _copy

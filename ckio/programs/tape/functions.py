@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from ckio.programs.tape import equivalents, gathers, linear, reductions
+from ckio.programs.tape import equivalents, gathers, linear, moves, reductions
 from ckio.programs.tape.rules import Path, Rule
 
 __all__ = ["CONSTANT_FUNCTIONS", "FUNCTIONS", "PLAIN", "SEVERAL", "Path"]
 
 FUNCTIONS: dict[Any, Rule] = (
-    gathers.RULES | reductions.RULES | linear.RULES | equivalents.RULES
-)  # fmt: skip
+    gathers.RULES | moves.RULES | reductions.RULES | linear.RULES | equivalents.RULES
+)
+FUNCTIONS[np.diff] = moves.diff(FUNCTIONS[np.diff])
 """Rules by function."""
 
 SEVERAL = linear.SEVERAL

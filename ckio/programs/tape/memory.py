@@ -21,89 +21,112 @@ class Cell:
 
     Attributes
     ----------
-    memory : 1-D array over all of it; a write gives the cell another one if a node has saved it
+    memory : all of it, in C order; a write gives the cell another one if a node has saved it
     slot : int or None
         Where its cotangent is gathered; None as long as nothing in it has a derivative.
     origin : the plain array that was lifted, so that its identity outlives the first write
     """
 
-    __slots__ = ("__weakref__", "memory", "origin", "slot")
+    __slots__ = ("__weakref__", "_address", "memory", "origin", "slot")
 
     def __init__(self, memory: Array, slot: int | None, origin: Array | None = None) -> None:
         self.memory = memory
         self.slot = slot
         self.origin = origin
+        self._address: int | None = None
+
+    def move(self) -> None:
+        """Go on in a copy of the memory."""
+        self.memory = self.memory.copy()
+        self._address = None
+
+    def lies(self, array: Array) -> "View":
+        """How an array lies in the memory."""
+        if array is self.memory or not array.size:
+            return view_in(self.memory, array)
+        if self._address is None:
+            self._address = pointer(self.memory)
+        return _view(array, pointer(array) - self._address, self.memory)
 
 
 class View:
-    """How an array lies in a memory: `offset` and `strides` in bytes, `size` elements in all.
+    """How an array lies in a memory of shape `within`: `offset` and `strides` are in bytes.
 
     `exact` views are all of the memory in its order. In `overlapping` ones several entries are
     the same memory. `sign` is -1 for imaginary parts: see `Tape` for the convention.
     """
 
     __slots__ = (
-        "base", "dtype", "exact", "offset", "overlapping", "shape", "sign", "size", "strides",
-        "writeable",
+        "base", "dtype", "exact", "offset", "overlapping", "shape", "sign", "strides",
+        "within", "writeable",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - by lru_cache, which is faster without names
         self,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        size: int,
-        base: np.dtype[Any],
-        *,
+        strides: tuple[int, ...],
         offset: int,
-        strides: tuple[int, ...] | None,
         writeable: bool,
+        within: tuple[int, ...],
+        base: np.dtype[Any],
     ) -> None:
         self.shape = shape
         self.dtype = dtype
-        self.size = size
-        self.base = base
+        self.strides = strides
         self.offset = offset
         self.writeable = writeable
-        whole = _dense(shape, dtype.itemsize)
-        self.strides = whole if strides is None else strides
+        self.within = within
+        self.base = base
         same = dtype == base
-        self.exact = same and self.strides == whole and prod(shape) == size and writeable
-        self.overlapping = _overlapping(shape, self.strides, dtype.itemsize)
+        dense = strides == _dense(shape, dtype.itemsize)
+        self.exact = same and dense and prod(shape) == prod(within) and writeable
+        self.overlapping = _overlapping(shape, strides, dtype.itemsize)
         self.sign = 1 if same or offset % base.itemsize == 0 else -1
 
     def on(self, memory: Array) -> Array:
         """The array that lies so in this memory."""
         if self.exact:
-            return memory.reshape(self.shape)
+            return memory if memory.shape == self.shape else memory.reshape(self.shape)
         array: Array = np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
         return array
 
+    def folded(self) -> tuple["View", tuple[int, ...]]:
+        """The same with one entry along all axes along which nothing moves, and these axes."""
+        axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
+        shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
+        given = self.strides, self.offset, self.writeable, self.within, self.base
+        return lying(shape, self.dtype, *given), axes
+
     def indices(self) -> NDArray[np.intp]:
-        """For each entry the number of its element in the memory."""
+        """For each entry the number of its element, in a memory of elements like it."""
         places = np.full(self.shape, self.offset, np.intp)
         for axis, (length, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
             steps = np.arange(length, dtype=np.intp) * stride
             places += steps.reshape((-1,) + (1,) * (len(self.shape) - axis - 1))
-        return places // self.base.itemsize
+        return places // self.dtype.itemsize
 
 
-@lru_cache(maxsize=4096)
+lying = lru_cache(maxsize=4096)(View)
+"""Views, each made once: there are few."""
+
+
 def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> View:
     """The view of an array that is all of its memory, in C order."""
-    return View(shape, dtype, prod(shape), dtype, offset=0, strides=None, writeable=True)
+    return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
 
 
 def view_in(memory: Array, array: Array) -> View:
     """How `array` lies in `memory`, which contains it."""
-    return View(
-        array.shape,
-        array.dtype,
-        memory.size,
-        memory.dtype,
-        offset=pointer(array) - pointer(memory) if array.size else 0,
-        strides=array.strides,
-        writeable=bool(array.flags.writeable),
-    )
+    offset = 0 if array is memory or not array.size else pointer(array) - pointer(memory)
+    return _view(array, offset, memory)
+
+
+def _view(array: Array, offset: int, memory: Array) -> View:
+    return lying(
+        array.shape, array.dtype, array.strides, offset, array.flags.writeable,
+        memory.shape, memory.dtype,
+    )  # fmt: skip
 
 
 def inside(memory: Array, array: Array) -> bool:
@@ -114,14 +137,14 @@ def inside(memory: Array, array: Array) -> bool:
     return pointer(memory) <= low and high <= pointer(memory) + memory.nbytes
 
 
-def flat(array: Array) -> Array | None:
-    """All of the memory an array lies in as one dimension; None where that is not its own."""
+def dense_of(array: Array) -> Array | None:
+    """All of the memory an array lies in, in C order; None where it has gaps."""
     owner = root(array)
     if owner.flags.c_contiguous:
-        return owner.reshape(-1)
+        return owner
     order = np.argsort([-stride for stride in owner.strides], kind="stable")
     dense = owner.transpose(order)
-    return dense.reshape(-1) if dense.flags.c_contiguous else None
+    return dense if dense.flags.c_contiguous else None
 
 
 def root(array: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape import apply
-from ckio.programs.tape.arguments import refuse
+from ckio.programs.tape.arguments import refuse, with_named_out
 
 _FACTS = frozenset(
     [
@@ -67,10 +67,17 @@ def attribute(x: Any, name: str) -> Any:
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     key = _METHODS[name]
+    (_, *args), kwargs = with_named_out(key, (x, *args), kwargs)  # type: ignore[assignment]
     if key is np.conj:
-        return apply.elementwise(lambda plain: getattr(plain, name)(), np.conjugate, (x,))
+        if args or kwargs:
+            refuse(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
+        if not np.iscomplexobj(x.value):
+            return x if x.cell is None else x[...]  # the same memory, as numpy has it
+        return apply.unary(lambda plain: getattr(plain, name)(), np.conjugate)(x)
     if key is np.round:
-        return apply.constant(getattr(x.value, name)(*args, **kwargs), x)
+        if kwargs.get("out") is not None:
+            refuse(f"ndarray.{name} with out=", "write by an index, u[k] = v")
+        return apply.constant(getattr(x.value, name)(*args, **kwargs), x.tape)
 
     def perform(plain: Any, *rest: Any, **named: Any) -> Any:
         return getattr(plain, name)(*rest, **named)
@@ -96,7 +103,7 @@ def _sort(x: Any, axis: int = -1, kind: Any = None) -> None:
 def _view(x: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
         raise BadInput("a view of a traced array as another dtype would lose the derivative")
-    return x[...]
+    return x if x.cell is None else x[...]
 
 
 def _item(x: Any, name: str, *args: Any) -> Any:

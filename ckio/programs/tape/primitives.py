@@ -82,7 +82,7 @@ def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     several = isinstance(result, tuple)
     results = [_own(it, values) for it in (result if several else (result,))]
     if not wanted or not any(differentiable(it) for it in results):
-        return apply.constant(type(result)(results) if several else results[0], operands[0])
+        return apply.constant(type(result)(results) if several else results[0], tape)
     made = [apply.new(tape, it) if differentiable(it) else it for it in results]
     shapes = [(np.shape(it), np.asarray(it).dtype) for it in results]
     again = tuple(results) if several else results[0]

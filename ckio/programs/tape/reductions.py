@@ -151,6 +151,7 @@ def _cumprod(result: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any 
 
 def _running(result: Any, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Parts:
     """Of equal entries the latest so far has the derivative."""
+    axis = 0 if axis is None else axis
 
     def pull(g: Any, a: Any, r: Any) -> Any:
         shape = [1] * a.ndim
@@ -193,7 +194,8 @@ def _clip(result: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = 
     }  # fmt: skip
 
 
-def _nan_to_num(result: Any, x: Any, copy: Any = True, **others: Any) -> Parts:
+def _nan_to_num(result: Any, x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None,
+                neginf: Any = None) -> Parts:  # fmt: skip
     return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
 
 

@@ -7,8 +7,8 @@ from weakref import WeakValueDictionary, ref
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.adjoint import Adjoint, Place, Written
-from ckio.programs.tape.memory import Array, Cell, View, flat, inside, root, view_in, whole
+from ckio.programs.tape.adjoint import FLOATS, Adjoint, Place, Written
+from ckio.programs.tape.memory import Array, Cell, dense_of, inside, root, view_in, whole
 from ckio.programs.tape.traced import Traced
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Tape:
                 raise BadInput(f"an array of {value.dtype} has no derivative; give it as it is")
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
-            return self._array(value, Cell(memory, slot, value))
+            return Traced(self, value, None, Cell(memory, slot, value), view_in(memory, value))
         if isinstance(value, int | np.integer | bool | np.bool_) or not _is_number(value):
             raise BadInput(
                 f"{type(value).__name__} has no derivative; give floats or arrays of them"
@@ -68,7 +68,7 @@ class Tape:
         memory = None if origin is None else _memory_of(origin)
         if cell is None or memory is None or not inside(memory, array):
             raise BadInput("this array does not lie in the memory that was given to Tape.input")
-        traced = self._array(array, cell, view_in(memory, array))
+        traced = Traced(self, array, None, cell, view_in(memory, array))
         if cell.memory is not memory and root(cell.memory) is not root(memory):
             traced.seen = None
         return traced
@@ -135,22 +135,22 @@ class Tape:
 
     def number(self, value: Any, slot: int) -> Traced:
         """A traced number."""
-        kind = type(value)
-        if kind is float or kind is np.float64:
+        if type(value) in FLOATS:
             return Traced(self, value, slot)
         return Traced(self, value, Place(slot, whole((), np.asarray(value).dtype)))
 
-    def result(self, value: Array, derived: bool) -> Traced:
-        """A new array, with memory of its own."""
-        memory = flat(value)
+    def result(self, value: Array, slot: int | None) -> Traced:
+        """A new array, with memory of its own; the slot is None if it has no derivative."""
+        if value.flags.c_contiguous and value.flags.writeable:
+            return Traced(self, value, None, Cell(value, slot))
+        memory = dense_of(value)
         if memory is None:
-            value = value.copy()
-            memory = value.reshape(-1)
-        return self._array(value, Cell(memory, self.slot() if derived else None))
+            value = memory = value.copy()
+        return Traced(self, value, None, Cell(memory, slot))
 
     def viewing(self, cell: Cell, array: Array) -> Traced:
-        """An array that lies in the memory of this cell."""
-        return self._array(array, cell, view_in(cell.memory, array))
+        """An array that lies in the memory of this cell, as it is now."""
+        return Traced(self, array, None, cell)
 
     def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
         """One operation: where the cotangent of its result is, and where those it gives go."""
@@ -159,20 +159,43 @@ class Tape:
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
-    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
-        """The same for numbers, of which float64 are: the result of an operation, recorded."""
+    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+        """A float that is the result of an operation on numbers, recorded."""
         if self.walked:
             raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
         return Traced(self, value, slot)
 
+    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+        """The result of an operation, recorded."""
+        self.slots = slot = self.slots + 1
+        out: Any = slot
+        kind = type(value)
+        if kind is np.ndarray:
+            made = self.result(value, slot)
+            if made.cell.memory is not value:  # type: ignore[union-attr]
+                out = made.place
+        elif kind in FLOATS:
+            made = Traced(self, value, slot)
+        else:
+            made = self.number(value, slot)
+            out = made.place
+        if self.walked:
+            raise BadInput("this tape was walked back already; values of it cannot be used further")
+        for item in saved:
+            if type(item) not in FLOATS:
+                self.keep(saved)
+                break
+        self._nodes.append((out, pull, saved, into))
+        return made
+
     def keep(self, saved: tuple[Any, ...] | list[Any]) -> None:
         """See to it that none of these arrays is written into from now on, and count them."""
         for item in saved:
             kind = type(item)
             if kind is np.ndarray:
-                owner = root(item)
+                owner = item if item.base is None else root(item)
                 if id(owner) not in self._kept:
                     self._kept[id(owner)] = owner
                     self.nbytes += owner.nbytes
@@ -195,24 +218,16 @@ class Tape:
     def own(self, cell: Cell) -> None:
         """Before a write: memory that a node has saved is left to it, the cell gets a copy."""
         if id(root(cell.memory)) in self._kept:
-            cell.memory = cell.memory.copy()
+            cell.move()
 
     def written(self, traced: Traced, index: Any = None, mask: Any = None, add: int = 0) -> Any:
         """Where the cotangent of what is written into a traced array is found."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
-        assert view is not None
         first = cell.slot is None
         if cell.slot is None:
             cell.slot = self.slot()
         return Written(cell.slot, view, index=index, mask=mask, first=first, add=add)
-
-    def _array(self, value: Array, cell: Cell, view: View | None = None) -> Traced:
-        if view is None:
-            exact = cell.memory.size == value.size and value.flags.c_contiguous
-            simple = exact and value.flags.writeable
-            view = whole(value.shape, value.dtype) if simple else view_in(cell.memory, value)
-        return Traced(self, value, None, cell, view)
 
     def _constant(self, value: Array) -> Traced:
         owner = root(value)
@@ -222,15 +237,15 @@ class Tape:
             self._kept.setdefault(id(owner), owner)
             self._lifted[id(owner)] = cell
         elif not inside(_memory_of(value), value):
-            return self.result(value.copy(), False)
-        traced = self._array(value, cell, view_in(_memory_of(value), value))
+            return self.result(value.copy(), None)
+        traced = Traced(self, value, None, cell, view_in(_memory_of(value), value))
         if root(cell.memory) is not owner:
             traced.seen = None  # written into since: its value is that of the cell
         return traced
 
     def _harvest(self, adjoint: Adjoint, traced: Traced) -> "NDArray[Any] | None":
         place = traced.place
-        if place is None or traced.lies is None:
+        if place is None or traced.cell is None:
             return adjoint.number(place)
         return adjoint.array(place.slot, traced.lies)
 
@@ -243,7 +258,6 @@ def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = N
     cell = traced.cell
     shape: tuple[int, ...] = ()
     if cell is not None:
-        assert traced.lies is not None
         shape = traced.lies.shape
         all_of = cell.memory if cell.origin is None else cell.origin
         if memory is not None:
@@ -261,11 +275,11 @@ def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = N
 
 def _memory_of(value: Array) -> Array:
     """The memory of an array from outside: of its owner, or all between its first and last byte."""
-    memory = flat(value)
+    memory = dense_of(value)
     if memory is not None and memory.dtype == value.dtype:
         return memory
     if value.flags.c_contiguous:
-        return value.reshape(-1)
+        return value
     raise BadInput(
         f"an array with strides {value.strides} has gaps in its memory; copy it, or give all of it"
     )
@@ -275,7 +289,9 @@ def _identical(copy: Array, value: Array) -> bool:
     """Whether an array still is what its copy is, to the bit."""
     if copy.shape != value.shape or copy.strides != value.strides:
         return False
-    return bool(np.array_equal(copy, value, equal_nan=value.dtype.kind in "fc"))
+    if value.dtype != np.float64 or not value.flags.c_contiguous:
+        return copy.tobytes() == value.tobytes()
+    return bool((copy.view(np.int64) == value.view(np.int64)).all())  # in one pass
 
 
 def _is_number(value: Any) -> bool:

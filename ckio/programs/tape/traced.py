@@ -8,13 +8,8 @@ import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape import apply, dispatch, methods, writes
-from ckio.programs.tape.adjoint import FLOATS
 from ckio.programs.tape.arguments import plain
-from ckio.programs.tape.ufuncs import PULLS
 from ckio.programs.tape.values import Value
-
-PLAIN = frozenset((int, float, np.float64))
-"""Classes of constants that meet numbers most often."""
 
 
 class Traced(Value):
@@ -37,12 +32,10 @@ class Traced(Value):
     # What numpy asks for.
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if len(inputs) == 1 and self.cell is None and not kwargs and method == "__call__":
-            pull = PULLS[ufunc][0] if ufunc in PULLS else None
-            value = ufunc(self.held)
-            if pull is not None and type(value) is np.float64:
-                saved = pull.save(value, self.held, None)
-                return self.tape.noted(value, pull.pull, saved, self._place)
+        if method == "__call__" and not kwargs and ufunc is not np.power:
+            known = apply.OPERATIONS.get(ufunc)
+            if known is not None:
+                return known(*inputs)
         return dispatch.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -95,7 +88,7 @@ class Traced(Value):
         return format(self.value, spec)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return apply.constant(round(self.value, digits), self)
+        return apply.constant(round(self.value, digits), self.tape)
 
     def __floor__(self) -> Any:
         return self.value.__floor__()
@@ -173,48 +166,16 @@ def _loses(how: str, instead: str) -> BadInput:
 def _binary(name: str, ufunc: np.ufunc) -> None:
     """Give Traced one of python's operators, forward, reflected and in place."""
     function = getattr(operator, name)
-    pulls = PULLS.get(ufunc)
-    pull, save = pulls[2][:2] if pulls and pulls[2] else (None, None)
-
-    left, right = (pulls[0], pulls[1]) if pulls else (None, None)
-
-    def forward(self: Traced, other: Any) -> Any:
-        if self.cell is None and save is not None:
-            kind = type(other)
-            if kind is Traced and other.cell is None and other.tape is self.tape:
-                value = function(self.held, other.held)
-                if type(value) in FLOATS:
-                    saved = save(value, self.held, other.held)
-                    return self.tape.noted(value, pull, saved, (self._place, other.place))
-            elif kind in PLAIN and left is not None:
-                value = function(self.held, other)
-                if type(value) in FLOATS:
-                    saved = left.save(value, self.held, other)
-                    return self.tape.noted(value, left.pull, saved, self._place)
-        return apply.elementwise(function, ufunc, (self, other))
-
-    def reflected(self: Traced, other: Any) -> Any:
-        if self.cell is None and type(other) in PLAIN and right is not None:
-            value = function(other, self.held)
-            if type(value) in FLOATS:
-                saved = right.save(value, other, self.held)
-                return self.tape.noted(value, right.pull, saved, self._place)
-        return apply.elementwise(function, ufunc, (other, self))
-
-    setattr(Traced, f"__{name}__", forward)
+    operation = apply.binary(function, ufunc)
+    setattr(Traced, f"__{name}__", operation)
     if ufunc in _REFLECTED:
-        setattr(Traced, f"__r{name}__", reflected)
-        in_place = getattr(operator, "i" + name)
-
-        def inplace(self: Traced, other: Any) -> Any:
-            return writes.inplace(in_place, function, ufunc, self, other)
-
+        setattr(Traced, f"__r{name}__", lambda self, other: operation(other, self))
+        inplace = writes.inplace(getattr(operator, "i" + name), operation, ufunc)
         setattr(Traced, f"__i{name}__", inplace)
 
 
 def _unary(name: str, ufunc: np.ufunc) -> None:
-    function = getattr(operator, name)
-    setattr(Traced, f"__{name}__", lambda self: apply.elementwise(function, ufunc, (self,)))
+    setattr(Traced, f"__{name}__", apply.unary(getattr(operator, name), ufunc))
 
 
 _REFLECTED: dict[np.ufunc, str] = {

@@ -174,23 +174,36 @@ CONSTANT = frozenset(
 """Ufuncs without a derivative: constant but at jumps, or with truth values."""
 
 
+_SAVES: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
+    "": lambda r, x, y: (),
+    "x": lambda r, x, y: (x,),
+    "y": lambda r, x, y: (y,),
+    "r": lambda r, x, y: (r,),
+    "xy": lambda r, x, y: (x, y),
+    "xr": lambda r, x, y: (x, r),
+    "yr": lambda r, x, y: (y, r),
+    "xyr": lambda r, x, y: (x, y, r),
+    "yxr": lambda r, x, y: (y, x, r),
+}
+"""What saves the operands and the result that these letters name, in this order."""
+
+
 def _pull(pull: Function) -> Pull:
     """With the function that saves what it names, in its order."""
     names = _names(pull)
-    code = f"lambda r, x, y: ({''.join(name + ',' for name in names)})"
-    return Pull(pull, eval(code), names)
+    return Pull(pull, _SAVES[names], names)
 
 
-def _both(left: Function, right: Function) -> Function:
+def _both(left: Function, right: Function) -> Pull:
     """Two pulls of one operation as one, which saves what they share once."""
-    names = "".join(name for name in "xyr" if name in _names(left) + _names(right))
-    arguments = "".join("," + name for name in names)
-    code = f"lambda g{arguments}: (left(g{_tail(left)}), right(g{_tail(right)}))"
-    return eval(code, {"left": left, "right": right})  # type: ignore[no-any-return]
+    one, two = _names(left), _names(right)
+    names = "".join(name for name in "xyr" if name in one + two)
+    first, second = [names.index(it) for it in one], [names.index(it) for it in two]
 
+    def pull(g: Any, *saved: Any) -> tuple[Any, Any]:
+        return left(g, *[saved[i] for i in first]), right(g, *[saved[i] for i in second])
 
-def _tail(pull: Function) -> str:
-    return "".join("," + name for name in _names(pull))
+    return Pull(pull, _SAVES[names], names)
 
 
 def _table() -> dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]]:
@@ -200,7 +213,7 @@ def _table() -> dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]]:
             case (one,):
                 table[ufunc] = _pull(one), None, None
             case (left, right):
-                table[ufunc] = _pull(left), _pull(right), _pull(_both(left, right))
+                table[ufunc] = _pull(left), _pull(right), _both(left, right)
             case (left, right, both):
                 table[ufunc] = _pull(left), _pull(right), _pull(both)
             case _:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ckio.programs.tape.apply import elementwise, pull_of
+from ckio.programs.tape.apply import NUMBERS, Operation
 from ckio.programs.tape.arguments import (
     as_array,
     basic,
@@ -15,45 +15,93 @@ from ckio.programs.tape.arguments import (
     plain,
     refuse,
     same,
+    single,
     target_of,
     traced,
 )
-from ckio.programs.tape.ufuncs import CONSTANT
+from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
+from ckio.programs.tape.values import Value
 
 if TYPE_CHECKING:
     from ckio.programs.tape.traced import Traced
 
 
-def inplace(
-    perform: Callable[..., Any], otherwise: Callable[..., Any], key: np.ufunc, x: Any, y: Any
-) -> Any:
+def inplace(perform: Callable[..., Any], otherwise: Operation, key: np.ufunc) -> Operation:
     """An operator in place: of an array into its memory, of a number another number."""
-    if x.cell is None:
-        return elementwise(otherwise, key, (x, y))
-    return into_array(lambda *values, out: perform(out, values[1]), key, (x, y), x, {})
+    if key in CONSTANT:
+        return lambda x, y: (
+            otherwise(x, y)
+            if x.cell is None
+            else into_array(lambda *values, out: perform(out, values[1]), key, (x, y), x, {})
+        )
+    left, right, both = PULLS[key]
+    sign = 1 if key is np.add else -1 if key is np.subtract else 0
+
+    def operation(x: Any, y: Any) -> Any:
+        cell, tape = x.cell, x.tape
+        if cell is None:
+            return otherwise(x, y)
+        place, other = x.place, None
+        if isinstance(y, Value):
+            other = y.place
+            if y.tape is not tape:
+                common_tape((x, y))
+        a, b = x.value, y.value if isinstance(y, Value) else y
+        if place is None and other is None:
+            tape.own(cell)
+            perform(x.value, b)
+            return x
+        if sign and place is not None:  # what was there stays
+            tape.own(cell)
+            perform(x.value, y.value if isinstance(y, Value) else y)
+            if other is not None:
+                tape.record(tape.written(x, add=sign), same, (), other)
+            return x
+        into: Any
+        if other is None:
+            chosen, into = left, place
+        elif place is None:
+            chosen, into = right, other
+        else:
+            chosen, into = both, (place, other)
+        assert chosen is not None
+        if b is y and type(b) not in NUMBERS:
+            b = tape.safe(as_array(b))
+        tape.keep([it for it, name in ((a, "x"), (b, "y")) if name in chosen.names])
+        tape.own(cell)
+        perform(x.value, y.value if isinstance(y, Value) else y)
+        saved = chosen.save(x.value, a, b)
+        tape.record(tape.written(x), chosen.pull, saved, into)
+        return x
+
+    return operation
 
 
 def setitem(x: "Traced", index: Any, value: Any) -> None:
     """Write into a part of an array."""
-    index = plain(index)
-    target = x.value
-    cell = x.cell
+    cell, tape = x.cell, x.tape
     if cell is None:
-        target[index] = plain(value)  # raises what numpy or python raises
+        x.value[plain(index)] = plain(value)  # raises what numpy or python raises
         return
-    if basic(index):
-        part = target[opened(index)]
-        there, safe = x.tape.viewing(cell, part), None
-        if traced(value) and value.cell is cell and _alike(value.lies, there.lies):
-            return
+    simple = basic(index)
+    if not simple:
+        index = plain(index)
+        simple = basic(index)
+    place, safe, there = None, None, x
+    if simple:
+        there = tape.viewing(cell, x.value[opened(index)])
     else:
-        there, safe = x, fixed_index(x.tape, index)
-    place = value.place if traced(value) else None
-    tape = x.tape
-    if traced(value):
-        common_tape([x, value])
+        safe = fixed_index(tape, index)
+    if isinstance(value, Value):
+        if value.tape is not tape:
+            common_tape((x, value))
+        if simple and value.cell is cell and value.lies is there.lies:
+            return
+        place = value.place
+    if place is not None or cell.slot is not None:
+        there.lies  # noqa: B018, as it is before the memory is another
     tape.own(cell)
-    x.value[index] = value.value if traced(value) else value
+    x.value[index] = value.value if isinstance(value, Value) else value
     if place is not None:
         tape.record(tape.written(there, safe), same, (), place)
     elif cell.slot is not None:
@@ -86,12 +134,27 @@ def into_array(
     return out
 
 
-def at_entries(function: np.ufunc, x: Any, index: Any, value: Any) -> None:
+def pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull, Any] | None:
+    """The pull to those operands that have a derivative, and where they gather theirs."""
+    places = [it.place if traced(it) else None for it in operands]
+    left, right, both = PULLS[key]
+    chosen: Pull | None
+    if len(places) == 1 or places[1] is None:
+        chosen, into = left, places[0]
+    elif places[0] is None:
+        chosen, into = right, places[1]
+    else:
+        chosen, into = both, tuple(places)
+    return None if into is None or chosen is None else (chosen, into)
+
+
+def at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
     """Add to some entries, or subtract from them, some perhaps several times."""
     if function not in (np.add, np.subtract):
         refuse(f"np.{function.__name__}.at")
     tape = target_of(x).tape
     index = fixed_index(tape, plain(index))
+    single(value)
     place = value.place if traced(value) else None
     tape.own(x.cell)
     function.at(x.value, index, plain(value))
@@ -103,6 +166,7 @@ def at_entries(function: np.ufunc, x: Any, index: Any, value: Any) -> None:
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     """As np.copyto."""
     target, tape = target_of(dst), dst.tape
+    single(src)
     place = src.place if traced(src) else None
     tape.own(target.cell)
     np.copyto(target.value, plain(src), casting=casting, where=plain(where))
@@ -111,13 +175,6 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         tape.record(tape.written(target, None, mask), same, (), place)
     elif target.cell.slot is not None:
         tape.record(tape.written(target, None, mask), none, (), ())
-
-
-def _alike(one: Any, other: Any) -> bool:
-    return bool(
-        (one.shape, one.offset, one.strides, one.dtype)
-        == (other.shape, other.offset, other.strides, other.dtype)
-    )
 
 
 def none(g: Any) -> tuple[()]:
