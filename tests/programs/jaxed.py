@@ -91,3 +91,26 @@ def assert_derivative(
         assert found.keys() <= wanted.keys()
         zeros = {name: np.zeros_like(it) for name, it in wanted.items() if name not in found}
         assert_same(found | zeros, wanted, rtol)
+
+
+def assert_dual(
+    program: JaxProgram, function: Callable[..., Any], x: tuple[Any, ...], rtol: float = 1e-11
+) -> None:
+    """<seeds, J t> by forward mode, which JAX has for any loop, is <pulled-back seeds, t>."""
+    import jax
+    import jax.numpy as jnp
+
+    random = np.random.default_rng(0)
+    x = rebuild(x, "x", lambda _, leaf: jnp.asarray(leaf))
+    tangents = rebuild(x, "x", lambda _, leaf: jnp.asarray(random.normal(size=leaf.shape)))
+    _, dy = jax.jvp(function, x, tangents)
+    moved = {n: it for n, it in leaves(dy, "y").items() if it.dtype != jax.dtypes.float0}
+    seeds = {name: np.cos(np.arange(it.size)).reshape(it.shape) for name, it in moved.items()}
+    wanted = sum(float(np.vdot(seeds[name], it)) for name, it in moved.items())
+    _, ticks = whole(program, x)
+    for piece in (math.inf, max(1, ticks // 3)):
+        back = gradient(program, x, seeds, piece)
+        parts = [np.vdot(back[name], t) for name, t in leaves(tangents, "x").items()]
+        size = sum(float(np.abs(it).sum()) for it in back.values())
+        assert size > 0
+        assert abs(wanted - sum(parts)) <= rtol * max(1.0, size)

@@ -128,7 +128,7 @@ def made(parts: list[Part], dynamic: bool) -> Callable[[Any, Any], Any]:
 
 
 X = np.array([0.3, -0.7, 1.1]), 0.8
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

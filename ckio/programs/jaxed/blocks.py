@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.programs.jaxed.code import Code, Values
-from ckio.programs.jaxed.ticks import Back, bucket, nbytes, tick
+from ckio.programs.jaxed.ticks import Back, active, bucket, nbytes, tick
 
 MOST = 2**30
 """Ticks that one call of XLA passes at most: its counters have 32 bits."""
@@ -38,6 +40,11 @@ class Blocks:
     base: int
     _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    @cached_property
+    def active(self) -> frozenset[str]:
+        """The registers that have cotangents."""
+        return active(self.code)
+
     def advance(
         self, pc: int, registers: Mapping[str, Any], limit: int, tape: list[Taped] | None = None
     ) -> tuple[int, Values, int]:
@@ -51,8 +58,8 @@ class Blocks:
             given = [values[name] for name in before]
             if code.is_loop(pc):
                 most = min(limit - done, MOST if tape is None else self.base)
-                came, passed, results = run(known, given, most)
-                ticks = int(passed)
+                counts, results = run(known, given, most)
+                came, ticks = np.asarray(counts).tolist()  # far faster than int() of each
             else:
                 came, results = run(known, given)
                 ticks = 1
@@ -62,7 +69,7 @@ class Blocks:
                 tape.append(Taped(pc, ticks, {name: values[name] for name in kept}))
             values.update(zip(after, results, strict=True))
             targets, done = code.nodes[pc].targets, done + ticks
-            pc = targets[0] if len(targets) == 1 else int(came)
+            pc = targets[0] if len(targets) == 1 else int(np.asarray(came))
             values = {name: values[name] for name in code.live[pc]}
         return pc, values, done
 
@@ -122,7 +129,9 @@ class Blocks:
         return found
 
     def _back(self, pc: int) -> Back:
-        back: Back = self._compiled.setdefault(("adjoint", pc), Back(self.code, pc))
+        if ("adjoint", pc) not in self._compiled:
+            self._compiled["adjoint", pc] = Back(self.code, pc, self.active)
+        back: Back = self._compiled["adjoint", pc]
         return back
 
     def _zero(self, name: str) -> Any:
@@ -192,8 +201,11 @@ def _node(code: Code, pc: int, known: Values, given: list[Any]) -> tuple[Any, li
 
 def _loop(
     code: Code, pc: int, known: Values, given: list[Any], limit: Any
-) -> tuple[Any, Any, list[Any]]:
-    """Iterations of a loop until it ends or the limit is reached; at least one."""
+) -> tuple[Any, list[Any]]:
+    """Iterations of a loop until it ends or the limit is reached; at least one.
+
+    Where it comes to and how many there were are one array.
+    """
     numpy = jax().numpy
     before, after = code.before(pc), code.after(pc)
     values = dict(zip(before, given, strict=True))
@@ -211,4 +223,4 @@ def _loop(
 
     start = numpy.int32(pc), numpy.int32(0), first
     came, ticks, results = jax().lax.while_loop(again, once, start)
-    return came, ticks, [results[name] for name in after]
+    return numpy.stack([came, ticks]), [results[name] for name in after]

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -62,16 +63,61 @@ def check(jaxpr: Any) -> None:
 
 
 def fingerprint(closed: Any) -> str:
-    """A digest of a closed jaxpr: its text and the bits of all its numbers, at any depth."""
+    """A digest of a closed jaxpr: its text and the bits of all its numbers, at any depth.
+
+    The adjoints of functions with rules of their own are part of it.
+    """
     digest = hashlib.sha256()
-    text = closed.jaxpr.pretty_print(source_info=False, name_stack=False, use_color=False)
-    # Rules are functions, which are shown with their address.
-    digest.update(" ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split()).encode())
-    for number in _numbers(closed):
-        array = np.asarray(number)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes())
+    for each in (closed, *_rules(closed.jaxpr)):
+        text = each.jaxpr.pretty_print(source_info=False, name_stack=False, use_color=False)
+        # Rules are functions, which are shown with their address.
+        digest.update(" ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split()).encode())
+        for number in _numbers(each):
+            array = np.asarray(number)
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.tobytes())
     return digest.hexdigest()[:32]
+
+
+def _rules(jaxpr: Any) -> Iterator[Any]:
+    """The adjoints of what has rules of its own, as closed jaxprs, at any depth."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name.startswith("custom"):
+            # One that cannot be traced now cannot be taken back later, and JAX says why then.
+            with suppress(Exception):
+                yield _rule(jaxpr, equation)
+        for each in inner(equation):
+            yield from _rules(opened(each)[0])
+
+
+def _rule(jaxpr: Any, equation: Any) -> Any:
+    core, package = jax().extend.core, jax()
+    atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
+    atoms = list(dict.fromkeys(atoms))
+    results = [v for v in equation.outvars if is_smooth(v.aval) and not isinstance(v, core.DropVar)]
+    call = compute(jaxpr, [equation], atoms, results)
+    # What it closes over comes first, and has no derivative in a rule.
+    closed_over = set(equation.invars[: equation.params.get("num_consts", 0)])
+    by = [i for i, atom in enumerate(atoms) if is_smooth(atom.aval) and atom not in closed_over]
+
+    def adjoint(given: list[Any], bars: list[Any]) -> Any:
+        def of(*smooth: Any) -> Any:
+            now = dict(enumerate(given)) | dict(zip(by, smooth, strict=True))
+            return call(*now.values())
+
+        return package.vjp(of, *(given[i] for i in by))[1](bars)
+
+    known = [
+        [package.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in vs]
+        for vs in (atoms, results)
+    ]
+    return package.make_jaxpr(adjoint)(*known)
+
+
+def is_smooth(aval: Any) -> bool:
+    """Whether numbers of this kind have derivatives."""
+    numpy = jax().numpy
+    return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
 
 
 def _numbers(body: Any) -> Iterator[Any]:

@@ -152,24 +152,47 @@ class _Draft:
     def _while(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
     ) -> list[Operand]:
+        """A loop, or one of several lanes (`vmap`), which goes on until none of them does.
+
+        Lanes that have ended keep what they hold.
+        """
         test, body = opened(params["cond_jaxpr"]), opened(params["body_jaxpr"])
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         carry = [self.fresh(aval) for aval in avals]
         loop, onwards, after = _Label(), _Label(), _Label()
+        lanes = test[0].outvars[0].aval
+        going = [self.fresh(lanes)] if lanes.shape else []
+
+        def ask() -> Operand:
+            (choice,) = self.add(*test, [*given[:first], *carry])
+            if not going:
+                return choice
+            some = self.fresh(jax().ShapeDtypeStruct((), lanes.dtype))
+            self.nodes[-1].pieces.append(Piece(_any, (choice,), (*going, some)))
+            return some
+
+        def turn() -> None:
+            taken = [self.fresh(aval) for aval in avals] if going else carry
+            if going:
+                self.nodes[-1].pieces.append(Piece(_held, (*going, *carry), tuple(taken)))
+            results = self.add(*body, [*given[first:second], *taken])
+            if going:
+                self.nodes[-1].pieces.append(Piece(_kept, (*going, *carry, *results), tuple(carry)))
+            else:
+                self.move(results, carry)
+
         self.move(given[second:], carry)
         again = any(map(has_loop, test[0].eqns))  # then the condition is written once, before all
         if again:
             self.close(loop)
             self.begin(loop)
-        (choice,) = self.add(*test, [*given[:first], *carry])
-        self.close(after, onwards, choice=choice)
+        self.close(after, onwards, choice=ask())
         self.begin(onwards)
-        self.move(self.add(*body, [*given[first:second], *carry]), carry)
+        turn()
         if again:
             self.close(loop)
         else:
-            (choice,) = self.add(*test, [*given[:first], *carry])
-            self.close(after, onwards, choice=choice)
+            self.close(after, onwards, choice=ask())
         self.begin(after)
         return list(carry)
 
@@ -236,6 +259,28 @@ class _Draft:
 
 def _same(*arrays: Any) -> Sequence[Any]:
     return arrays
+
+
+def _any(going: Any) -> tuple[Any, Any]:
+    """Which lanes go on, and whether any does."""
+    return going, going.any()
+
+
+def _held(going: Any, *carry: Any) -> list[Any]:
+    """What the lanes hold; no derivative goes through those that have ended, not even 0 * inf."""
+    stop = jax().lax.stop_gradient
+    return [_where(going, it, stop(it)) for it in carry]
+
+
+def _kept(going: Any, *both: Any) -> list[Any]:
+    """The second half of what is given in the lanes that go on, the first in the others."""
+    half = len(both) // 2
+    return [_where(going, new, old) for old, new in zip(both[:half], both[half:], strict=True)]
+
+
+def _where(going: Any, new: Any, old: Any) -> Any:
+    lanes = going.reshape(going.shape + (1,) * (new.ndim - going.ndim))
+    return jax().numpy.where(lanes, new, old)
 
 
 def _used_later(jaxpr: Any, equations: Sequence[Any]) -> set[Any]:

@@ -12,10 +12,10 @@ from ckio.analysis.partitioned.jaxprs import jax
 from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs.jaxed.blocks import Blocks
-from ckio.programs.jaxed.equations import check, fingerprint
+from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.switch import Switch
-from ckio.programs.jaxed.ticks import is_smooth, nbytes
+from ckio.programs.jaxed.ticks import nbytes
 from ckio.programs.jaxed.trees import Structure, as_leaf, traceable
 from ckio.programs.meter import taped
 from ckio.programs.protocol import Cotangent, Json
@@ -53,8 +53,7 @@ class JaxProgram:
     mode : {'blocks', 'switch'}
         How it runs.
     fingerprint : str
-        Of the traced code and its constants; not of the rules of `custom_vjp` and `custom_jvp`,
-        of which no state depends.
+        Of the traced code and its constants, and of the rules of `custom_vjp` and `custom_jvp`.
     """
 
     mode: Literal["blocks", "switch"]
@@ -111,6 +110,7 @@ class JaxProgram:
     ) -> dict[str, NDArray[Any]]:
         with self._precision():
             given = {name: self._cotangent(name, array) for name, array in cotangent.items()}
+            given = {name: it for name, it in given.items() if name in self._machine.active}
             pc, registers = state.pc, state.registers
             found, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
         taped(nodes, size)

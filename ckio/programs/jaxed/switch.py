@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.programs.jaxed.code import Code, Values
-from ckio.programs.jaxed.ticks import Back, bucket, is_smooth, nbytes, tick
+from ckio.programs.jaxed.ticks import Back, active, bucket, nbytes, tick
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,13 @@ class Switch:
         return tuple(sorted({name for live in self.code.live for name in live}))
 
     @cached_property
+    def active(self) -> frozenset[str]:
+        """Those that have cotangents."""
+        return active(self.code)
+
+    @cached_property
     def _adjoints(self) -> tuple[Back, ...]:
-        return tuple(Back(self.code, pc) for pc in range(len(self.code.nodes)))
+        return tuple(Back(self.code, pc, self.active) for pc in range(len(self.code.nodes)))
 
     @cached_property
     def _varying(self) -> tuple[str, ...]:
@@ -43,16 +50,17 @@ class Switch:
 
     @cached_property
     def smooth(self) -> tuple[str, ...]:
-        """The registers that have cotangents."""
-        return tuple(name for name in self.registers if is_smooth(self.code.avals[name]))
+        """The same in order."""
+        return tuple(name for name in self.registers if name in self.active)
 
     def advance(self, pc: int, registers: Mapping[str, Any], limit: int) -> tuple[int, Values, int]:
         """Run at most `limit` ticks: where it is, the live registers, and the ticks passed."""
         run = self._compile(("run",), self._run)
         values, done = self._filled(registers), 0
         while pc < len(self.code.nodes) and done < limit:
-            came, passed, values, _ = run(self.code.constants, values, pc, self._most(limit - done))
-            pc, done = int(came), done + int(passed)
+            counts, values, _ = run(self.code.constants, values, pc, self._most(limit - done))
+            pc, passed = np.asarray(counts).tolist()
+            done += passed
         known = dict(zip(self.registers, values, strict=True))
         return pc, {name: known[name] for name in self.code.live[pc]}, done
 
@@ -65,9 +73,10 @@ class Switch:
         tape: list[tuple[list[Any], Any, int]] = []
         while pc < len(self.code.nodes) and done < ticks:
             most, before = self._most(ticks - done), values
-            came, passed, values, path = run(self.code.constants, before, pc, most)
-            pc, done = int(came), done + int(passed)
-            tape.append((before, path, int(passed)))
+            counts, values, path = run(self.code.constants, before, pc, most)
+            pc, passed = np.asarray(counts).tolist()
+            done += passed
+            tape.append((before, path, passed))
         rows = max((self._rows(count) for *_, count in tape), default=0)
         held = nbytes([self.code.avals[name] for name in self.registers]) + 4 * self.base
         size = rows * self._row + len(tape) * held
@@ -115,8 +124,11 @@ class Switch:
 
     def _run(
         self, constants: Values, values: list[Any], pc: Any, limit: Any
-    ) -> tuple[Any, Any, list[Any], Any]:
-        """Ticks up to the limit or the end, and which node each of them was."""
+    ) -> tuple[Any, list[Any], Any]:
+        """Ticks up to the limit or the end: where they lead and how many they are, in one array.
+
+        Then come the registers, and which node each tick was.
+        """
         numpy, lax, end = jax().numpy, jax().lax, len(self.code.nodes)
         nodes = [partial(self._node, constants, pc) for pc in range(end)]
 
@@ -130,8 +142,8 @@ class Switch:
 
         path = numpy.zeros(self.base, numpy.int32)
         start = numpy.asarray(pc, numpy.int32), numpy.int32(0), values, path
-        found: tuple[Any, Any, list[Any], Any] = lax.while_loop(again, once, start)
-        return found
+        came, ticks, values, path = lax.while_loop(again, once, start)
+        return numpy.stack([came, ticks]), values, path
 
     def _reverse(
         self, rows: int, constants: Values, taped: tuple[list[Any], Any, Any], back: list[Any]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.programs.jaxed.code import Code, Constant, Node, Operand, Values
+from ckio.programs.jaxed.equations import OPENED, is_smooth, opened
 
 
 def tick(node: Node, values: Mapping[str, Any]) -> tuple[Any, Values]:
@@ -21,12 +22,6 @@ def tick(node: Node, values: Mapping[str, Any]) -> tuple[Any, Values]:
     return _next(node, after), after
 
 
-def is_smooth(aval: Any) -> bool:
-    """Whether numbers of this kind have derivatives."""
-    numpy = jax().numpy
-    return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
-
-
 @dataclass(frozen=True)
 class Back:
     """The adjoint of one node.
@@ -36,16 +31,19 @@ class Back:
     code : Code
     pc : int
         Which node.
+    active : frozenset of str
+        The registers that have cotangents.
     """
 
     code: Code
     pc: int
+    active: frozenset[str]
 
     @cached_property
     def touched(self) -> tuple[str, ...]:
         """The registers whose cotangents it changes, in order."""
         names = {*self.code.before(self.pc), *self.code.after(self.pc)}
-        return tuple(sorted(name for name in names if is_smooth(self.code.avals[name])))
+        return tuple(sorted(names & self.active))
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
@@ -83,7 +81,7 @@ class Back:
         read = _rows_read(node, values)
         inputs = {name: values[name] for name in self.touched if name in shapes}
         inputs = {name: it for name, it in inputs.items() if name not in stacks}
-        inputs |= {name: it for name, it in read.items() if is_smooth(it)}
+        inputs |= {row.row: read[row.row] for row in node.reads if row.stacked in back}
         fixed = values | read
 
         def forward(smooth: Values) -> Values:
@@ -100,6 +98,55 @@ class Back:
             if name in back and name in shapes:
                 back[name] = back[name] + part
         return back
+
+
+def active(code: Code) -> frozenset[str]:
+    """The registers that have cotangents: derivatives by the inputs reach them.
+
+    Others are constants as far as derivatives go. To take one by them would be lost work, and JAX
+    refuses to where a function with a rule of its own closes over them.
+    """
+    flows = [flow for pc in range(len(code.nodes)) for flow in _flows(code, pc).items()]
+    found = {name for name in code.inputs if is_smooth(code.avals[name])}
+    more = set(found)
+    while more:
+        more = {name for name, sources in flows if not sources.isdisjoint(found)} - found
+        found |= more
+    return frozenset(found)
+
+
+def _flows(code: Code, pc: int) -> dict[str, frozenset[str]]:
+    """For what a node sets, the registers before it by which it has derivatives."""
+    after, constants = code.after(pc), code.constants
+
+    def run(values: Values) -> list[Any]:
+        _, came = tick(code.nodes[pc], values | constants)
+        return [came[name] for name in after]
+
+    before = code.before(pc)
+    closed = jax().make_jaxpr(run)({name: code.avals[name] for name in before})
+    found = _reached(closed.jaxpr, [frozenset({name}) for name in before])
+    return dict(zip(after, found, strict=True))
+
+
+def _reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """For each output of a jaxpr, the names of the inputs by which it has derivatives."""
+    literal, nothing = jax().extend.core.Literal, frozenset[str]()
+    known = dict(zip(jaxpr.invars, sources, strict=True))
+
+    def of(atom: Any) -> frozenset[str]:
+        return nothing if isinstance(atom, literal) else known.get(atom, nothing)
+
+    for equation in jaxpr.eqns:
+        given, name = [of(atom) for atom in equation.invars], equation.primitive.name
+        if name in OPENED:
+            found = _reached(opened(equation.params[OPENED[name]])[0], given)
+        else:
+            either = nothing.union(*given) if name != "stop_gradient" else nothing
+            found = [either] * len(equation.outvars)
+        for variable, names in zip(equation.outvars, found, strict=True):
+            known[variable] = names if is_smooth(variable.aval) else nothing
+    return [of(atom) for atom in jaxpr.outvars]
 
 
 def _zeros(aval: Any) -> Any:
