@@ -42,11 +42,13 @@ def groups(found: Sequence[Span], /) -> list[list[int]]:
 
 def memory(arrays: Sequence[NDArray[Any]], found: Sequence[Span], /) -> NDArray[Any]:
     """What holds all of these: one of them, if it does, or a row of all that they span."""
+    if len(arrays) == 1 and arrays[0].flags.c_contiguous:
+        return arrays[0]
     low, high = min(span[0] for span in found), max(span[1] for span in found)
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         for array, span in zip(arrays, found, strict=True):
-            if array.flags.c_contiguous and span == (low, high) == _bytes(array):
+            if array.flags.c_contiguous and span == (low, high):
                 return array
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.uint8)
     if any((address - low) % dtype.itemsize for span in found for address in span):
@@ -56,6 +58,8 @@ def memory(arrays: Sequence[NDArray[Any]], found: Sequence[Span], /) -> NDArray[
 
 def code(array: NDArray[Any], of: NDArray[Any], /) -> dict[str, Json]:
     """How an array views this memory; nothing where it is all of it."""
+    if array is of:
+        return {}
     offset = _address(array) - _address(of) if array.size else 0
     like = (array.shape, array.strides, array.dtype) == (of.shape, of.strides, of.dtype)
     if offset == 0 and like:

@@ -1,6 +1,7 @@
 """Values come back as they were, with all that they share."""
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
+from ckio.programs.copying import Copying, Unclear
 from ckio.programs.heap import Heap, copy, flatten, restore
 
 
@@ -112,6 +114,22 @@ def test_lists_and_generators_are_shared() -> None:
     assert back["r"].random() == random.random()
 
 
+def test_keys_come_back_of_the_same_type() -> None:
+    keys = [1, "a", None, True, 2.5, (3, "b", (0.5, None)), np.int64(7), np.float32(0.1), b"c"]
+    back = again({"d": {key: [n] for n, key in enumerate(keys)}})["d"]
+    assert [repr(key) for key in back] == [repr(key) for key in dict.fromkeys(keys)]
+    assert [type(key) for key in back] == [type(key) for key in dict.fromkeys(keys)]
+    assert back[3, "b", (0.5, None)] == [5]
+    assert not flatten({"d": {2.5: 1}}).numbers
+
+
+@pytest.mark.parametrize("value", [np.ones(2), 1.5, [1]], ids=repr)
+def test_two_values_of_one_name_are_refused(value: Any) -> None:
+    for d in ({1: value, "1": np.zeros(2)}, {"a": {"b": value}, "a.b": 2.5}):
+        with pytest.raises(BadInput, match=r"two values are called d\.(1|a\.b)"):
+            flatten({"d": d, "other": value})
+
+
 def test_a_list_that_holds_itself() -> None:
     loop: list[object] = [1]
     loop.append(loop)
@@ -129,7 +147,8 @@ def test_every_random_generator_goes_on_where_it_was(bits: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {1.5: 2}, {1, 2}, iter([1]), lambda: 1, np.ma.array([1]), np.array([object()]),
+    [object(), {Point: 2}, {(1, object()): 2}, {1, 2},
+     iter([1]), lambda: 1, np.ma.array([1]), np.array([object()]),
      np.longdouble(1), np.random.RandomState(1)],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -178,10 +197,17 @@ def test_wrappers_stand_for_their_values() -> None:
     )
 )
 def test_any_views_of_two_arrays(cuts: list[tuple[int, slice, slice, bool]]) -> None:
+    for way in (again, copy):
+        check_views(way, cuts)
+
+
+def check_views(
+    way: Callable[[dict[str, Any]], dict[str, Any]], cuts: list[tuple[int, slice, slice, bool]]
+) -> None:
     bases = [np.arange(30.0).reshape(6, 5), 100 + np.arange(30.0).reshape(5, 6).T]
     views = [bases[which][rows, columns] for which, rows, columns, _ in cuts]
     views = [view.T if turn else view for view, (*_, turn) in zip(views, cuts, strict=True)]
-    back = again({str(number): view for number, view in enumerate(views)})
+    back = way({str(number): view for number, view in enumerate(views)})
     for number, view in enumerate(views):  # what is written through one is seen through all
         if view.size:
             view[...] += 1
@@ -197,3 +223,36 @@ def test_copies_share_nothing() -> None:
     back["s"][0][0] = 5
     assert values["u"].tolist() == [1, 1, 1]  # type: ignore[attr-defined]
     assert isinstance(flatten(values), Heap)
+
+
+def test_what_is_copied_quickly_keeps_what_is_one_thing() -> None:
+    a, inner = np.asfortranarray(np.arange(6.0).reshape(2, 3)), [np.ones(2)]
+    loop: list[Any] = [inner, a]
+    loop.append(loop)
+    found = Copying().copy({"a": a, "t": (a, inner, 0.5, np.float32(2)), "d": {(1, 2.5): loop}})
+    b = found["a"]
+    assert b is found["t"][0] is found["d"][1, 2.5][1]
+    assert b is not a
+    assert b.strides == a.strides
+    assert b.tolist() == a.tolist()
+    assert found["d"][1, 2.5][2] is found["d"][1, 2.5]
+    assert found["t"][1] is found["d"][1, 2.5][0]
+    assert found["t"][1] is not inner
+    assert found["t"][2:] == (0.5, np.float32(2))
+
+
+def unclear() -> dict[str, Any]:
+    a = np.arange(8.0)
+    return {
+        "overlapping": (a, a[1:]), "views": (a[:2], a[2:]), "strided": a[::2],
+        "of bytes": np.frombuffer(b"12345678"), "a view of a view": a.view(np.ma.MaskedArray)[1:],
+        "a named tuple": Point(1.0, 2), "a function": np.sin, "a generator": iter([1]),
+        "a subclass": type("Row", (list,), {})([1]), "objects": np.array([object()]),
+        "in a key": {Point(1.0, 2): 1},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", unclear())
+def test_what_may_be_shared_or_strange_is_looked_at_closely(name: str) -> None:
+    with pytest.raises(Unclear):
+        Copying().copy(unclear()[name])
