@@ -1,6 +1,5 @@
 """Programs with everything that one may have in it, and what is the same about two values."""
 
-import itertools
 import json
 import math
 from typing import Any
@@ -109,7 +108,7 @@ def over_everything(a, d):  # noqa: PLR0912
         seen.append((key, value))
     for value in d.values():
         total += value
-    for i, (x, y) in enumerate(zip(range(3), itertools.count(5), strict=False)):
+    for i, (x, y) in enumerate(zip(range(3), range(5, 99), strict=False)):
         total += i * x - y
     for x in reversed([1.0, 2.0]):
         total = total / x

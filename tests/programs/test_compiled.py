@@ -287,7 +287,7 @@ def iter_of(n: int) -> Any:
 
 @pytest.mark.parametrize(
     ("which", "message"),
-    [(0, "in a count, which may not end"), (1, "a generator"), (2, "an? enumerate"), (3, "a set")],
+    [(0, "in a count, which may not end"), (1, "a generator"), (2, "in a cycle"), (3, "a set")],
 )
 def test_what_may_not_end_is_refused(which: int, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:

@@ -19,7 +19,7 @@ MODULE = '''\
 import math
 import numpy as np
 import {name}_other as other
-from functools import partial
+from functools import lru_cache, partial
 from ckio.programs.compiled import program
 from ckio.programs.tape import primitive
 
@@ -39,6 +39,12 @@ class Law:
     def __call__(self, x):
         return self.rate * deeper(x)
 law = Law(0.5)
+@lru_cache
+def cached(n):
+    return n * 3
+vectorized = np.vectorize(lambda v: v - 5 if v not in {{"some", "set", "of", "words"}} else v)
+def chosen(n):
+    return n in {{"p", "q", "r", "s"}}
 @program
 def called(x, k=2):
     return x * k + TABLE[1]
@@ -47,6 +53,7 @@ def f(x, n):
     # nothing
     for i in range(n):
         x = plain(x) + called(x) + len(NAMES) + other.shift(x) + scaled(x) + law(x)
+        x = x + cached(n) + vectorized(n) + chosen(n)
     return np.sin(x) + math.pi
 '''
 OTHER = "S = 1.0\ndef shift(x):\n    return x + S\n"
@@ -89,6 +96,9 @@ CHANGED = {
     "a partial": ("by=4.0", "by=5.0"),
     "an object": ("Law(0.5)", "Law(0.25)"),
     "its class": ("self.rate * deeper", "self.rate / deeper"),
+    "what is cached": ("n * 3", "n * 4"),
+    "what is vectorized": ("v - 5", "v + 5"),
+    "a set": ('"r", "s"', '"r", "t"'),
     "another function": ("math.pi", "math.e"),
 }
 SAME = {

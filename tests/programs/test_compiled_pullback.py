@@ -218,7 +218,7 @@ def test_taking_it_back_over_no_ticks_changes_nothing() -> None:
     ybar = seeds(burgers.result(end))
     close(burgers.pullback(end, 3, ybar), ybar, 0.0)
     state, _, _ = burgers.advance(burgers.start(U, 0.3), 3)
-    cotangent = {"0.u": np.arange(9.0), "0.t": np.array(2.0)}
+    cotangent = {"0.inner": np.arange(9.0), "0.t": np.array(2.0)}
     close(burgers.pullback(state, 0, cotangent), cotangent, 0.0)
 
 

@@ -34,6 +34,9 @@ REFUSED = {
     "in a tuple": "x, (G[1], *_) = 1, (2,)",
     "for target": "for G[0] in x:\n    pass",
     "out": "np.add(x, 1, out=G)",
+    "alias": "y = G\nfor i in range(2):\n    y += x",
+    "alias, a part": "y = G\ny[0] = 1.0",
+    "alias, out": "y = z = G\nnp.add(x, 1.0, out=z)",
     "locals": "return locals()",
     "comprehension": "return [f(y) for y in x]",
     "generator of calls": "return sum(f(y) for y in x)",
@@ -134,6 +137,9 @@ def test_it_is_bad_input() -> None:
     assert issubclass(NotResumable, BadInput)
 
 
+COUNT, TABLE = 3, np.ones(2)
+
+
 def helper(x):
     try:
         return 1.0 / x
@@ -152,6 +158,13 @@ def allowed(x, rows):
     total = sum(row * key for row in rows) + sum([row * key for row in rows])
     same = {row: [key + 1 for key in rows] for row in rows}
     locals = key  # noqa: A001
+    count, mine, other = COUNT, TABLE, TABLE.copy()
+    count = COUNT
+    count += 1
+    mine = TABLE
+    mine = mine + count
+    other += 1.0
+    same["mine"] = mine + other
     return own, best, total, same, key, locals
 
 

@@ -6,11 +6,11 @@ code compiling sequences      blocks as python functions, which have the lines o
 reach                         all that a program depends on, and its fingerprint
 frames machine packed         states, what runs them, and what is stored of them
 pulled                        ticks on a tape, and the way back
-program                       all of it together
+decorator                     all of it together
 """
 
+from ckio.programs.compiled.decorator import CompiledProgram, program
 from ckio.programs.compiled.frames import Frame, Frames
-from ckio.programs.compiled.program import CompiledProgram, program
 from ckio.programs.compiled.refusals import NotResumable
 
 __all__ = ["CompiledProgram", "Frame", "Frames", "NotResumable", "program"]

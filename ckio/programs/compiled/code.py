@@ -13,14 +13,15 @@ import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final, TypeAlias, assert_never
 
 from ckio.programs.compiled.blocks import Block, Branch, Call, Graph, Jump, Return
 from ckio.programs.compiled.lifting import LIFT, lifting, value_lifting
-from ckio.programs.compiled.lowering import LENGTH, SEQUENCE
+from ckio.programs.compiled.lowering import LENGTH, SEQUENCE, TOGETHER
 from ckio.programs.compiled.scopes import bound, parameters, read
-from ckio.programs.compiled.sequences import items
+from ckio.programs.compiled.sequences import items, together
 from ckio.programs.compiled.source import Source
 
 BlockFunction: TypeAlias = Callable[..., tuple[int, Any]]
@@ -33,8 +34,8 @@ class Unset:
     """What stands for a variable that has not been set."""
 
 
-UNSET, BIND = "@unset", "@bind"
-_GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, UNSET: Unset}
+UNSET, BIND, OUT = "@unset", "@bind", "@out"
+_GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, TOGETHER: together, UNSET: Unset}
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,16 @@ class _Writer:
 
     def __init__(self, graph: Graph, lifts: bool) -> None:
         self._graph, self._lifts = graph, lifts
+        self._set = {n for b in graph.blocks for each in b.statements for n in bound(each)}
+        self._late: frozenset[str] = frozenset()  # of the block that is being written
 
     def function(self, number: int) -> ast.FunctionDef:
         block = self._graph.blocks[number]
         used = {name for part in _parts(block) for name in read(part)}
+        own = {name for each in block.statements for name in bound(each)}
+        self._late = frozenset(_late(block)) & self._set & (own | {*self._graph.live[number]})
         deleted = self._graph.unset[number] & used
-        doubtful = deleted - {name for each in block.statements for name in bound(each)}
+        doubtful = deleted - own
         body: list[ast.stmt] = [_unless_set(name) for name in sorted(deleted)]
         body += map(lifting, block.statements) if self._lifts else block.statements
         body += self._end(block.end, doubtful)
@@ -131,7 +136,7 @@ class _Writer:
     def _to(self, to: int, doubtful: frozenset[str]) -> list[ast.stmt]:
         names = self._graph.live[to]
         row = ast.Tuple([ast.Constant(to), _row(names)], ast.Load())
-        return [*_guards(doubtful, names), ast.Return(row)]
+        return [*_guards(doubtful, names), *_returned(row, self._late)]
 
     def _call(self, call: ast.Call, to: int, doubtful: frozenset[str]) -> list[ast.stmt]:
         names = self._graph.waiting(to)
@@ -142,11 +147,11 @@ class _Writer:
         )
         what = ast.Tuple([call.func, args, named, _row(names)], ast.Load())
         row = ast.Tuple([ast.Constant(~to), what], ast.Load())
-        end = ast.copy_location(ast.Return(row), call)
-        for part in ast.walk(end):
-            if isinstance(part, ast.expr | ast.keyword) and not hasattr(part, "lineno"):
+        ends = _returned(row, self._late - set(read(call)))
+        for part in chain.from_iterable(map(ast.walk, ends)):
+            if isinstance(part, ast.stmt | ast.expr | ast.keyword) and not hasattr(part, "lineno"):
                 ast.copy_location(part, call)
-        return [*_guards(doubtful, names), end]
+        return [*_guards(doubtful, names), *ends]
 
 
 def _parts(block: Block) -> Iterator[ast.AST]:
@@ -157,6 +162,26 @@ def _parts(block: Block) -> Iterator[ast.AST]:
             yield part
         case Jump():
             pass
+
+
+def _late(block: Block) -> Iterator[str]:
+    """What lambdas and generators in statements read: when they are called, as it is then."""
+    for statement in block.statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Lambda | ast.GeneratorExp):
+                yield from read(node)
+
+
+def _returned(row: ast.expr, late: frozenset[str]) -> list[ast.stmt]:
+    """A return, before which variables are gone that nobody may read later as they are now."""
+    if not late:
+        return [ast.Return(row)]
+    names = sorted(late)
+    # What may be unset cannot be deleted before it is set.
+    known = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in names]
+    gone = ast.Delete([ast.Name(name, ast.Del()) for name in names])
+    out = ast.Assign([ast.Name(OUT, ast.Store())], row)
+    return [out, *known, gone, ast.Return(_load(OUT))]
 
 
 def _unless_set(name: str) -> ast.stmt:

@@ -33,6 +33,7 @@ class Code:
         source: Source,
         is_program: Callable[[ast.expr], bool],
         is_module: Callable[[ast.expr], bool],
+        is_builtin: Callable[[str], bool],
         /,
     ) -> None:
         def calls(call: ast.Call) -> bool:
@@ -41,7 +42,7 @@ class Code:
         check_comprehensions(source.tree, calls, source.place)
         self.name = source.function.__qualname__
         self.calls = program_calls(source, is_program)
-        self.graph = lowered(source.tree, calls, is_module)
+        self.graph = lowered(source.tree, calls, is_module, is_builtin)
         self.bind: Callable[..., tuple[Any, ...]] = binder(source, self.graph)
         self.blocks: tuple[BlockFunction, ...] = compiled(source, self.graph, False).functions()
         self._source = source

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ckio.programs import heap
 from ckio.programs.compiled.code import Unset
 from ckio.programs.compiled.compiling import Code
+from ckio.programs.copying import Copying, Unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,24 @@ def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
                 Frame(frame.code, frame.block, tuple(values.get(n, Unset) for n in names))
                 for frame, names in zip(now, _names(now), strict=True)
             )
+
+
+def copied(now: Now, /) -> Now:
+    """The same in memory of its own; raises BadInput for what a checkpoint cannot hold."""
+    copy = Copying().copy
+    try:
+        match now:
+            case Started(inputs=inputs):
+                return Started(copy(inputs))
+            case Finished(result=result):
+                return Finished(copy(result))
+            case _:
+                return tuple(
+                    Frame(f.code, f.block, tuple(v if v is Unset else copy(v) for v in f.values))
+                    for f in now
+                )
+    except (Unclear, RecursionError):
+        return renamed(now, heap.copy(named(now)))
 
 
 def _names(frames: tuple[Frame, ...]) -> Iterator[tuple[str, ...]]:

@@ -11,19 +11,20 @@ from ckio.programs.compiled.scopes import locals_of, parameters
 
 Node = TypeVar("Node", bound=ast.AST)
 
-SEQUENCE, LENGTH = "@sequence", "@len"
-"""The names under which blocks call `items` and `len`."""
+SEQUENCE, LENGTH, TOGETHER = "@sequence", "@len", "@together"
+"""The names under which blocks call `items`, `len` and `together`."""
 
 
 def lowered(
     function: ast.FunctionDef,
     is_program: Callable[[ast.Call], bool],
     is_module: Callable[[ast.expr], bool],
+    is_builtin: Callable[[str], bool],
     /,
 ) -> Graph:
     """The blocks of a function that `check` has nothing against."""
     writing = Writing()
-    statements = _Statements(Expressions(writing, is_program, is_module))
+    statements = _Statements(Expressions(writing, is_program, is_module), is_builtin)
     statements.all(function.body)
     writing.end(Return(_at(ast.Constant(None), function.body[-1])))
     mine = locals_of(function)
@@ -33,8 +34,8 @@ def lowered(
 class _Statements:
     """Writes one statement after the other."""
 
-    def __init__(self, expressions: Expressions) -> None:
-        self._of = expressions
+    def __init__(self, expressions: Expressions, is_builtin: Callable[[str], bool]) -> None:
+        self._of, self._is_builtin = expressions, is_builtin
         self._writing = expressions.writing
         self._loops: list[tuple[int, int]] = []  # where `continue` and `break` go
 
@@ -119,20 +120,51 @@ class _Statements:
 
     def _for(self, statement: ast.For) -> None:
         """A loop over what is there at its start, by number, so that its place can be stored."""
-        row, place = self._of.name(), self._of.name()
-        items = _at(_call(SEQUENCE, self._of.lowered(statement.iter)), statement.iter)
-        self._do(assign(row, items))
+        place = self._of.name()
+        tests, item = self._rows(statement.iter, place)
         self._do(assign(place, _at(ast.Constant(0), statement.iter)))
         top, body, end = self._writing.new(), self._writing.new(), self._writing.new()
         self._writing.end(Jump(top))
         self._writing.begin(top, head=True)
-        inside = ast.Compare(_load(place), [ast.Lt()], [_call(LENGTH, _load(row))])
+        inside = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
         self._writing.end(Branch(_at(inside, statement.iter), body, end))
-        item = ast.Subscript(_load(row), _load(place), ast.Load())
         first = ast.Assign([statement.target], item)
         on = ast.AugAssign(ast.Name(place, ast.Store()), ast.Add(), ast.Constant(1))
         taken = [_at(first, statement.target), _at(on, statement.target)]
         self._loop(top, body, end, [*taken, *statement.body])
+
+    def _rows(self, over: ast.expr, place: str) -> tuple[list[ast.expr], ast.expr]:
+        """Whether there is an item at a place in what a loop goes over, and the item.
+
+        It is taken when its turn comes, as python does, also within `enumerate` and `zip`: what the
+        loop writes there is seen.
+        """
+        match over:
+            case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
+                self._is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
+            ):
+                inside, item = self._rows(row, place)
+                number: ast.expr = _load(place)
+                for first in start:
+                    begin = self._of.kept(self._of.lowered(first))
+                    number = ast.BinOp(number, ast.Add(), begin)
+                return inside, ast.Tuple([number, item], ast.Load())
+            case ast.Call(
+                ast.Name("zip" as name),
+                [_, *_] as parts,
+                [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
+            ) if self._is_builtin(name) and not _starred(parts):
+                found = [self._rows(part, place) for part in parts]
+                inside = [test for tests, _ in found for test in tests]
+                if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
+                    inside = [ast.Call(_load(TOGETHER), inside, [])]
+                return inside, ast.Tuple([item for _, item in found], ast.Load())
+            case _:
+                row_name = self._of.name()
+                items = _at(_call(SEQUENCE, self._of.lowered(over)), over)
+                self._do(assign(row_name, items))
+                test = ast.Compare(_load(place), [ast.Lt()], [_call(LENGTH, _load(row_name))])
+                return [test], ast.Subscript(_load(row_name), _load(place), ast.Load())
 
     def _assign(self, statement: ast.Assign) -> None:
         match statement.targets:
@@ -198,6 +230,10 @@ def _at(node: Node, at: ast.AST) -> Node:
         if isinstance(part, ast.expr | ast.stmt) and not hasattr(part, "lineno"):
             ast.copy_location(part, at)
     return node
+
+
+def _starred(parts: Sequence[ast.expr]) -> bool:
+    return any(isinstance(part, ast.Starred) for part in parts)
 
 
 def _stored(name: str, part: ast.expr) -> ast.expr:

@@ -4,13 +4,20 @@ Nothing here calls itself: a program may call itself as deeply as memory allows.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any, Final, TypeAlias
 
 from ckio.programs.compiled.code import RETURNED, BlockFunction
 from ckio.programs.compiled.compiling import Code
 from ckio.programs.compiled.frames import Finished, Frame, Frames, Started
 
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
+
+
+_LATE: Final = (
+    "a lambda or a generator of a program has to be used up by the statement that it is in: pass"
+    " what it needs as the default of a parameter, or define a function outside of the program"
+)
 
 
 def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Frames:
@@ -22,7 +29,7 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
     now = state.now
     if isinstance(now, Finished) or limit <= 0:
         return state
-    ticks, last = state.ticks, state.ticks + limit
+    ticks, last = state.ticks, state.ticks + (limit if limit == inf else int(limit))
     stack: list[tuple[Code, int, Any]] = []
     try:
         if isinstance(now, Started):
@@ -51,6 +58,8 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
             blocks = blocks_of(code)
     except Exception as error:
         error.add_note(f"in tick {ticks} of a run, in the program {code.name}")
+        if isinstance(error, NameError) and "free variable" in str(error):
+            error.add_note(_LATE)
         raise
     frames = (Frame(*each) for each in (*stack, (code, at, values)))
     return Frames(ticks, tuple(frames))

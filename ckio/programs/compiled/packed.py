@@ -60,7 +60,7 @@ def unpack(
     try:
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
         restored = heap.restore(values, copies)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"this state of a program cannot be read: {error}") from error
     return Frames(ticks, renamed(now, restored))
 

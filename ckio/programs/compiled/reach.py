@@ -7,6 +7,7 @@ counts. Comments, layout and docstrings do not.
 import ast
 import inspect
 import pickle
+import random
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,8 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ckio.errors import BadInput
 from ckio.programs.compiled.scopes import dotted
-from ckio.programs.compiled.source import parse
+from ckio.programs.compiled.source import is_current, parse
 
 MISSING: Final = object()
 
@@ -48,7 +50,7 @@ class Reach:
 
 
 def reach(program: Any, kind: type, /) -> Reach:
-    """What a program reaches; programs are the objects of this kind, and have a `function`."""
+    """What a program reaches; programs are the objects of this kind."""
     walk = _Walk(kind)
     walk.tag(program)
     text = "\n\n".join(walk.lines)
@@ -141,6 +143,8 @@ class _Walk:
             case dict():
                 pairs = (f"{self.tag(key)}: {self.tag(each)}" for key, each in value.items())
                 return f"dict {', '.join(pairs)}"
+            case _ if (wrapped := _wrapped(value)) is not None:
+                return f"{_library(type(value))} of {self.tag(wrapped)}"
             case _ if _library(type(value)) and not _ours(type(value)):
                 return f"{_library(type(value))} {_pickled(value)}"
             case _:
@@ -153,10 +157,13 @@ class _Walk:
         while name in self.programs:  # another function of the same name
             name = f"{base} {len(self.programs)}"
         self.programs[name] = program
-        return "program " + self._function(program.function)
+        return "program " + self._code(program.function, program.source.tree)
 
     def _function(self, function: FunctionType) -> str:
         tree = parse(function)
+        return self._code(function, tree if tree and is_current(function, tree) else None)
+
+    def _code(self, function: FunctionType, tree: ast.AST | None) -> str:
         own = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
         if tree is None:
             text, chains = _bytes(function.__code__), _code_names(function.__code__)
@@ -186,10 +193,24 @@ class _Walk:
                 self.bindings[id(place), name] = place, name, value
                 if isinstance(value, ModuleType) and _library(value):
                     break
+            _refuse_random(function, chain)
             if value is not MISSING:
                 found[".".join(path)] = self.tag(value)
         return "\n".join(f"{name} is {tag}" for name, tag in sorted(found.items()))
 
+
+def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
+    """Raises BadInput for a name of random numbers that go on from one run to the next."""
+    *_, (place, name) = _places(function, chain)
+    value = _bound(place, name)
+    if isinstance(getattr(value, "__self__", value), _RANDOM):
+        raise BadInput(
+            f"{'.'.join(chain)} in {function.__qualname__} is random, and would be another number"
+            " when a program runs again: make a numpy.random.Generator an input of the program"
+        )
+
+
+_RANDOM: Final = (np.random.Generator, np.random.RandomState, random.Random)
 
 _PLAIN: Final = (int, float, complex, str, bytes, range, slice, type(None), type(...))
 
@@ -212,6 +233,14 @@ def _library(value: object) -> str | None:
         *file.replace("\\", "/").split("/")
     }:
         return f"{top} {getattr(found, '__version__', '')} {name}"
+    return None
+
+
+def _wrapped(value: object) -> object:
+    """The function that something of a library calls: a cache, numba's, np.vectorize."""
+    if _library(type(value)) and not _ours(type(value)):
+        names = "__wrapped__", "py_func", "pyfunc"
+        return next((getattr(value, name) for name in names if hasattr(value, name)), None)
     return None
 
 
@@ -262,8 +291,14 @@ def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
 
 def _bytes(code: CodeType) -> str:
     inner = [_bytes(each) for each in code.co_consts if isinstance(each, CodeType)]
-    plain = [repr(each) for each in code.co_consts if not isinstance(each, CodeType)]
+    plain = [_constant(each) for each in code.co_consts if not isinstance(each, CodeType)]
     return " ".join([code.co_code.hex(), *code.co_names, *plain, *inner])
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, frozenset):  # in another process it has another order
+        return f"set {' '.join(sorted(map(_constant, value)))}"
+    return repr(value)
 
 
 def _code_names(code: CodeType) -> list[tuple[str, ...]]:

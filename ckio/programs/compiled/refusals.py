@@ -1,8 +1,10 @@
 """What a program may not contain, found when it is decorated: each with its place and a way out."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.scopes import is_comprehension, locals_of
@@ -125,6 +127,47 @@ def _late(statement: ast.stmt, place: Place) -> Found:
 def _writes(function: Function, place: Place) -> Found:
     """Changes of what is not the program's own."""
     own = locals_of(function)
+    for line, name, whole in _written(function):
+        if name not in own and not whole:
+            what = f"it writes into {name}, which is not its own"
+            advice = "pass it as an argument, or copy it into a variable first"
+            yield line, place.refusal(line, what, advice)
+
+
+def check_defaults(function: Function, defaults: Mapping[str, object], place: Place, /) -> None:
+    """Raises NotResumable for a default that would remember what former runs did to it."""
+    changed = _changed(function)
+    for name, value in defaults.items():
+        array = isinstance(value, np.ndarray) and name in changed
+        if array or isinstance(value, list | dict | set | bytearray | np.random.Generator):
+            what = f"the default of {name} is one {type(value).__name__} for all calls"
+            advice = "make it None, and what it is to be within, or make it a tuple"
+            raise place.refusal(function.lineno, what, advice)
+
+
+def check_aliases(
+    function: Function, is_shared: Callable[[ast.expr], bool], place: Place, /
+) -> None:
+    """Raises NotResumable where an array that is no variable's own is changed under a variable."""
+    changed = _changed(function)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and is_shared(node.value):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            for name in sorted(names & changed):
+                whose = ast.unparse(node.value)
+                what = f"{name} is {whose} itself, and is written into"
+                raise place.refusal(node.lineno, what, f"copy it: {name} = {whose}.copy()")
+
+
+def _changed(function: Function) -> set[str]:
+    """The names under which what they hold may be changed in place."""
+    augmented = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
+    parts = {name for _, name, whole in _written(function) if not whole}
+    return parts | {target.id for target in augmented if isinstance(target, ast.Name)}
+
+
+def _written(function: Function) -> Iterator[tuple[int, str, bool]]:
+    """What is assigned to: line, name, and whether it is the name and no part of what it holds."""
     for node in ast.walk(function):
         targets: list[ast.expr]
         match node:
@@ -140,12 +183,9 @@ def _writes(function: Function, place: Place) -> Found:
             case _:
                 continue
         for target in (part for each in targets for part in _parts(each)):
-            name = _root(target)
-            outside = name is not None and name not in own
-            if outside and (isinstance(node, ast.Call) or not isinstance(target, ast.Name)):
-                what = f"it writes into {name}, which is not its own"
-                advice = "pass it as an argument, or copy it into a variable first"
-                yield node.lineno, place.refusal(node.lineno, what, advice)
+            if name := _root(target):
+                whole = isinstance(target, ast.Name) and not isinstance(node, ast.Call)
+                yield node.lineno, name, whole
 
 
 def _parts(target: ast.expr) -> Iterator[ast.expr]:

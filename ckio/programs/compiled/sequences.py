@@ -32,6 +32,15 @@ def items(value: Any, /) -> Any:
     )
 
 
+def together(*inside: bool) -> bool:
+    """Whether rows that must end together have an item; raises ValueError, as `zip` does."""
+    if any(inside) and not all(inside):
+        ends = next(number for number, one in enumerate(inside, 1) if one != inside[0])
+        more, less = ("shorter", "longer")[inside[-1] or not inside[0]], "argument"
+        raise ValueError(f"zip() {less} {ends} is {more} than {less} {ends - 1}")
+    return all(inside)
+
+
 def _ends(value: Any) -> bool:
     """Whether this comes to an end for certain."""
     if isinstance(value, zip | map | enumerate | filter):

@@ -1,12 +1,16 @@
 """The source of a function, with the line and column numbers of its file."""
 
+import __future__
+
 import ast
+import copy
 import inspect
 import linecache
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
+from typing import Any, Final
 
-from ckio.programs.compiled.refusals import NotResumable, Place, check
+from ckio.programs.compiled.refusals import NotResumable, Place, check, check_defaults
 from ckio.programs.compiled.scopes import parameters
 
 
@@ -32,7 +36,10 @@ class Source:
 def source_of(function: object, /) -> Source:
     """The source of a function that is to be a program; raises NotResumable if it cannot be one."""
     if not isinstance(function, FunctionType):
-        raise NotResumable(f"@program is for a function, and this is a {type(function).__name__}")
+        raise NotResumable(
+            f"@program is for a function, and this is a {type(function).__name__}; write it in the"
+            " line next to the def of a function, which may call whatever there is"
+        )
     place = Place(function.__code__.co_filename, function.__name__)
     line = function.__code__.co_firstlineno
     if function.__name__ == "<lambda>":
@@ -55,6 +62,7 @@ def source_of(function: object, /) -> Source:
         what = "its source file has changed since it was imported"
         raise place.refusal(line, what, "start python again")
     check(tree, place)
+    check_defaults(tree, defaults(function), place)
     return Source(function, tree, place)
 
 
@@ -85,3 +93,50 @@ def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
     count = code.co_argcount + code.co_kwonlyargcount
     names = parameters(tree.args)[:count]
     return tree.name == function.__name__ and names == list(code.co_varnames[:count])
+
+
+def defaults(function: FunctionType, /) -> dict[str, Any]:
+    """The parameters of a function that have a default, and what it is."""
+    code, given = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount][code.co_argcount - len(given) :]
+    return dict(zip(names, given, strict=True)) | (function.__kwdefaults__ or {})
+
+
+def is_current(function: FunctionType, tree: ast.AST, /) -> bool:
+    """Whether this syntax is what python has made the function of.
+
+    It is not where the file was changed since, or where what was compiled is not what is written.
+    """
+    made = copy.deepcopy(tree)
+    assert isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef)
+    made.decorator_list = []
+    free = [ast.arg(name) for name in function.__code__.co_freevars]
+    arguments = ast.arguments([], free, None, [], [], None, [])
+    around = ast.FunctionDef(name="around", args=arguments, body=[made], decorator_list=[])
+    module = ast.fix_missing_locations(ast.Module([around], []))
+    flags = function.__code__.co_flags & _FUTURE
+    outer = _inner(compile(module, "", "exec", flags, dont_inherit=True), "around")
+    return _equal(_inner(outer, made.name), function.__code__)
+
+
+_FUTURE: Final = __future__.annotations.compiler_flag
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+def _equal(code: CodeType, other: CodeType) -> bool:
+    """Whether two functions do the same, whatever their lines are."""
+    mine, theirs = _constants(code), _constants(other)
+    return (
+        (code.co_code, code.co_names, code.co_varnames, mine[0])
+        == (other.co_code, other.co_names, other.co_varnames, theirs[0])
+        and len(mine[1]) == len(theirs[1])
+        and all(map(_equal, mine[1], theirs[1]))
+    )
+
+
+def _constants(code: CodeType) -> tuple[list[str], list[CodeType]]:
+    own = [repr(c) for c in code.co_consts if not isinstance(c, CodeType | frozenset)]
+    return own, [c for c in code.co_consts if isinstance(c, CodeType)]

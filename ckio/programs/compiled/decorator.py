@@ -1,22 +1,25 @@
 """`@program`: a plain python function as something that can be interrupted after any tick."""
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+import builtins
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from math import inf
 from operator import attrgetter
+from threading import RLock
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
 from ckio.programs import heap
 from ckio.programs.compiled import packed
 from ckio.programs.compiled.compiling import Code, program_calls
-from ckio.programs.compiled.frames import Finished, Frames, Started, named, renamed
+from ckio.programs.compiled.frames import Finished, Frames, Started, copied
 from ckio.programs.compiled.machine import run
-from ckio.programs.compiled.reach import Reach, reach, resolved
-from ckio.programs.compiled.refusals import check_comprehensions
+from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
+from ckio.programs.compiled.refusals import check_aliases, check_comprehensions
 from ckio.programs.compiled.scopes import dotted, locals_of
 from ckio.programs.compiled.source import source_of
 from ckio.programs.protocol import Cotangent, Json
@@ -24,14 +27,18 @@ from ckio.programs.trees import rebuild
 
 _BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
 
+_MAKING: Final = RLock()
+"""Held while a program is compiled, or what it reaches is followed: states know their code."""
+
 
 def program(function: Callable[..., Any], /) -> "CompiledProgram":
     """Make a function of arrays and numbers a `Program`; called, it is the function as before.
 
     It may have loops in loops, branches, calls of other programs and of itself, and change arrays
-    in place. It is resumed between statements; loops over what is no row of items (dicts, `zip`,
-    `enumerate`) go over a list that is made at their start. What plain functions do that it calls
-    is within one tick. Raises NotResumable, with file and line, for what cannot be resumed.
+    in place. It is resumed between statements; loops over what is no row of items (a dict, `map`)
+    go over a list that is made at their start. What plain functions do that it calls is within one
+    tick, and so is what they do with a lambda. Raises NotResumable, with file and line, for what
+    cannot be resumed.
     """
     return CompiledProgram(function)
 
@@ -43,15 +50,18 @@ class CompiledProgram:
     ----------
     function : callable
         As it is written.
+    source : Source
+        Its syntax.
     """
 
     def __init__(self, function: Callable[..., Any], /) -> None:
-        self._source = source_of(function)
-        self.function = self._source.function
-        self._locals = locals_of(self._source.tree)
+        self.source: Final = source_of(function)
+        self.function = self.source.function
+        self._locals = locals_of(self.source.tree)
         self._code: Code | None = None
         self._reach: Reach | None = None
-        check_comprehensions(self._source.tree, self._may_call, self._source.place)
+        check_comprehensions(self.source.tree, self._may_call, self.source.place)
+        check_aliases(self.source.tree, self._is_shared, self.source.place)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -61,6 +71,9 @@ class CompiledProgram:
     def __repr__(self) -> str:
         return f"<program {self.function.__qualname__}>"
 
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # pickled by its name, as functions are
+
     @property
     def fingerprint(self) -> str:
         """Of its code, and of all that it reaches: functions, programs, constants, libraries."""
@@ -69,9 +82,10 @@ class CompiledProgram:
     @property
     def code(self) -> Code:
         """Its blocks; they are compiled when they are first asked for."""
-        if self._code is None:
-            self._code = Code(self._source, self._is_program, self._is_module)
-        return self._code
+        with _MAKING:
+            if self._code is None:
+                self._code = Code(self.source, self._is_program, self._is_module, self._is_builtin)
+            return self._code
 
     def start(self, *x: Any) -> Frames:
         """The state before the first tick; inputs are copied, each into memory of its own."""
@@ -85,8 +99,7 @@ class CompiledProgram:
         An error that the program raises goes on to the caller, with a note on where it happened.
         """
         self._check(state)
-        copied = renamed(state.now, heap.copy(named(state.now)))
-        after = run(self.code, Frames(state.ticks, copied), limit, _BLOCKS)
+        after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
         return after, after.ticks - state.ticks, isinstance(after.now, Finished)
 
     def result(self, state: Frames, /) -> Any:
@@ -122,15 +135,17 @@ class CompiledProgram:
 
     def renew(self) -> None:
         """Compile again, where what is called is not a program any more, or has become one."""
-        if self._code and self._code.calls != program_calls(self._source, self._is_program):
+        if self._code and self._code.calls != program_calls(self.source, self._is_program):
             self._code = None
 
     def _reached(self) -> Reach:
-        if self._reach is None or not self._reach.holds():
-            self._reach = reach(self, CompiledProgram)
-            for each in self._reach.programs.values():
-                each.renew()
-        return self._reach
+        with _MAKING:
+            if self._reach is None or not self._reach.holds():
+                found = reach(self, CompiledProgram)
+                for each in found.programs.values():
+                    each.renew()
+                self._reach = found
+            return self._reach
 
     def _codes(self) -> dict[str, Code]:
         return {name: each.code for name, each in self._reached().programs.items()}
@@ -138,19 +153,26 @@ class CompiledProgram:
     def _check(self, state: Frames) -> None:
         """Raises BadInput unless the state is one of this program as it is now."""
         if isinstance(state.now, tuple):
-            known: Iterable[Code] = set(self._codes().values())
-            strange = next((frame for frame in state.now if frame.code not in known), None)
-            if strange is not None or state.now[0].code is not self.code:
-                name = (strange or state.now[0]).code.name
+            known = [each.code for each in self._reached().programs.values()]  # itself is the first
+            strange = {frame.code for frame in state.now}.difference(known)
+            if strange or state.now[0].code is not known[0]:
+                name = (strange or {state.now[0].code}).pop().name
                 raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
 
     def _is_program(self, node: ast.expr) -> bool:
         return isinstance(self._resolved(node), CompiledProgram)
 
+    def _is_shared(self, node: ast.expr) -> bool:
+        return isinstance(self._resolved(node), np.ndarray | list | dict)
+
     def _is_module(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(self._resolved(node), _MODULE)
+
+    def _is_builtin(self, name: str) -> bool:
+        own = name in self._locals or resolved(self.function, (name,)) is not MISSING
+        return not own and hasattr(builtins, name)
 
     def _may_call(self, call: ast.Call) -> bool:
         """Whether this is a call of a program, as far as is known before it is first used."""
