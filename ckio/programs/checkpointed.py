@@ -4,7 +4,7 @@ The program is run to its end once, and checkpoints are kept on the way, so that
 costs nothing. Then it is taken back, `base` ticks at a time, from the nearest checkpoint.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, TypeVar
@@ -12,15 +12,14 @@ from typing import Any, TypeVar
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
-from ckio.programs.interface import Stats, vjp
+from ckio.programs.interface import Stats, check_inputs, vjp
 from ckio.programs.meter import metered
-from ckio.programs.model import ProgramModel
 from ckio.programs.protocol import Program
-from ckio.programs.resumable import Given, reversed_in
+from ckio.programs.resumable import begun, reversed_in
 from ckio.programs.sizing import MEMORY, Base, sizing
+from ckio.programs.sweeps import Task, by_planner, by_rule
 from ckio.programs.ways import Live, Scheduled, way
-from ckio.runner import run
-from ckio.runner.unknown import AT_ONCE, run_to_end
+from ckio.timeline import Event
 
 S = TypeVar("S")
 
@@ -29,7 +28,6 @@ def checkpoint_vjp(
     p: Program[S],
     x: Any,
     ybar: Any,
-    /,
     *,
     base: Base = "auto",
     schedule: Scheduled = "bisection",
@@ -40,6 +38,7 @@ def checkpoint_vjp(
     directory: str | PathLike[str] | None = None,
     every: float = 60.0,
     stats: Stats | None = None,
+    watch: Callable[[Event], None] | None = None,
 ) -> tuple[Any, Any]:
     """The same as `vjp(p, x, ybar)`, in memory that grows with the logarithm of its ticks.
 
@@ -60,9 +59,12 @@ def checkpoint_vjp(
     slots
         States that are kept at a time: 32 if not given, with "bisection" as many as it needs.
     memory
-        Bytes that a tape may take: a step whose tape would take more is taken back in halves.
+        Bytes that a tape may take: a step whose tape would take more is taken back in halves. A
+        single tick is taped whole, whatever it takes.
     platform, backends
-        Levels to store on, and each of them opened; memory, if they are not given.
+        Levels to store on, and each of them opened; memory, if they are not given. What states take
+        is judged by the first. Should a level have less room than that in the end, the run goes on
+        with what fits; what must not be exceeded is the capacity of the opened level.
     directory
         Where to keep what is stored, so that a run that is killed goes on: call the same again.
         What it leaves is removed at the end. The way back is then the best one in as many slots as
@@ -72,51 +74,39 @@ def checkpoint_vjp(
     stats
         A dict that is filled with `ticks`, `base`, `live_peak`, `tape_peak`, `forward_ticks`: see
         `ckio.programs.interface.Stats`.
+    watch
+        Called with each event after it has happened, as by `ckio.run`: to show how far it is. What
+        it raises ends the run. A program that is taken back by one tape has no events.
 
     Raises
     ------
     BadInput
         As `vjp`; where a parameter makes no sense; where what `directory` holds is of other code or
-        other inputs.
+        other inputs, or cannot be used.
     StorageError
-        A level failed.
+        A level failed, and there is no way to go on without it.
     """
     how = way(schedule, slots, platform, backends)
+    if directory is not None and (backends is not None or how.planner is not None):
+        raise BadInput("checkpoint_vjp: a directory goes with no backends and no planner")
     size = sizing(p, x, base, memory)
-    if size.ticks is not None and size.ticks <= size.base:
+    short = size.ticks is not None and size.ticks <= size.base
+    if short and not (directory is not None and begun(directory)):
         return vjp(p, x, ybar, stats=stats)
-    live = Live()
+    check_inputs(x)
+    live = Live(watch)
+    task = Task(p, x, ybar, memory, size, live)
     with metered() as meter, _as_raised():
         if directory is not None:
-            if backends is not None or how.rule is None:
-                raise BadInput("checkpoint_vjp: a directory goes with no backends and no planner")
-            given = Given(p, x, ybar, memory)
-            model = reversed_in(
-                directory, given, size, how.rule, slots=slots, every=every, live=live
-            )
+            model = reversed_in(directory, task, how.rule, slots=slots, every=every)
+        elif how.planner is not None:
+            model = by_planner(task, how.planner, how.platform, how.backends)
         else:
-            model = ProgramModel(p, x, size.base, ybar=ybar, budget=memory)
-            if how.rule is not None:
-                rule = how.rule(size.chain(model, None), how.platform)
-                run_to_end(rule, model, how.backends, watch=live)
-            elif how.planner is not None:
-                chain = size.chain(model, _counted(model))
-                plan = how.planner(chain, how.platform)
-                model.begin_again()
-                run(plan, how.platform, model, how.backends, watch=live)
+            model = by_rule(task, how.rule, how.platform, how.backends)
     if stats is not None:
-        stats.update(ticks=model.ticks or 0, base=size.base, live_peak=live.peak)
-        stats.update(tape_peak=meter.nodes, tape_bytes=meter.nbytes)
-        stats.update(forward_ticks=model.forward_ticks)
+        stats.update(ticks=model.ticks or 0, base=model.base, live_peak=live.peak)
+        stats.update(tape_peak=meter.nodes, tape_bytes=meter.nbytes, forward_ticks=meter.ticks)
     return model.result, model.xbar
-
-
-def _counted(model: ProgramModel[Any]) -> int:
-    """Run to the end; the number of steps."""
-    step, reached = 0, model.advance(0, AT_ONCE)
-    while reached > step and model.steps is None:
-        step, reached = reached, model.advance(reached, reached + AT_ONCE)
-    return reached
 
 
 @contextmanager

@@ -10,13 +10,14 @@ is a tuple of inputs, or one input that is none; its cotangent has the same stru
 """
 
 from collections.abc import MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.checks import is_whole
 from ckio.errors import BadInput
+from ckio.programs import sharing
 from ckio.programs.meter import metered
 from ckio.programs.protocol import Cotangent, Program
 from ckio.programs.trees import leaves, rebuild, same
@@ -30,38 +31,44 @@ Stats = MutableMapping[str, int]
     base             ticks that are taped at a time
     live_peak        checkpoints stored at a time
     tape_peak        operations on the largest tape, and `tape_bytes` what they keep
-    forward_ticks    that were run forward in all, with a tape or without
+    forward_ticks    that were run forward in all, with a tape or without; those by which a program
+                     is judged beforehand do not count
 """
+
+_ASKED: Final = "start", "advance", "result", "pullback", "pack", "unpack"
+"""What a program can do."""
 
 
 def primops(p: Program[S], /, *x: Any) -> tuple[Any, int]:
     """Run to the end: y, and how many ticks it took."""
-    state, ticks, _ = p.advance(p.start(*x))
+    state, ticks, _ = p.advance(begin(p, x))
     return p.result(state), ticks
 
 
-def checkpoint(p: Program[S], x: Any, ticks: int, /) -> S:
+def checkpoint(p: Program[S], x: Any, ticks: int) -> S:
     """The state after `ticks` ticks, or the finished one where there are no more.
 
     Raises BadInput where that is no whole number from 0.
     """
     if not is_whole(ticks) or ticks < 0:
         raise BadInput(f"checkpoint: ticks = {ticks!r}; it must be a whole number of at least 0")
-    return p.advance(p.start(*inputs(x)), int(ticks))[0]
+    return p.advance(begin(p, x), int(ticks))[0]
 
 
-def resume(p: Program[S], state: S, /) -> Any:
+def resume(p: Program[S], state: S) -> Any:
     """Run on from a state to the end: y."""
     return p.result(p.advance(state)[0])
 
 
-def vjp(p: Program[S], x: Any, ybar: Any, /, *, stats: Stats | None = None) -> tuple[Any, Any]:
+def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tuple[Any, Any]:
     """Plain reverse mode: y, and the cotangent of x for the cotangent `ybar` of y.
 
     The tape grows with the number of ticks; `checkpoint_vjp` is the same with one that does not.
-    Raises BadInput where `ybar` has not the structure of y.
+    Raises BadInput where `ybar` has not the structure of y, or x or y have no derivative: those of
+    integers and of text are 0, and where there is nothing else that is hardly what is wanted.
     """
-    start = p.start(*inputs(x))
+    start = begin(p, x)
+    check_inputs(x)
     end, ticks, _ = p.advance(start)
     y = p.result(end)
     with metered() as meter:
@@ -72,20 +79,62 @@ def vjp(p: Program[S], x: Any, ybar: Any, /, *, stats: Stats | None = None) -> t
     return y, gradient(x, xbar)
 
 
+def begin(p: Program[S], x: Any, /) -> S:
+    """The state before the first tick; raises BadInput for what is no program."""
+    if lacking := [name for name in _ASKED if not hasattr(p, name)]:
+        raise BadInput(
+            f"{p!r} is no program, as it has no {lacking[0]!r}: put @program before a function of"
+            " NumPy arrays, or make one of a function of JAX by jax_program"
+        )
+    try:
+        return p.start(*inputs(x))
+    except (TypeError, BadInput) as error:
+        if not isinstance(x, tuple):
+            error.add_note(
+                f"x is of type {type(x).__name__}, and so it is one input; several are a tuple"
+            )
+        raise
+
+
 def inputs(x: Any, /) -> tuple[Any, ...]:
-    """All inputs of a program: x itself, where it is not a tuple of them."""
-    return x if isinstance(x, tuple) else (x,)
+    """All inputs of a program: x itself, where it is not a tuple of them.
+
+    Where the elements of an array are the same memory, as those of `np.broadcast_to` are, it is
+    copied: each has a cotangent of its own.
+    """
+    given = x if isinstance(x, tuple) else (x,)
+    return tuple(rebuild(value, "", _apart) for value in given)
+
+
+def check_inputs(x: Any, /) -> None:
+    """Raise BadInput where none of the inputs has a derivative."""
+    if not any(map(has_derivative, leaves(x, "x").values())):
+        raise BadInput(
+            "no input has a derivative: x holds no number that is float or complex; write 3.0 in"
+            " place of 3, and give arrays as x.astype(float)"
+        )
+
+
+def has_derivative(value: object, /) -> bool:
+    """Whether a leaf is of floating point numbers, which may be those of another library."""
+    dtype = np.asarray(value).dtype
+    return dtype.kind in "fc" or (dtype.kind == "V" and np.can_cast(dtype, np.complex128))
 
 
 def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
     """The cotangent of a finished state; raises BadInput where ybar is none of y."""
+    if not any(map(has_derivative, leaves(y, "y").values())):
+        raise BadInput(
+            f"y = {y!r} has no derivative: the program must return numbers that are float or"
+            " complex, or arrays of them"
+        )
     if not same(y, ybar):
         raise BadInput(f"ybar = {ybar!r} has not the structure of y, which is {y!r}")
     given = leaves(ybar, "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():
         leaf = np.asarray(value)
-        if leaf.dtype.kind not in "fc":
+        if not has_derivative(leaf):
             continue
         try:
             of_leaf = np.broadcast_to(np.asarray(given[name]), leaf.shape)
@@ -113,3 +162,10 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
 
     bars = tuple(rebuild(value, f"x.{number}", leaf) for number, value in enumerate(inputs(x)))
     return bars if isinstance(x, tuple) else bars[0]
+
+
+def _apart(_: str, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    ((first, behind),) = sharing.spans([value])
+    return np.array(value) if behind - first < value.nbytes else value

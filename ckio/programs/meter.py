@@ -1,4 +1,4 @@
-"""How large tapes become: whoever asks is told by whoever writes one."""
+"""How large tapes become, and how much is run: whoever asks is told by whoever does it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Meter:
-    """The largest tape so far.
+    """The largest tape so far, and the way.
 
     Attributes
     ----------
@@ -16,10 +16,13 @@ class Meter:
         Operations on it.
     nbytes : int
         What they keep.
+    ticks : int
+        Run forward in all, with a tape or without.
     """
 
     nodes: int = 0
     nbytes: int = 0
+    ticks: int = 0
 
 
 _METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
@@ -27,7 +30,7 @@ _METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Measure the tapes of all pullbacks within."""
+    """Measure all that is run within."""
     meter = Meter()
     token = _METERS.set((*_METERS.get(), meter))
     try:
@@ -41,3 +44,9 @@ def taped(nodes: int, nbytes: int, /) -> None:
     for meter in _METERS.get():
         meter.nodes = max(meter.nodes, nodes)
         meter.nbytes = max(meter.nbytes, nbytes)
+
+
+def passed(ticks: int, /) -> None:
+    """Say that so many ticks have been run."""
+    for meter in _METERS.get():
+        meter.ticks += ticks

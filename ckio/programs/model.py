@@ -21,7 +21,8 @@ from ckio.chain import Chain
 from ckio.checks import is_whole
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.layout import nbytes_of
-from ckio.programs.interface import gradient, inputs, seed
+from ckio.programs import heap
+from ckio.programs.interface import begin, gradient, has_derivative, inputs, seed
 from ckio.programs.protocol import Json, Program
 from ckio.programs.pulling import Pulling
 from ckio.programs.trees import leaves, rebuild
@@ -41,7 +42,6 @@ def as_chain(
     program: Program[S],
     x: Any,
     base: int,
-    /,
     *,
     ybar: Any = 1.0,
     on_step: Callable[[int], None] | None = None,
@@ -73,6 +73,8 @@ class ProgramModel(Generic[S]):
 
     Attributes
     ----------
+    base : int
+        Ticks of a step.
     estimated : bool
         True: the bytes of its checkpoints are known once they are made.
     steps : int or None
@@ -90,7 +92,6 @@ class ProgramModel(Generic[S]):
         program: Program[S],
         x: Any,
         base: int,
-        /,
         *,
         ybar: Any = 1.0,
         budget: float | None = None,
@@ -101,13 +102,14 @@ class ProgramModel(Generic[S]):
         self.on_step = on_step
         self.steps: int | None = None
         self.ticks: int | None = None
-        self._program, self._x, self._base, self._ybar = program, x, int(base), ybar
+        self.base = int(base)
+        self._program, self._x, self._ybar = program, x, ybar
         self._pulling = Pulling(program, budget)
         self._control = {
-            name: np.array(value)
+            name: _copied(name, value)
             for number, given in enumerate(inputs(x))
             for name, value in leaves(given, f"x.{number}").items()
-            if np.asarray(value).dtype.kind in "fc"
+            if has_derivative(value)
         }
         self._state: S | None = None
         self._packed: Stored | None = None
@@ -126,7 +128,7 @@ class ProgramModel(Generic[S]):
     @property
     def seconds(self) -> float:
         """Of an advance over one step, as measured so far; 0 before there was one."""
-        return self._base * self._pulling.seconds_each
+        return self.base * self._pulling.seconds_each
 
     @property
     def result(self) -> Any:
@@ -179,18 +181,19 @@ class ProgramModel(Generic[S]):
             y = self.result
             self._cotangent = seed(y, self._ybar)
         if first < begin:
-            low, _, _ = self._pulling.advance(state, (begin - first) * self._base)
+            low, _, _ = self._pulling.advance(state, (begin - first) * self.base)
             self._tape = first, begin, state
         else:
             low, self._tape = state, None
-        last = end * self._base if self.ticks is None else min(end * self._base, self.ticks)
-        ticks = last - begin * self._base
+        last = end * self.base if self.ticks is None else min(end * self.base, self.ticks)
+        ticks = last - begin * self.base
         self._cotangent = self._pulling.back(low, ticks, self._cotangent)
         self._report(begin)
 
     def begin_again(self) -> None:
         """Stand at x_0 as a fresh model does; y stays known where the end was reached."""
         self._state, self._packed, self._tape, self._at = None, None, None, 0
+        self._pulling.rate = None
 
     def measure(self) -> Chain:
         """Run to the end, then stand at x_0 again: the chain of it, for planners.
@@ -205,7 +208,7 @@ class ProgramModel(Generic[S]):
             self.layout(Key(Kind.RESTART, self._at))
         steps, start = self.steps or 0, self._start()
         before = perf_counter()
-        self._pulling.back(start, min(self._base, self.ticks or 0), {})
+        self._pulling.back(start, min(self.base, self.ticks or 0), {})
         back = perf_counter() - before
         self.begin_again()
         return Chain(
@@ -248,13 +251,16 @@ class ProgramModel(Generic[S]):
 
     @contextmanager
     def _load(self, key: Key, layout: Layout) -> Generator[Buffers]:
+        if key.kind is Kind.RESTART:
+            self._state, self._packed = None, None  # before there is another
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
         meta = json.loads(arrays[0].tobytes())
         data = dict(zip(meta["names"], arrays[1:], strict=True))
+        data |= {name: data[name].view(np.dtype(of)) for name, of in meta["dtypes"].items()}
         if key.kind is Kind.RESTART:
             state = self._program.unpack(data, meta["state"])
-            self._state, self._packed, self._at = state, None, key.step
+            self._state, self._at = state, key.step
         else:
             names = list(data)
             bars, ends = names[: meta["cotangents"]], names[meta["cotangents"] :]
@@ -262,6 +268,7 @@ class ProgramModel(Generic[S]):
             self._end = self._program.unpack(end, meta["state"])
             self.steps, self.ticks = meta["steps"], meta["ticks"]
             self._cotangent = {name: data[name] for name in bars}
+            self._pulling.rate = meta["rate"]
 
     # Registers
 
@@ -270,7 +277,7 @@ class ProgramModel(Generic[S]):
         if self._state is None:
             if self._tape is not None and self._tape[1] == begin:
                 first, _, state = self._tape
-                ahead = (begin - first) * self._base
+                ahead = (begin - first) * self.base
                 self._state = self._pulling.advance(state, ahead)[0]
             elif begin == 0:
                 self._state = self._start()
@@ -287,15 +294,16 @@ class ProgramModel(Generic[S]):
             return type(value)(given) if isinstance(value, float | complex) else given[()]
 
         x = (rebuild(v, f"x.{number}", now) for number, v in enumerate(inputs(self._x)))
-        return self._program.start(*x)
+        return begin(self._program, tuple(x) if isinstance(self._x, tuple) else next(x))
 
     def _forward(self, state: S, begin: int, end: int) -> int:
-        found, ticks, done = self._pulling.advance(state, (end - begin) * self._base)
-        reached = begin + ceil(ticks / self._base)
+        self._packed = None  # a copy of what is left now
+        found, ticks, done = self._pulling.advance(state, (end - begin) * self.base)
+        reached = begin + ceil(ticks / self.base)
         self._state, self._packed, self._at = found, None, reached
         if done and (ticks or self._end is None):
             self._end, self.steps = found, reached
-            self.ticks = begin * self._base + ticks
+            self.ticks = begin * self.base + ticks
         if reached > begin:
             self._report(reached)
         return reached
@@ -315,11 +323,8 @@ class ProgramModel(Generic[S]):
         end, meta = self._program.pack(self._finished())
         bars = self._cotangent if self._cotangent is not None else {}
         data = {**bars, **{_END + name: array for name, array in end.items()}}
-        about = {"state": meta, "cotangents": len(bars)} | {
-            "steps": self.steps,
-            "ticks": self.ticks,
-        }
-        return _stored(data, about)
+        about = {"state": meta, "cotangents": len(bars), "rate": self._pulling.rate}
+        return _stored(data, about | {"steps": self.steps, "ticks": self.ticks})
 
     def _report(self, step: int) -> None:
         if self.on_step is not None:
@@ -331,14 +336,24 @@ _END: Final = "end."
 
 
 def _stored(data: Mapping[str, NDArray[Any]], about: dict[str, Json]) -> Stored:
-    """The layout and the arrays of a checkpoint; names that files cannot have are in `meta`."""
-    text = json.dumps({"names": list(data), **about}).encode()
+    """The layout and the arrays of a checkpoint.
+
+    In `meta` are the names, which files may not be able to have, and dtypes of other libraries.
+    """
+    others = {name: a.dtype.name for name, a in data.items() if np.dtype(a.dtype.str) != a.dtype}
+    text = json.dumps({"names": list(data), "dtypes": others, **about}).encode()
     arrays = [np.frombuffer(text, np.uint8), *(np.asarray(a, order="C") for a in data.values())]
     fields = [
         Field(_file_name(name, number), array.dtype.str, array.shape)
         for number, (name, array) in enumerate(zip((_META, *data), arrays, strict=True))
     ]
     return tuple(fields), arrays
+
+
+def _copied(name: str, value: Any) -> NDArray[Any]:
+    """In memory of its own, with the strides that it has: sums go in their order."""
+    ours = isinstance(value, np.ndarray)
+    return heap.copy({name: value})[name] if ours else np.array(value)
 
 
 def _file_name(name: str, number: int) -> str:

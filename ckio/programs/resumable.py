@@ -10,12 +10,14 @@ The way back is planned from what is there, so that it does not matter when the 
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import inf
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -23,19 +25,18 @@ from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.verified import verified
 from ckio.chain import Chain
+from ckio.checks import as_float
 from ckio.errors import BadInput
 from ckio.platforms import Platform
 from ckio.programs.heap import flatten
 from ckio.programs.model import ProgramModel
-from ckio.programs.protocol import Program
-from ckio.programs.sizing import Sizing
+from ckio.programs.sweeps import RuleOf, Task, already, back, forward
 from ckio.programs.trees import rebuild
-from ckio.programs.ways import Live, level
+from ckio.programs.ways import level
 from ckio.recover import recover
 from ckio.rundir import write_whole
-from ckio.runner import run
-from ckio.runner.forward import run_forward
-from ckio.runner.rule import Rule
+from ckio.runner.forward import Stored
+from ckio.schedule import Schedule
 
 S = TypeVar("S")
 
@@ -47,20 +48,6 @@ CHECKPOINTS: Final = "checkpoints"
 _FORMAT: Final = 1
 _ADJOINTS: Final = 2
 """That lie there at a time: the next one is complete before the older one goes."""
-
-
-@dataclass(frozen=True)
-class Given(Generic[S]):
-    """What is to be computed, and the bytes that a tape may take."""
-
-    program: Program[S]
-    x: Any
-    ybar: Any
-    memory: float
-
-    def model(self, base: int) -> ProgramModel[S]:
-        """A fresh model of it."""
-        return ProgramModel(self.program, self.x, base, ybar=self.ybar, budget=self.memory)
 
 
 @dataclass(frozen=True)
@@ -87,36 +74,48 @@ class Manifest:
     format: int = _FORMAT
 
     def store(self, place: Path) -> None:
+        """Write it; raises OSError."""
         write_whole(place / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def begun(directory: str | PathLike[str], /) -> bool:
+    """Whether something is left in this directory to go on with."""
+    return (Path(directory) / MANIFEST).exists()
 
 
 def reversed_in(
     directory: str | PathLike[str],
-    given: Given[S],
-    size: Sizing,
-    rule: Callable[[Chain, Platform], Rule],
+    task: Task[S],
+    rule: RuleOf,
     /,
     *,
     slots: int | None,
     every: float,
-    live: Live,
 ) -> ProgramModel[S]:
     """Run forward and back, or go on with it, with all that is stored in this directory.
 
     Nothing is left there at the end, nor the directory, if it was empty. Raises BadInput where
-    something else was run in it; LevelInUse where another process does it now.
+    something else was run in it, or it cannot be used; LevelInUse where another process does so.
     """
+    if (seconds := as_float(every)) is None or not seconds >= 0:
+        raise BadInput(f"every = {every!r}; it must be a number of seconds >= 0")
     place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
+    with _usable(place):
+        place.mkdir(parents=True, exist_ok=True)
     with closing(Directory(place / CHECKPOINTS)) as backend:
-        manifest = _manifest(place, given, size)
+        manifest = _manifest(place, task, backend)
         for damage in verified(backend)[1]:
             log.warning("%s", damage)
-        if manifest.steps is None:
-            steps = _forward(manifest, given, size, rule, backend=backend, live=live)
-            manifest = replace(manifest, steps=steps)
-            manifest.store(place)
-        model = _back(manifest, given, size, slots=slots, backend=backend, every=every, live=live)
+        task = task.of_base(manifest.base)
+        states = sum(map(_is_state, backend.keys()))
+        task.live.found(states)
+        steps = manifest.steps
+        if steps is None:
+            steps = _forward(task, rule, backend)
+            with _warned(place):
+                replace(manifest, steps=steps).store(place)
+        room = slots or (steps - 1).bit_length() + 1
+        model = _back(task, steps, backend, room=room, every=seconds)
         backend.remove()
         (place / MANIFEST).unlink()
     with suppress(OSError):
@@ -124,82 +123,99 @@ def reversed_in(
     return model
 
 
-def _manifest(place: Path, given: Given[S], size: Sizing) -> Manifest:
+def _manifest(place: Path, task: Task[S], backend: Directory) -> Manifest:
     """What the directory is of: of this, or it is refused."""
     wanted = Manifest(
-        program=given.program.fingerprint,
-        x=_digest(given.x),
-        ybar=_digest(given.ybar),
-        base=size.base,
+        program=task.program.fingerprint,
+        x=_digest(task.x),
+        ybar=_digest(task.ybar),
+        base=task.size.base,
     )
-    path = place / MANIFEST
-    if not path.exists():
-        wanted.store(place)
+    if not begun(place):
+        with _usable(place):
+            wanted.store(place)
         return wanted
+    found = _stored(place / MANIFEST)
+    changed = [name for name in _CHANGED if getattr(found, name) != getattr(wanted, name)]
+    if changed == ["ybar"] and all(map(_is_state, backend.keys())):
+        found = replace(found, ybar=wanted.ybar)  # on which no state depends
+        with _usable(place):
+            found.store(place)
+    elif changed:
+        raise BadInput(
+            f"{place} holds a run that cannot go on: {_CHANGED[changed[0]]} changed since it was"
+            " begun; undo that, or give another directory, or remove this one"
+        )
+    return found
+
+
+_CHANGED: Final = {
+    "format": "the format of the file has",
+    "program": "the code of the program, or the version of a library that it uses, has",
+    "x": "the inputs have",
+    "ybar": "the cotangent of the result has",
+}
+"""What must be what it was, and how errors call it."""
+
+
+def _stored(path: Path) -> Manifest:
+    with _usable(path):
+        text = path.read_text(encoding="utf-8")
     try:
-        found = Manifest(**json.loads(path.read_text()))
+        return Manifest(**json.loads(text))
     except (ValueError, TypeError) as error:
         raise BadInput(
             f"{path} does not say what was run: {error}; give another directory"
         ) from error
-    for name, what in (
-        ("format", "the format of the file has"),
-        ("program", "the code of the program has"),
-        ("x", "the inputs have"),
-        ("ybar", "the cotangent of the result has"),
-    ):
-        if getattr(found, name) != getattr(wanted, name):
-            raise BadInput(
-                f"{place} holds a run that cannot go on: {what} changed since it was begun; undo"
-                " that, or give another directory, or remove this one"
-            )
-    return found
 
 
-def _forward(
-    manifest: Manifest,
-    given: Given[S],
-    size: Sizing,
-    rule: Callable[[Chain, Platform], Rule],
-    *,
-    backend: Directory,
-    live: Live,
-) -> int:
+@contextmanager
+def _usable(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"the directory {str(place)!r} cannot be used: {error}; give another one"
+        ) from error
+
+
+@contextmanager
+def _warned(place: Path) -> Iterator[None]:
+    """What is lost is time alone: whoever goes on from there runs forward once more."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s: that the end is known cannot be noted: %s", place, error)
+
+
+def _forward(task: Task[S], rule: RuleOf, backend: Directory) -> int:
     """To the end of the program, from the last state that is stored; the number of steps."""
-    model = given.model(manifest.base)
-    chain = replace(size, base=manifest.base).chain(model, None)
-    return run_forward(
-        lambda platform, _: rule(chain, platform),
-        Platform(levels=(level(CHECKPOINTS, None),)),
-        model,
-        [backend],
-        say=log.warning,
-        stored=[set(filter(_is_state, backend.keys()))],
-        watch=live,
+    model = task.model()
+    chain = task.size.chain(model, None)
+    stored = [set(filter(_is_state, backend.keys()))]
+    platform = Platform(levels=(level(CHECKPOINTS, None),))
+    return forward(
+        task, model, lambda rest, _: rule(chain, rest), platform, [backend], stored=stored
     ).steps
 
 
 def _back(
-    manifest: Manifest,
-    given: Given[S],
-    size: Sizing,
-    *,
-    slots: int | None,
-    backend: Directory,
-    every: float,
-    live: Live,
+    task: Task[S], steps: int, backend: Directory, *, room: int, every: float
 ) -> ProgramModel[S]:
     """The rest, planned from what is stored."""
-    assert manifest.steps is not None
-    model = given.model(manifest.base)
-    chain = replace(size, base=manifest.base).chain(model, manifest.steps)
-    stored = set(backend.keys())
-    states = sum(map(_is_state, stored))
-    room = slots or (manifest.steps - 1).bit_length() + 1
+    model = task.model()
+    chain = task.size.chain(model, steps)
+    states = sum(map(_is_state, backend.keys()))
     platform = Platform(levels=(level(CHECKPOINTS, max(room, states) + _ADJOINTS),))
-    schedule = recover(chain, platform, [stored], level=0, every=every)
-    run(schedule, platform, model, [backend], watch=live)
-    return model
+
+    def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
+        try:
+            return recover(chain, rest, stored, level=0, every=every)
+        except BadInput:  # there is no room for an adjoint any more
+            return recover(chain, rest, stored, level=None, every=inf)
+
+    done = already(steps, platform, [backend])
+    return back(task, model, chain, done, partial(replan, chain), replan=replan)
 
 
 def _is_state(key: Key) -> bool:

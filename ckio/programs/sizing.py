@@ -6,10 +6,10 @@ from math import inf
 from typing import Any, Final, Literal, TypeVar
 
 from ckio.chain import Chain
-from ckio.checks import is_whole
+from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.model import sizes_of
-from ckio.programs.interface import inputs
+from ckio.programs.interface import begin
 from ckio.programs.model import ProgramModel
 from ckio.programs.protocol import Program
 from ckio.programs.pulling import rate
@@ -23,6 +23,9 @@ MEMORY: Final = 256 << 20
 
 _PROBE: Final = 64
 """Ticks by which a program is judged."""
+
+_FEW: Final = 8
+"""Ticks that are taped where the base is given: enough to see most of what cannot be."""
 
 _MOST: Final = 1 << 40
 """Ticks of a step at the most, where a tick takes nothing."""
@@ -56,20 +59,31 @@ class Sizing:
 
 
 def sizing(p: Program[S], x: Any, base: Base, memory: float, /) -> Sizing:
-    """Try some ticks, also with a tape where the base is to be found; raises BadInput."""
-    if not memory > 0:
+    """Try some ticks, with a tape too, so that what cannot be taped is known; raises BadInput."""
+    room = as_float(memory)
+    if room is None or not room > 0:
         raise BadInput(f"checkpoint_vjp: memory = {memory!r}; it must be bytes above 0")
     if not (base == "auto" or (is_whole(base) and base >= 1)):
         raise BadInput(
             f'checkpoint_vjp: base = {base!r}; it must be a whole number of ticks, or "auto"'
         )
-    start = p.start(*inputs(x))
+    start = begin(p, x)
     before = time.perf_counter()
     _, ticks, finished = p.advance(start, _PROBE)
     seconds = (time.perf_counter() - before) / max(1, ticks)
-    if base != "auto":
-        return Sizing(int(base), seconds, ticks if finished else None)
     if finished:
-        return Sizing(max(1, ticks), seconds, ticks)
-    tape = rate(p, start, ticks)
-    return Sizing(int(min(max(1.0, memory / tape if tape else inf), _MOST)), seconds, None)
+        return Sizing(max(1, ticks) if base == "auto" else int(base), seconds, ticks)
+    if base != "auto":
+        rate(p, start, min(int(base), _FEW))
+        return Sizing(int(base), seconds, None)
+    tape = _tried(p, start, ticks, room)
+    return Sizing(int(min(max(1.0, room / tape if tape else inf), _MOST)), seconds, None)
+
+
+def _tried(p: Program[S], start: S, most: int, room: float) -> float:
+    """Bytes of tape a tick, by as many of the first ones as there is room for."""
+    ticks, found = 1, rate(p, start, 1)
+    while ticks < most and 2 * ticks * found <= room:
+        ticks = min(2 * ticks, most)
+        found = rate(p, start, ticks)
+    return found

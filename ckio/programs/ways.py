@@ -42,16 +42,16 @@ class Way:
 
     Attributes
     ----------
-    rule : callable or None
+    rule : callable
         What is stored on the way forward is what this makes of a chain and the platform says.
     planner : Planner or None
-        Plans for an end that is known; there is either this or a rule.
+        Plans for an end that is known; then there is no use for the rule.
     platform : Platform
     backends : sequence of Backend
         Its levels, opened.
     """
 
-    rule: Callable[[Chain, Platform], Rule] | None
+    rule: Callable[[Chain, Platform], Rule]
     planner: Planner | None
     platform: Platform
     backends: Sequence[Backend]
@@ -69,15 +69,17 @@ def way(
         raise BadInput("checkpoint_vjp: give platform and backends together, or neither")
     if slots is not None and (not is_whole(slots) or slots < 1):
         raise BadInput(f"checkpoint_vjp: slots = {slots!r}; it must be a whole number from 1")
-    rule = _RULES.get(schedule) if isinstance(schedule, str) else None
     planner: Any = schedule if callable(schedule) else None
-    if rule is None and planner is None:
+    rule = Bisection if callable(schedule) else _RULES.get(schedule)
+    if rule is None:
         raise BadInput(
             f"checkpoint_vjp: schedule = {schedule!r}; it must be one of {', '.join(_RULES)}, or a"
             " planner"
         )
+    if platform is not None and slots is not None:
+        raise BadInput("checkpoint_vjp: slots go with no platform; its levels have capacities")
     if platform is None or backends is None:
-        room = slots if rule is Bisection else slots or SLOTS
+        room = slots if schedule == "bisection" else slots or SLOTS
         return Way(rule, planner, Platform(levels=(level("memory", room),)), [Ram()])
     return Way(rule, planner, platform, backends)
 
@@ -89,7 +91,7 @@ def level(name: str, slots: int | None, /) -> Level:
 
 
 class Live:
-    """Counts the states that are stored, as events pass by.
+    """Counts the states that are stored, as events pass by, and passes them on.
 
     Attributes
     ----------
@@ -97,8 +99,13 @@ class Live:
         The most at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[Event], None] | None = None, /) -> None:
         self.peak = self._now = 0
+        self._watch = watch
+
+    def found(self, states: int, /) -> None:
+        """So many are there already."""
+        self.peak = self._now = states
 
     def __call__(self, event: Event, /) -> None:
         match event.action:
@@ -107,3 +114,5 @@ class Live:
                 self.peak = max(self.peak, self._now)
             case Discard(key, _) if key.kind is Kind.RESTART:
                 self._now -= 1
+        if self._watch is not None:
+            self._watch(event)

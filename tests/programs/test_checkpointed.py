@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logistic import Logistic
 
+from ckio.actions import Reverse
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput
@@ -16,9 +17,11 @@ from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Platform
+from ckio.programs import program
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import checkpoint, primops, resume, vjp
 from ckio.programs.ways import level
+from ckio.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 1000)
 BAR = np.array([1.0, -2.0])
@@ -79,7 +82,8 @@ def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, ba
         assert stats["live_peak"] <= ceil(log2(steps)) + 1
         assert stats["tape_peak"] <= base
         # Once to count, once with a tape, and half of it at each division, of a power of two steps.
-        most = 2 * ticks + base * 2 ** ceil(log2(steps)) / 2 * ceil(log2(steps))
+        # Beside that the last step, by which the size of its tape is judged.
+        most = 2 * ticks + base * 2 ** ceil(log2(steps)) / 2 * ceil(log2(steps)) + base
         assert stats["forward_ticks"] <= most
 
 
@@ -166,5 +170,117 @@ def test_a_cotangent_that_is_none_of_y(bar: Any) -> None:
             function(Logistic(), X, bar)
 
 
+@pytest.mark.parametrize("way", [{}, {"schedule": "revolve", "slots": 3}, {"schedule": hrevolve}])
+def test_each_event_is_shown(way: dict[str, Any]) -> None:
+    events: list[Event] = []
+    checkpoint_vjp(Logistic(), X, BAR, base=100, watch=events.append, **way)
+    back = [event.action for event in events if isinstance(event.action, Reverse)]
+    assert [action.begin for action in back] == list(range(9, -1, -1))
+
+
+def test_what_watches_may_stop_it() -> None:
+    def stop(event: Event) -> None:
+        raise TimeoutError("for today")
+
+    with pytest.raises(TimeoutError, match="for today"):
+        checkpoint_vjp(Logistic(), X, BAR, base=10, watch=stop)
+
+
+@program
+def summed(u: Any, steps: int) -> Any:
+    v = u
+    for _ in range(steps):
+        v = v * 1.01
+    return np.sum(u) * np.sum(np.sqrt(v))
+
+
+_ROW = np.exp(np.random.default_rng(1).normal(scale=5, size=999))
+
+
+@pytest.mark.parametrize(
+    "u",
+    [_ROW, _ROW[::-1], _ROW[::3], np.broadcast_to(1.5, (7, 3)), _ROW.reshape(37, 27).T],
+    ids=["row", "backwards", "every third", "one number", "transposed"],
+)
+def test_inputs_in_memory_of_any_order(u: Any) -> None:
+    """Sums go in the order of memory; each element has its own cotangent."""
+    wanted = vjp(summed, (u, 100), 1.0)
+    same(checkpoint_vjp(summed, (u, 100), 1.0, base=7), wanted)
+    assert wanted[1][0] == pytest.approx(vjp(summed, (np.array(u, order="C"), 100), 1.0)[1][0])
+
+
+def plain(u: Any) -> Any:
+    return u
+
+
+@program
+def counted(n: Any) -> Any:
+    total = 0
+    for _ in range(100):
+        total = total + n
+    return total
+
+
+@program
+def told(u: Any) -> Any:
+    for _ in range(100):
+        u = 1.01 * u
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("p", "x", "says"),
+    [
+        (plain, (1.0,), "put @program before"),
+        ("summed", (1.0,), "is no program"),
+        (counted, (3,), "write 3.0 in place of 3"),
+        (told, (3.0,), "y = 'done' has no derivative"),
+    ],
+    ids=["plain", "text", "integer", "told"],
+)
+def test_what_has_no_derivative(p: Any, x: Any, says: str) -> None:
+    for function in (vjp, checkpoint_vjp):
+        with pytest.raises(BadInput, match=says):
+            function(p, x, 1.0)
+
+
+def test_several_inputs_are_a_tuple() -> None:
+    for function in (vjp, checkpoint_vjp):
+        with pytest.raises(TypeError, match="missing") as caught:
+            function(summed, [_ROW, 100], 1.0)
+        assert "x is of type list, and so it is one input" in caught.value.__notes__[0]
+
+
+def test_what_cannot_be_taped_is_known_before_the_way_forward() -> None:
+    @program
+    def lost(u: Any) -> Any:
+        for _ in range(1000):
+            steps.append(0)
+            u = float(u) * 1.01
+        return u
+
+    steps: list[int] = []
+    with pytest.raises(BadInput, match="stop_gradient"):
+        checkpoint_vjp(lost, (1.0,), 1.0, base=20)
+    assert len(steps) < 200
+
+
 def test_a_number_is_a_cotangent_of_all_that_has_its_shape() -> None:
     same(vjp(Logistic(), X, 1.0), vjp(Logistic(), X, np.ones(2)))
+
+
+def test_numbers_of_other_libraries() -> None:
+    """Half the bits of a float32: NumPy does not know that they are numbers."""
+    jax = pytest.importorskip("jax")
+    from ckio.programs.jaxed import jax_program
+
+    def grown(u: Any) -> Any:
+        step = lambda s: (s[0] * jax.numpy.bfloat16(1.01), s[1] + 1)  # noqa: E731
+        return jax.lax.while_loop(lambda s: s[1] < 100, step, (u, 0))[0]
+
+    u = jax.numpy.ones(3, jax.numpy.bfloat16)
+    p = jax_program(grown, u)
+    y, xbar = checkpoint_vjp(p, (u,), 1.0, base=7)
+    assert y.dtype == xbar[0].dtype == u.dtype
+    assert np.array_equal(xbar[0], vjp(p, (u,), 1.0)[1][0])
+    assert np.all(np.abs(xbar[0].astype(float) - 2.0) < 0.5)

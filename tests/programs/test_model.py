@@ -1,6 +1,8 @@
 """A program is a model: every schedule, level, simulator and recovery of ckio takes it."""
 
 import json
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,15 @@ from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.programs.interface import vjp
 from ckio.programs.model import as_chain
-from ckio.recover import recover
+from ckio.recover import aside, recover, with_adjoint_checkpoints
+from ckio.render import render
+from ckio.report import compare
 from ckio.runner import run
 from ckio.runner.persevere import persevere
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import makespan
 from ckio.sim.engine import simulate
+from ckio.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 100)
 BAR = np.array([1.0, -2.0])
@@ -121,6 +126,47 @@ def test_a_level_that_fails_on_the_way(tmp_path: Any) -> None:
     assert said
     check(model)
     tiny[1].close()
+
+
+@pytest.mark.parametrize("events", [4, 20, 45, 70])
+def test_killed_and_recovered_on_two_levels(events: int, tmp_path: Any) -> None:
+    def levels() -> list[Any]:
+        return [Directory(tmp_path / "files"), Hdf5(tmp_path / "archive.h5")]
+
+    chain, number = fresh().measure(), [level.name for level in PLATFORM.levels].index("files")
+    planned = hrevolve(chain, aside(PLATFORM, chain, number))
+    planned = with_adjoint_checkpoints(planned, PLATFORM, 0.0, level=number)
+    child = os.fork()
+    if child == 0:
+        seen: list[Event] = []
+
+        def die(event: Event) -> None:
+            seen.append(event)
+            if len(seen) == events:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        run(planned, PLATFORM, fresh(), levels(), watch=die)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    backends = levels()
+    stored = [set(backend.keys()) for backend in backends]
+    assert any(stored)
+    rest = recover(chain, PLATFORM, stored, level=number, every=60.0)
+    model = fresh()
+    run(rest, PLATFORM, model, backends)
+    check(model)
+    assert [list(backend.keys()) for backend in backends] == [[], []]
+    for backend in backends:
+        backend.close()
+
+
+def test_it_is_simulated_compared_and_drawn() -> None:
+    schedule = hrevolve(fresh().measure(), PLATFORM)
+    timeline = run(schedule, PLATFORM, fresh(), [Ram(), Ram()])
+    report = compare(simulate(schedule, PLATFORM), timeline, names=["memory", "files"])
+    assert {"advance", "reverse", "read memory"} <= {row.name for row in report.rows}
+    assert "restart data" in render(timeline)
+    assert render(schedule.actions)
 
 
 def test_tapes_of_several_steps_are_taken_back_in_any_pieces() -> None:

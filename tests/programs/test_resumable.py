@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from logistic import At, Logistic
 
+from ckio.actions import Read, Reverse
 from ckio.errors import BadInput, LevelInUse
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import vjp
 from ckio.testing.programs import adaptive_burgers as burgers
+from ckio.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 500)
 BAR = np.array([1.0, -2.0])
@@ -138,10 +140,14 @@ def test_what_is_left_is_of_this_program_and_no_other(tmp_path: Path) -> None:
     left(place)
     before = sorted(path.name for path in place.rglob("*"))
     for program, x, bar, what in (
-        (Changed(), X, BAR, "the code of the program has changed"),
+        (
+            Changed(),
+            X,
+            BAR,
+            "the code of the program, or the version of a library that it uses, has",
+        ),
         (Logistic(), (X[0], 3.2, 500), BAR, "the inputs have changed"),
         (Logistic(), (X[0], 3.1, 501), BAR, "the inputs have changed"),
-        (Logistic(), X, 2 * BAR, "the cotangent of the result has changed"),
     ):
         with pytest.raises(BadInput, match=what):
             checkpoint_vjp(program, x, bar, base=10, directory=place)
@@ -149,6 +155,78 @@ def test_what_is_left_is_of_this_program_and_no_other(tmp_path: Path) -> None:
     _, xbar = checkpoint_vjp(Logistic(), X, BAR, base=10, directory=place)
     assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
     assert not place.exists()
+
+
+def test_another_cotangent_of_the_result(tmp_path: Path) -> None:
+    """States do not depend on it, so that what was mistaken costs no second way forward."""
+    place = tmp_path / "run"
+    with pytest.raises(BadInput, match="cotangent of y"):
+        checkpoint_vjp(Logistic(), X, np.ones(3), base=10, directory=place)
+    again = Logistic()
+    _, xbar = checkpoint_vjp(again, X, BAR, base=10, directory=place)
+    assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
+    left(place, 900)  # on the way back
+    with pytest.raises(BadInput, match="the cotangent of the result has changed"):
+        checkpoint_vjp(Logistic(), X, 2 * BAR, base=10, directory=place)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("at", [100, 450])
+def test_interrupted_in_a_process_that_goes_on(tmp_path: Path, error: Any, at: int) -> None:
+    """Its levels are closed, and the same call takes up what they hold."""
+
+    class Interrupted(Logistic):
+        def advance(self, state: At, limit: float = np.inf, /) -> tuple[At, int, bool]:
+            if state.left == 500 - at and state.left > 0 and not self.fail_at:
+                raise error("as was asked")
+            return super().advance(state, limit)
+
+    place, stats = tmp_path / "run", dict[str, int]()
+    with pytest.raises(error, match="as was asked"):
+        checkpoint_vjp(Interrupted(fail_at=0), X, BAR, base=10, directory=place)
+    events: list[Event] = []
+    _, xbar = checkpoint_vjp(
+        Logistic(), X, BAR, base=10, directory=place, stats=stats, watch=events.append
+    )
+    assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
+    assert not place.exists()
+    first = next(event.action for event in events if isinstance(event.action, Read))
+    assert first.key.step > 0
+    assert stats["ticks"] == 500
+    assert 0 < stats["live_peak"] <= 7
+    assert stats["forward_ticks"] > 500
+
+
+def test_what_watches_may_stop_it(tmp_path: Path) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event.action, Reverse):
+            raise TimeoutError("for today")
+
+    with pytest.raises(TimeoutError, match="for today"):
+        checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / "run", watch=stop)
+    checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_base_for_which_the_program_is_short_takes_up_what_is_there(tmp_path: Path) -> None:
+    place, short = tmp_path / "run", (X[0], 3.1, 40)
+
+    def stop(event: Event) -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        checkpoint_vjp(Logistic(), short, BAR, base=10, directory=place, watch=stop)
+    stats: dict[str, int] = {}
+    checkpoint_vjp(Logistic(), short, BAR, base=50, directory=place, stats=stats)
+    assert stats["base"] == 10
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "nu\0l"])
+def test_a_place_that_cannot_be_used(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(BadInput, match="cannot be used"):
+        checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / name)
 
 
 def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
