@@ -172,7 +172,7 @@ class Whole:
         return [(all_ - tape) / (self.again * forward) for forward, tape, all_ in rounds]
 
 
-def whole(cells: int, tolerance: float, base: int, repeats: int = 9) -> Whole:
+def whole(cells: int, tolerance: float, base: int, repeats: int = 15) -> Whole:
     """The gradient of the energy that an adaptive solver leaves in so many cells."""
     u0 = 1.0 + np.sin(2.0 * np.pi * np.arange(cells) / WAVE)
     x = u0, 0.3, tolerance
@@ -253,7 +253,7 @@ def main(*, long: bool) -> None:
         "",
         lines_of_overhead(overhead(listing1, (X, 1003, EPS))),
         "",
-        lines_of_whole(whole(CELLS, 1e-6, 4)),
+        lines_of_whole(whole(CELLS, 1e-6, 8)),
     ]
     if long:
         parts += ["", in_jax(100_003)]
