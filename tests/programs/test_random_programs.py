@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -156,10 +156,11 @@ def check_differences(
     seen["no derivative"] += bool(slope == 0)
 
 
-def campaign(examples: int, place: Path) -> Counter[str]:
-    """So many random programs; what was seen of them."""
+def campaign(examples: int, place: Path, part: int = 0) -> Counter[str]:
+    """So many random programs, others for each part; what was seen of them."""
     seen: Counter[str] = Counter()
 
+    @seed(part)
     @settings(
         max_examples=examples,
         suppress_health_check=list(HealthCheck),
@@ -186,8 +187,9 @@ def test_random_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_random_programs(tmp_path: Path) -> None:
-    check_seen(campaign(2000, tmp_path))
+@pytest.mark.parametrize("part", [1, 2, 3, 4])
+def test_many_random_programs(part: int, tmp_path: Path) -> None:
+    check_seen(campaign(500, tmp_path, part))
 
 
 WORDS = (

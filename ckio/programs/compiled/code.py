@@ -13,12 +13,13 @@ import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final, TypeAlias, assert_never
 
 from ckio.programs.compiled.blocks import Block, Branch, Call, Graph, Jump, Return
-from ckio.programs.compiled.lifting import LIFT, lifting, value_lifting
+from ckio.programs.compiled.lifting import BUILD, LIFT, lifting, value_lifting
 from ckio.programs.compiled.lowering import LENGTH, SEQUENCE, TOGETHER
 from ckio.programs.compiled.scopes import bound, parameters, read
 from ckio.programs.compiled.sequences import items, together
@@ -49,7 +50,8 @@ class Compiled:
         """The functions; what calls return goes through `lift`, where they were compiled so."""
         names = self.function.__code__.co_freevars
         cells = dict(zip(names, self.function.__closure__ or (), strict=True))
-        cells |= {name: CellType(value) for name, value in {**_GIVEN, LIFT: lift}.items()}
+        given = {**_GIVEN, LIFT: lift, BUILD: None if lift is None else _building(lift)}
+        cells |= {name: CellType(value) for name, value in given.items()}
         space, name = self.function.__globals__, self.function.__name__
         return tuple(
             FunctionType(code, space, name, None, tuple(cells[each] for each in code.co_freevars))
@@ -78,7 +80,7 @@ def binder(source: Source, graph: Graph, /) -> Callable[..., tuple[Any, ...]]:
 
 def _compiled(source: Source, definitions: Sequence[ast.FunctionDef]) -> Compiled:
     function = source.function
-    around = _arguments([*function.__code__.co_freevars, *_GIVEN, LIFT])
+    around = _arguments([*function.__code__.co_freevars, *_GIVEN, LIFT, BUILD])
     module = ast.Module([_define("@around", around, [*definitions])], [])
     whole = compile(ast.fix_missing_locations(module), source.place.file, "exec", dont_inherit=True)
     codes = _codes(_codes(whole)["@around"])
@@ -152,6 +154,12 @@ class _Writer:
             if isinstance(part, ast.stmt | ast.expr | ast.keyword) and not hasattr(part, "lineno"):
                 ast.copy_location(part, call)
         return [*_guards(doubtful, names), *ends]
+
+
+def _building(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+    from ckio.programs.tape.building import build  # the tape is loaded only now
+
+    return partial(build, lift)
 
 
 def _parts(block: Block) -> Iterator[ast.AST]:

@@ -11,7 +11,11 @@ from typing import Final, TypeVar
 Node = TypeVar("Node", bound=ast.AST)
 
 LIFT: Final = "@lift"
-"""The name under which code calls `Tape.lift`."""
+BUILD: Final = "@build"
+"""The names under which code calls `Tape.lift`, and `build` with it."""
+
+_BUILDERS: Final = ("array", "asarray", "full")
+"""What `build` is asked about, by the last part of its name."""
 
 _MADE: Final = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.BoolOp, ast.Compare, ast.List, ast.Tuple)
 _FILLED: Final = (ast.Dict, ast.ListComp, ast.DictComp)
@@ -44,6 +48,9 @@ class _Lifting(ast.NodeTransformer):
         for keyword in node.keywords:
             keyword.value = _lifted(keyword.value)
         own = isinstance(node.func, ast.Name) and node.func.id.startswith("@")
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in _BUILDERS:
+            node.args = [node.func, *node.args]
+            node.func = ast.copy_location(ast.Name(BUILD, ast.Load()), node.func)
         return node if own else _call(node)
 
 
