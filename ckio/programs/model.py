@@ -5,7 +5,6 @@ every schedule, level, simulator and recovery applies to it. States are as large
 large is known once they are reached, and what a chain says of them before is an estimate.
 """
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import ceil
@@ -23,19 +22,12 @@ from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.layout import nbytes_of
 from ckio.programs import heap
 from ckio.programs.interface import begin, gradient, has_derivative, inputs, seed
-from ckio.programs.protocol import Json, Program
+from ckio.programs.protocol import Program
 from ckio.programs.pulling import Pulling
+from ckio.programs.stored import META, Data, Stored, stored, taken
 from ckio.programs.trees import leaves, rebuild
 
 S = TypeVar("S")
-
-Data = dict[str, NDArray[Any]]
-
-Stored = tuple[Layout, list[NDArray[Any]]]
-"""A checkpoint: what its arrays are, and the arrays."""
-
-_META: Final = "meta"
-"""The first field of every checkpoint: JSON, as bytes."""
 
 
 def as_chain(
@@ -235,7 +227,7 @@ class ProgramModel(Generic[S]):
             case Kind.ADJOINT if self._cotangent is not None and self._end is not None:
                 layout = self._adjoint()[0]
             case _:
-                return (Field(_META, "uint8", (max(self._seen.values()),)),)
+                return (Field(META, "uint8", (max(self._seen.values()),)),)
         self._seen[key.kind] = max(self._seen[key.kind], nbytes_of(layout))
         return layout
 
@@ -245,22 +237,19 @@ class ProgramModel(Generic[S]):
         return [as_bytes(array) for array in arrays]
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        if not layout or layout[0].name != _META:
+        if not layout or layout[0].name != META:
             raise BadInput(f"{key} was not stored by a program")
         return self._load(key, layout)
 
     @contextmanager
     def _load(self, key: Key, layout: Layout) -> Generator[Buffers]:
-        if key.kind is Kind.RESTART:
-            self._state, self._packed = None, None  # before there is another
+        self._packed = None  # a copy of what there still is
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
-        meta = json.loads(arrays[0].tobytes())
-        data = dict(zip(meta["names"], arrays[1:], strict=True))
-        data |= {name: data[name].view(np.dtype(of)) for name, of in meta["dtypes"].items()}
+        data, meta = taken(arrays)
         if key.kind is Kind.RESTART:
             state = self._program.unpack(data, meta["state"])
-            self._state, self._at = state, key.step
+            self._state, self._packed, self._at = state, None, key.step
         else:
             names = list(data)
             bars, ends = names[: meta["cotangents"]], names[meta["cotangents"] :]
@@ -316,7 +305,7 @@ class ProgramModel(Generic[S]):
     def _restart(self) -> Stored:
         if self._packed is None:
             data, meta = self._program.pack(self._depart(self._at))
-            self._packed = _stored(data, {"state": meta})
+            self._packed = stored(data, {"state": meta})
         return self._packed
 
     def _adjoint(self) -> Stored:
@@ -324,7 +313,7 @@ class ProgramModel(Generic[S]):
         bars = self._cotangent if self._cotangent is not None else {}
         data = {**bars, **{_END + name: array for name, array in end.items()}}
         about = {"state": meta, "cotangents": len(bars), "rate": self._pulling.rate}
-        return _stored(data, about | {"steps": self.steps, "ticks": self.ticks})
+        return stored(data, about | {"steps": self.steps, "ticks": self.ticks})
 
     def _report(self, step: int) -> None:
         if self.on_step is not None:
@@ -335,27 +324,7 @@ _END: Final = "end."
 """Before the names of what the finished state holds, beside the cotangents."""
 
 
-def _stored(data: Mapping[str, NDArray[Any]], about: dict[str, Json]) -> Stored:
-    """The layout and the arrays of a checkpoint.
-
-    In `meta` are the names, which files may not be able to have, and dtypes of other libraries.
-    """
-    others = {name: a.dtype.name for name, a in data.items() if np.dtype(a.dtype.str) != a.dtype}
-    text = json.dumps({"names": list(data), "dtypes": others, **about}).encode()
-    arrays = [np.frombuffer(text, np.uint8), *(np.asarray(a, order="C") for a in data.values())]
-    fields = [
-        Field(_file_name(name, number), array.dtype.str, array.shape)
-        for number, (name, array) in enumerate(zip((_META, *data), arrays, strict=True))
-    ]
-    return tuple(fields), arrays
-
-
 def _copied(name: str, value: Any) -> NDArray[Any]:
     """In memory of its own, with the strides that it has: sums go in their order."""
     ours = isinstance(value, np.ndarray)
     return heap.copy({name: value})[name] if ours else np.array(value)
-
-
-def _file_name(name: str, number: int) -> str:
-    plain = name.replace(".", "").replace("_", "").isalnum() and name.isascii()
-    return name if plain else f"array{number}"

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,18 @@ def test_moves_that_are_in_no_legal_schedule() -> None:
         _ = model.result
     with pytest.raises(BadInput, match="base = 0"):
         as_chain(Logistic(), X, 0)
+
+
+def test_a_read_that_fails_leaves_the_model_as_it_was() -> None:
+    model, key = fresh(), Key(Kind.RESTART, 3)
+    model.advance(0, 3)
+    layout, before = model.layout(key), [bytes(view) for view in model.dump(key)]
+    with suppress(OSError), model.load(Key(Kind.RESTART, 0), layout) as buffers:
+        buffers[0][:] = bytes(len(buffers[0]))
+        raise OSError
+    assert [bytes(view) for view in model.dump(key)] == before
+    assert model.advance(3, 20) == 15
+    assert np.array_equal(model.result, WANTED[0])
 
 
 def test_what_cannot_be_stored() -> None:
