@@ -296,3 +296,19 @@ def picture(p: CompiledProgram, state: Frames) -> Any:
     """All that a state is."""
     arrays, meta = p.pack(state)
     return json.dumps(meta), {n: (a.dtype.str, a.shape, a.tobytes()) for n, a in arrays.items()}
+
+
+def resumed_from_every_tick(p: CompiledProgram, x: Any) -> None:
+    """It is the function, to the last bit, from each of its states that was stored."""
+    expected = p.function(*copied(x))
+    end, ticks, finished = p.advance(p.start(*x))
+    assert finished
+    assert same(p.result(end), expected)
+    state = p.start(*x)
+    for n in range(ticks):
+        last, rest, finished = p.advance(stored(p, state))
+        assert (rest, finished) == (ticks - n, True)
+        assert same(p.result(last), expected)
+        state, done, _ = p.advance(state, 1)
+        assert done == 1
+    assert picture(p, state) == picture(p, end)

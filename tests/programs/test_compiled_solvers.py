@@ -10,7 +10,7 @@ from ckio.programs.trees import leaves, rebuild
 
 from .compiled_flows import adaptive_mesh, bouncing, branch, knapsack, nbody, spectral, upwind
 from .compiled_solvers import cg, ice_sheet, leapfrog, multigrid, newton, rk45
-from .compiled_zoo import copied, picture, same, stored
+from .compiled_zoo import copied, resumed_from_every_tick
 
 RNG = np.random.default_rng(1)
 SIDE = np.linspace(0.0, 1.0, 9)
@@ -43,18 +43,7 @@ each = pytest.mark.parametrize(
 
 @each
 def test_it_is_resumed_after_any_tick(p: CompiledProgram, x: tuple[Any, ...]) -> None:
-    expected = p.function(*copied(x))
-    end, ticks, finished = p.advance(p.start(*x))
-    assert finished
-    assert same(p.result(end), expected)
-    state = p.start(*x)
-    for n in range(ticks):
-        last, rest, finished = p.advance(stored(p, state))
-        assert (rest, finished) == (ticks - n, True)
-        assert same(p.result(last), expected)
-        state, done, _ = p.advance(state, 1)
-        assert done == 1
-    assert picture(p, state) == picture(p, end)
+    resumed_from_every_tick(p, x)
 
 
 def differentiable(tree: Any, name: str) -> dict[str, Any]:

@@ -9,24 +9,26 @@ import pytest
 from ckio.programs.jaxed import jax_program
 from ckio.programs.meter import metered
 
-from .jaxed import MODES, assert_derivative, assert_same, gradient, through_bytes, whole
+from .jaxed import (
+    MODES,
+    assert_derivative,
+    assert_same,
+    gradient,
+    quick_doubles,
+    through_bytes,
+    whole,
+)
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
 
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
     """Double precision, and code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+    with quick_doubles():
+        yield
 
 
 def durations(x: float, n: int) -> list[int]:

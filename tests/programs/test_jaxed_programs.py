@@ -14,24 +14,18 @@ from ckio.programs import as_chain, checkpoint_vjp, vjp
 from ckio.programs.jaxed import jax_program
 from ckio.programs.trees import leaves
 
-from .jaxed import MODES, assert_dual, assert_same, gradient, through_bytes, whole
+from .jaxed import MODES, assert_dual, assert_same, gradient, quick_doubles, through_bytes, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
 
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
     """Double precision, and code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+    with quick_doubles():
+        yield
 
 
 def until_small(x: Any, k: Any) -> Any:

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_derivative, assert_same, through_bytes, whole
+from .jaxed import MODES, assert_derivative, assert_same, quick_doubles, through_bytes, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
-
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
 
 Part = tuple[Any, ...]
 """A word, and numbers and parts that belong to it."""
@@ -26,12 +24,8 @@ Part = tuple[Any, ...]
 @pytest.fixture(autouse=True, scope="module")
 def double() -> Iterator[None]:
     """Double precision, and code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+    with quick_doubles():
+        yield
 
 
 WORDS = st.sampled_from(["sin", "mix", "product", "swap", "input", "cumulate"]).map(

@@ -12,24 +12,18 @@ import pytest
 from ckio.errors import BadInput
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_same, gradient, whole
+from .jaxed import MODES, assert_same, gradient, quick_doubles, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
 
-CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
     """Double precision, and code that takes less time to compile."""
-    before = {name: jax.config.values[name] for name in CONFIG}
-    for name in CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in CONFIG:
-        jax.config.update(name, before[name])
+    with quick_doubles():
+        yield
 
 
 def damped(x: Any, by: Any = 0.5, steps: int = 5) -> Any:

@@ -1,8 +1,8 @@
 """A register program run node by node, each of them compiled; innermost loops run on in XLA."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.programs.jaxed.code import Code, Values
-from ckio.programs.jaxed.ticks import Back, active, bucket, nbytes, tick
+from ckio.programs.jaxed.compiling import Compiling
+from ckio.programs.jaxed.ticks import Back, bucket, nbytes, tick
 
 MOST = 2**30
 """Ticks that one call of XLA passes at most: its counters have 32 bits."""
@@ -25,7 +26,7 @@ class Taped(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Compiling):
     """How `blocks` runs and reverses a program.
 
     Attributes
@@ -35,15 +36,6 @@ class Blocks:
         Iterations of an innermost loop of which the inputs are stored at a time: from those
         before the first of them they are computed again.
     """
-
-    code: Code
-    base: int
-    _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    @cached_property
-    def active(self) -> frozenset[str]:
-        """The registers that have cotangents."""
-        return active(self.code)
 
     def advance(
         self, pc: int, registers: Mapping[str, Any], limit: int, tape: list[Taped] | None = None
@@ -133,19 +125,6 @@ class Blocks:
             self._compiled["adjoint", pc] = Back(self.code, pc, self.active)
         back: Back = self._compiled["adjoint", pc]
         return back
-
-    def _zero(self, name: str) -> Any:
-        key = ("zero", name)
-        if key not in self._compiled:
-            aval = self.code.avals[name]
-            self._compiled[key] = jax().numpy.zeros(aval.shape, aval.dtype)
-        return self._compiled[key]
-
-    def _compile(self, key: tuple[Any, ...], make: Callable[..., Any]) -> Callable[..., Any]:
-        if key not in self._compiled:
-            self._compiled[key] = jax().jit(partial(make, *key[1:]))
-        found: Callable[..., Any] = self._compiled[key]
-        return found
 
     def _node_back(
         self, pc: int, known: Values, given: list[Any], cotangent: list[Any]

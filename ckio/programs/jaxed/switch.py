@@ -1,19 +1,20 @@
 """A register program as one loop in XLA, around a switch between its nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ckio.analysis.partitioned.jaxprs import jax
-from ckio.programs.jaxed.code import Code, Values
-from ckio.programs.jaxed.ticks import Back, active, bucket, nbytes, tick
+from ckio.programs.jaxed.code import Values
+from ckio.programs.jaxed.compiling import Compiling
+from ckio.programs.jaxed.ticks import Back, bucket, nbytes, tick
 
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(Compiling):
     """How `switch` runs and reverses a program.
 
     Attributes
@@ -24,19 +25,10 @@ class Switch:
         from the registers before the first of them they are computed again.
     """
 
-    code: Code
-    base: int
-    _compiled: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
     @cached_property
     def registers(self) -> tuple[str, ...]:
         """All that any state has."""
         return tuple(sorted({name for live in self.code.live for name in live}))
-
-    @cached_property
-    def active(self) -> frozenset[str]:
-        """Those that have cotangents."""
-        return active(self.code)
 
     @cached_property
     def _adjoints(self) -> tuple[Back, ...]:
@@ -102,19 +94,6 @@ class Switch:
     def _filled(self, registers: Mapping[str, Any]) -> list[Any]:
         """All registers; what is not live is zero."""
         return [registers[n] if n in registers else self._zero(n) for n in self.registers]
-
-    def _zero(self, name: str) -> Any:
-        key = ("zero", name)
-        if key not in self._compiled:
-            aval = self.code.avals[name]
-            self._compiled[key] = jax().numpy.zeros(aval.shape, aval.dtype)
-        return self._compiled[key]
-
-    def _compile(self, key: tuple[Any, ...], make: Callable[..., Any]) -> Callable[..., Any]:
-        if key not in self._compiled:
-            self._compiled[key] = jax().jit(partial(make, *key[1:]))
-        found: Callable[..., Any] = self._compiled[key]
-        return found
 
     def _node(self, constants: Values, pc: int, values: Sequence[Any]) -> tuple[Any, list[Any]]:
         """One node on all registers."""
