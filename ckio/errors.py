@@ -5,6 +5,7 @@
     │   └── NoSchedule       no plan of this kind fits this chain and platform
     ├── IllegalAction        a schedule breaks a rule of the Machine: the schedule is wrong
     ├── RunFailed            a run could not go on, and not because of storage
+    │   └── RankFailed           another rank of the job failed, which is named
     ├── Stopped              a run was asked to stop, and did
     └── StorageError         a level did not do what it was asked
         ├── LevelFull        no room: capacity reached, or the disk under it is full
@@ -45,6 +46,20 @@ class IllegalAction(CkioError):
 
 class RunFailed(CkioError):
     """A run could not go on, and the cause is not storage (a model that stopped early, say)."""
+
+
+class RankFailed(RunFailed):
+    """Another rank of the job failed, and this one cannot go on without it.
+
+    Attributes
+    ----------
+    rank : int
+        Which one.
+    """
+
+    def __init__(self, message: str, /, *, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class Stopped(CkioError):

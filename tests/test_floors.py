@@ -44,7 +44,12 @@ ROOMS = {
     "click": {"cli"},
     "rich": {"cli"},
     "numba": {"planners"},
-    "jax": {"analysis", "programs"},
+    "jax": {"analysis", "programs", "adapters"},
+    "torch": {"adapters"},
+    "mpi4py": {"adapters"},
+    "pyadjoint": {"adapters"},
+    "checkpoint_schedules": {"adapters"},
+    "pyrevolve": {"adapters"},
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }

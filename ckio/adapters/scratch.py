@@ -1,0 +1,135 @@
+"""The levels of a platform for as long as somebody needs them: opened, and removed in the end."""
+
+import secrets
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio import registry
+from ckio.actions import Field, Key, Kind, Layout
+from ckio.arrays import as_bytes, copy, empty
+from ckio.backends.base import Backend
+from ckio.errors import BadInput, StorageError
+from ckio.platforms import Platform
+
+_NATIVE: Final = "biufc"
+"""The kinds of arrays whose bytes mean something."""
+
+
+class Scratch:
+    """Open levels whose files go when this is closed, is forgotten, or the process ends well.
+
+    What a framework keeps for itself is put into a level, under a key that is nobody else's, and
+    got back from there. May be used by many threads.
+
+    >>> from ckio import Level, Platform
+    >>> with Scratch(Platform((Level(name="ram"),))) as scratch:
+    ...     key = scratch.put(0, {"u": np.arange(3.0)})
+    ...     scratch.get(0, key)
+    {'u': array([0., 1., 2.])}
+
+    Parameters
+    ----------
+    platform : Platform
+
+    Attributes
+    ----------
+    platform : Platform
+    backends : sequence of Backend
+        Its levels, in their order. Who drives them directly leaves `put` alone meanwhile.
+
+    Raises
+    ------
+    BadInput, StorageError
+        A level cannot be opened; then none of them is.
+    """
+
+    def __init__(self, platform: Platform, /) -> None:
+        self.platform = platform
+        self._locks = [threading.Lock() for _ in platform.levels]
+        self._numbers, self._made = 0, threading.Lock()
+        run = secrets.token_hex(4)
+        with ExitStack() as stack:
+            backends: list[Backend] = []
+            for level in platform.levels:
+                backends.append(registry.open_level(level, run=run))
+                stack.callback(registry.close, backends[-1], remove=True)
+            self.backends: Sequence[Backend] = tuple(backends)
+            self._close = weakref.finalize(self, _closed, stack.pop_all())
+
+    def put(self, level: int, arrays: Mapping[str, NDArray[Any]], /) -> Key:
+        """Store named arrays; returns the key under which they are.
+
+        Raises LevelFull and other StorageErrors, and BadInput for arrays of objects.
+        """
+        whole = {name: _contiguous(name, array) for name, array in arrays.items()}
+        layout = tuple(_field(name, array) for name, array in whole.items())
+        with self._made:
+            key = Key(Kind.RESTART, self._numbers)
+            self._numbers += 1
+        with self._locks[level]:
+            self.backends[level].write(key, layout, [as_bytes(array) for array in whole.values()])
+        return key
+
+    def get(
+        self, level: int, key: Key, into: Mapping[str, NDArray[Any]] | None = None, /
+    ) -> dict[str, NDArray[Any]]:
+        """What is stored under a key, in new arrays or `into` those that have its names.
+
+        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where it does not fit `into`.
+        """
+        with self._locks[level]:
+            layout = self.backends[level].layout(key)
+            found = dict(into) if into is not None else _room(layout)
+            if tuple(_field(name, array) for name, array in found.items()) != layout:
+                raise BadInput(f"{key} does not fit these arrays: it was stored from others")
+            self.backends[level].read(key, [as_bytes(array) for array in found.values()])
+        return found
+
+    def drop(self, level: int, key: Key, /) -> None:
+        """Let go of what is stored under a key; raises MissingCheckpoint."""
+        with self._locks[level]:
+            self.backends[level].discard(key)
+
+    def close(self) -> None:
+        """Close all levels, and remove what they kept; may be called twice."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(StorageError) if error is not None else ExitStack():
+            self.close()
+
+
+def _closed(stack: ExitStack) -> None:
+    stack.close()
+
+
+def _contiguous(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy in C order; raises BadInput where its bytes mean nothing."""
+    if array.dtype.hasobject or array.dtype.kind not in _NATIVE + "V":
+        raise BadInput(f"array {name!r} has dtype {array.dtype}: ckio stores plain numbers")
+    return array if array.flags.forc else copy(array)
+
+
+def _field(name: str, array: NDArray[Any]) -> Field:
+    """What an array is; one in Fortran order is described with its shape reversed."""
+    shape = array.shape if array.flags.c_contiguous else array.shape[::-1]
+    return Field(name, array.dtype.str, shape)
+
+
+def _room(layout: Layout) -> dict[str, NDArray[Any]]:
+    return {field.name: empty(field.shape, np.dtype(field.dtype)) for field in layout}
