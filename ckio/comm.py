@@ -1,5 +1,6 @@
 """The ranks of a job: one program on each, all with the same schedule."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
 
@@ -14,7 +15,7 @@ T = TypeVar("T")
 class Comm(Protocol):
     """What ranks ask of each other. All of it is asked by all ranks, in the same order.
 
-    Who waits for a rank that has failed is not left waiting: RankFailed is raised, which names it.
+    Where a rank is gone, RankFailed is raised, which names it.
 
     Attributes
     ----------
@@ -43,6 +44,19 @@ class Comm(Protocol):
         A sum of them is thus added in one order, and has the same bits on all ranks.
         """
 
+    def apart(self) -> "Comm":
+        """The same ranks for a conversation of its own, such as a model's within its steps.
+
+        There nobody waits for a rank that has called it off: RankFailed is raised, which names it.
+        """
+
+    def call_off(self, why: str, /) -> None:
+        """Say that this rank has failed: nobody waits any more in a conversation that is `apart`.
+
+        In this one the others are still expected. Where they do not come before long, as they wait
+        for this rank in some way of their own, the job is ended, with `why` as its last word.
+        """
+
 
 class Solo:
     """A job of one rank."""
@@ -65,8 +79,30 @@ class Solo:
     def gather(self, value: T, /) -> list[T]:
         return [value]
 
+    def apart(self) -> "Solo":
+        return self
+
+    def call_off(self, why: str, /) -> None: ...
+
 
 SOLO: Final = Solo()
+
+
+_SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")
+_RANKS: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID")
+"""What launchers tell the processes that they start, each of them its own."""
+
+
+def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | None:
+    """The rank and the number of ranks that a launcher started; None where there was none.
+
+    >>> launched({"PMI_RANK": "3", "PMI_SIZE": "4"})
+    (3, 4)
+    """
+    for size, rank in zip(_SIZES, _RANKS, strict=True):
+        if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
+            return int(environ[rank]), int(environ[size])
+    return None
 
 
 def share(n: int, comm: Comm, /) -> range:

@@ -27,9 +27,12 @@ class CkioError(Exception):
     ----------
     action : int or None
         The number of the action, from 0, at which this ended a run; None outside of runs.
+    shared : bool
+        Whether all ranks of a job raise it, at the same place, wherever it comes from.
     """
 
     action: int | None = None
+    shared: bool = False
 
 
 class BadInput(CkioError, ValueError):

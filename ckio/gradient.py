@@ -1,7 +1,7 @@
 """Is this the gradient? The Taylor test, for any model, from forward runs alone."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.comm import SOLO, Comm
 from ckio.errors import BadInput, RunFailed
 from ckio.model import Differentiable, Model
 
@@ -70,6 +71,7 @@ def check_gradient(
     *,
     seed: int = 0,
     halvings: int = 5,
+    comm: Comm = SOLO,
 ) -> GradientCheck:
     """Compare a gradient with the functional itself, along a random direction in all the controls.
 
@@ -94,6 +96,9 @@ def check_gradient(
     halvings : int
         How often to halve h, at least once; the more chaotic the model, the more it takes until
         the remainder is of second order.
+    comm : Comm, optional
+        The ranks, where each has its part of the controls. A model that has some of them on several
+        ranks puts them together itself: `gathered(name, array)`, the whole on each rank.
 
     Raises
     ------
@@ -104,10 +109,13 @@ def check_gradient(
     """
     if halvings < 1:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
-    control: Controls = make().control
-    direction = _direction(control, gradient, np.random.default_rng(seed))
+    model = make()
+    control: Controls = model.control
+    generators = _generators(seed, len(control), comm)
+    direction = _direction(control, gradient, generators)
     with np.errstate(invalid="ignore"):  # a gradient that is not finite is not verified, no more
-        slope = sum(float(np.sum(gradient[name] * d)) for name, d in direction.items())
+        slope = _slope(model, gradient, direction, comm)
+    del model
     epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
 
     start = _functional(make, steps, direction, 0.0)
@@ -131,6 +139,18 @@ def check_gradient(
             for r, size in zip(remainders, h, strict=True)
         ),
         rounding=rounding,
+    )
+
+
+def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
+    """<gradient, direction>, over all ranks."""
+    gathered = getattr(model, "gathered", None) if comm.size > 1 else None
+    if gathered is None:
+        mine = sum(float(np.sum(gradient[name] * d)) for name, d in direction.items())
+        return sum(comm.gather(mine))
+    return sum(
+        float(np.sum(gathered(name, gradient[name]) * gathered(name, d)))
+        for name, d in direction.items()
     )
 
 
@@ -163,14 +183,25 @@ def _run_to_end(model: Model) -> int:
         step = reached
 
 
+def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Generator]:
+    """What draws the direction in each control.
+
+    Where there are several ranks, each control has its own: what all of them have gets the same on
+    each, whatever the parts of the others are.
+    """
+    if comm.size == 1:
+        return [np.random.default_rng(seed)] * controls
+    return [np.random.default_rng([seed, number]) for number in range(controls)]
+
+
 def _direction(
-    control: Controls, gradient: Controls, random: np.random.Generator
+    control: Controls, gradient: Controls, generators: Sequence[np.random.Generator]
 ) -> dict[str, NDArray[np.float64]]:
     """At random, and in each control as large as its root mean square (1 where that is 0)."""
     if not control:
         raise BadInput("check_gradient: the model has no controls; there is nothing to check")
     direction = {}
-    for name, array in control.items():
+    for random, (name, array) in zip(generators, control.items(), strict=False):
         if not np.issubdtype(array.dtype, np.floating):
             raise BadInput(f"check_gradient: control {name!r} is {array.dtype}, not real numbers")
         if name not in gradient or gradient[name].shape != array.shape:

@@ -107,7 +107,10 @@ def scraps(path: Path, /) -> list[Path]:
 
 def _is_of(path: Path, stem: str) -> bool:
     """Whether an archive of this stem is that at `path`, or is derived from it for a run."""
-    return stem == path.stem or re.fullmatch(re.escape(path.stem) + "-[0-9a-f]+", stem) is not None
+    return (
+        stem == path.stem
+        or re.fullmatch(re.escape(path.stem) + r"-[0-9a-f]+(-\d+)?", stem) is not None
+    )
 
 
 def _is_dead_draft(path: Path, process: str) -> bool:
@@ -151,6 +154,9 @@ def _remove_slots(path: Path) -> None:
         if _names(folder):
             raise StorageError(f"{path} is left: what else is in it may not be ckio's")
         path.rmdir()
+    if re.fullmatch(r"rank-\d+", path.name):
+        with suppress(OSError):  # other ranks have theirs there
+            path.parent.rmdir()
 
 
 def _names(folder: int) -> list[str]:

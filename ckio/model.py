@@ -73,7 +73,13 @@ class Sizes(TypedDict):
 
 
 def sizes_of(model: Model, /) -> Sizes:
-    """Bytes of a model's checkpoints; 0 for a kind that it does not support."""
+    """Bytes of a model's checkpoints; 0 for a kind that it does not support.
+
+    Of one that is a part of what many ranks compute, those of the rank where they are largest.
+    """
+    largest: Sizes | None = getattr(model, "largest_sizes", None)
+    if largest is not None:
+        return largest
     return Sizes(
         restart=_nbytes(model, Kind.RESTART),
         tape=_nbytes(model, Kind.TAPE),

@@ -11,13 +11,15 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 from ckio import registry
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.hdf5.start import PAGE
-from ckio.backends.runid import RunId
+from ckio.backends.runid import RunId, of_rank
+from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.rundir import FORMAT, MANIFEST, SCHEDULE, platform_in
 
@@ -28,6 +30,8 @@ ARCHIVE_LOCK: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0
 """The lock that an archive is opened with, for F_OFD_SETLK."""
 
 _RUN: Final = re.compile(r"[0-9a-f]{1,64}")
+_RANKS: Final = 1 << 20
+"""As many ranks as a job may have."""
 _SEAL: Final = b"ckioarc"
 _SEALS_AT: Final = (3 * PAGE - 40, 6 * PAGE - 40)
 """Where an archive says what it is: at the end of its first pages, and of their mirror."""
@@ -99,7 +103,7 @@ def holdings(path: Path, /) -> list[Holding]:
         beside = list(_in_directory(path.parent)) if path.parent.is_dir() else []
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    name = re.compile(re.escape(path.stem) + rf"-{_RUN.pattern}\.h5")
+    name = re.compile(re.escape(path.stem) + rf"-{_RUN.pattern}(-\d+)?\.h5")
     if found := [holding for holding in beside if name.fullmatch(holding.path.name)]:
         return found
     raise BadInput(
@@ -142,16 +146,26 @@ def _in_directory(path: Path) -> Iterator[Holding]:
     for entry in sorted(path.iterdir()):
         if entry.is_symlink():
             continue
-        if entry.is_dir() and _has_slots(entry):
-            yield Holding(entry, "directory")
+        if entry.is_dir():
+            parts = [entry, *_parts(entry)]
+            yield from (Holding(part, "directory") for part in parts if _has_slots(part))
         elif entry.suffix == ".h5" and entry.is_file() and _is_archive(entry):
             yield Holding(entry, "hdf5")
+
+
+def _parts(path: Path) -> list[Path]:
+    """What single ranks keep in the directory of a run, in their order."""
+    try:
+        found = [entry for entry in path.glob("rank-*") if not entry.is_symlink()]
+    except PermissionError:  # somebody else's
+        return []
+    return sorted(found, key=lambda entry: (len(entry.name), entry.name))
 
 
 def _has_slots(path: Path) -> bool:
     try:
         return any(SLOTS.fullmatch(entry.name) for entry in path.iterdir())
-    except PermissionError:  # somebody else's
+    except (PermissionError, NotADirectoryError):  # somebody else's
         return False
 
 
@@ -165,8 +179,8 @@ def _is_archive(path: Path) -> bool:
 
 def _of_run(path: Path) -> Iterator[Holding]:
     """What the run of this directory keeps on the levels of its platform."""
-    run = _run(path / MANIFEST)
-    for level in platform_in(path / SCHEDULE).levels:
+    runs = _run(path / MANIFEST)
+    for level, run in product(platform_in(path / SCHEDULE).levels, runs):
         where = registry.place(level, run)
         if where is None or not os.path.lexists(where):
             continue
@@ -175,12 +189,12 @@ def _of_run(path: Path) -> Iterator[Holding]:
         yield Holding(where, level.backend, run)
 
 
-def _run(manifest: Path) -> str:
-    """What a run is called on its levels; raises BadInput."""
+def _run(manifest: Path) -> list[str]:
+    """What a run is called on its levels, by each of its ranks; raises BadInput."""
     try:
         with manifest.open("rb") as file:
             said: Any = json.loads(file.read(_MOST + 1)[:_MOST])
-        version, run = said["format"], said["run"]
+        version, run, ranks = said["format"], said["run"], said.get("ranks", 1)
     except (ValueError, TypeError, LookupError, RecursionError):
         raise BadInput(f"{manifest} is damaged: it does not say which run this is") from None
     except OSError as error:
@@ -189,4 +203,6 @@ def _run(manifest: Path) -> str:
         raise BadInput(f"{manifest} has format {version!r:.20}; this ckio reads format {FORMAT}")
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise BadInput(f"{manifest} is damaged: {run!r:.80} is no name of a run")
-    return run
+    if not is_whole(ranks) or not 1 <= ranks <= _RANKS:
+        raise BadInput(f"{manifest} is damaged: {ranks!r:.80} is no number of ranks")
+    return [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)]

@@ -157,7 +157,7 @@ def open_level(level: Level, /, *, run: str = "") -> Backend:
     factory = find("backends", level.backend)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
     if (where := place(level, run)) is not None:
-        options |= {"path": where, **({"run": RunId(run)} if _takes(factory, "run") else {})}
+        options |= {"path": where, **({"run": RunId(run)} if takes(factory, "run") else {})}
     backend: Backend = make(what, factory, options)
     if codec is None:
         return backend
@@ -166,8 +166,8 @@ def open_level(level: Level, /, *, run: str = "") -> Backend:
     return Compressed(backend, codec, ratio=level.ratio)
 
 
-def _takes(factory: Callable[..., Any], option: str) -> bool:
-    """Whether there is such an option."""
+def takes(factory: Callable[..., Any], option: str, /) -> bool:
+    """Whether what it calls has such an option."""
     try:
         return option in inspect.signature(factory).parameters
     except (TypeError, ValueError):  # something in C that does not say

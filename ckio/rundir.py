@@ -74,6 +74,8 @@ class Manifest:
     here : str
         The directory in which it was begun, from which relative paths of levels count; "" where
         that is not known.
+    ranks : int
+        How many ranks it has, each with its part of the state and of the levels.
     """
 
     run: str
@@ -91,6 +93,7 @@ class Manifest:
     by_variable: bool = False
     overlap: str = ""
     here: str = ""
+    ranks: int = 1
 
     def dumps(self) -> str:
         """As JSON; `loads` reads it back, equal."""

@@ -17,7 +17,7 @@ FLOORS = (
     " platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel registers checkpoints"
-    " pipeline gradient",
+    " pipeline gradient team",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",
     "registry places leftovers testing cli adapters models",
 )

@@ -1,5 +1,6 @@
 """Whose the checkpoints on a level are: the id of a run, as the files themselves say it."""
 
+import re
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -49,6 +50,24 @@ class RunId:
                 f" restored to the wrong place, and is left as it is; bring back what {self}"
                 " stored there, or move this away and go on without"
             )
+
+
+_OF_RANK: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,7})")
+
+
+def of_rank(run: str, rank: int, /) -> str:
+    """What a run of many ranks is called on the levels of one of them."""
+    return f"{run}-{rank}"
+
+
+def rank_of(run: str, /) -> tuple[str, int | None]:
+    """What a run is called, and the rank whose part of it that is, if it has many.
+
+    >>> rank_of("0a1b2c3d-7"), rank_of("0a1b2c3d")
+    (('0a1b2c3d', 7), ('0a1b2c3d', None))
+    """
+    match = _OF_RANK.fullmatch(run)
+    return (match[1], int(match[2])) if match else (run, None)
 
 
 NOBODY: Final = RunId()

@@ -19,6 +19,7 @@ import click
 
 from ckio import __version__
 from ckio.cli import console
+from ckio.comm import launched
 from ckio.errors import BadInput, CkioError, RunFailed
 
 COMMANDS: Final = {
@@ -37,6 +38,9 @@ COMMANDS: Final = {
     "clean": "Remove what abandoned runs left in a place.",
 }
 """Each command is a module of this package; it is imported when it is called."""
+
+ABLE: Final = frozenset({"run", "calibrate"})
+"""The commands that many ranks do together; any other is done by the first alone."""
 
 BAD_INPUT, FAILED = 2, 1
 
@@ -106,6 +110,8 @@ def main(arguments: list[str] | None = None, /) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--debug"]
     debug = words != given
+    if _is_told_by_another() and not ABLE.intersection(words[:1]):
+        sys.exit(0)
     notes = _Notes()
     _prepare_process(notes)
     try:
@@ -121,6 +127,12 @@ def main(arguments: list[str] | None = None, /) -> None:
         for line in dict.fromkeys(notes.lines):
             click.echo(f"ckio: {line}", err=True)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_told_by_another() -> bool:
+    """Whether this is not the first rank of its job: that one alone speaks, where all would."""
+    found = launched()
+    return found is not None and found[0] > 0
 
 
 def _prepare_process(notes: _Notes) -> None:
@@ -172,6 +184,8 @@ def _explain(error: BaseException) -> int:
             text, status = "interrupted", 128 + number
         case _:
             text, status = f"{type(error).__name__}: {error}{hint}", FAILED
+    if isinstance(error, click.ClickException) and _is_told_by_another():
+        return status
     text = "; ".join([text, *getattr(error, "__notes__", ())])
     click.echo(f"ckio: {' '.join(text.split())}", err=True)
     return status

@@ -16,10 +16,12 @@ from ckio.cli.levels import opened, parse_level, say_lossy
 from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.cli.profiles import print_profiles
+from ckio.cli.team import all_ranks
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
 from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
+from ckio.team import ALONE, MeetingsClock, Team
 
 if TYPE_CHECKING:
     from ckio.calibrate.late import Checkpoint
@@ -103,12 +105,23 @@ def command(
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
-    asked = [parse_level(text, here=Path.cwd()) for text in levels]
-    models = {} if model is None else {identity(model, settings): maker(model, settings)}
-    platform = measured(asked, models=models, sizes=sizes, repeats=repeats, quiet=as_json)
-    if working_memory is not None:
-        platform = replace(platform, working_memory=working_memory)
-    write_text(output, platform.dumps())
+    with all_ranks() as team:
+        asked = [parse_level(text, here=Path.cwd()) for text in levels]
+        models: dict[str, Callable[[], Any]] = {}
+        if model is not None:
+            models[identity(model, settings, ranks=team.size)] = maker(model, settings, team)
+        quiet = as_json or team.rank > 0
+        platform = measured(
+            asked, models=models, sizes=sizes, repeats=repeats, quiet=quiet, team=team
+        )
+        if working_memory is not None:
+            platform = replace(platform, working_memory=working_memory)
+        team.once(lambda: write_text(output, platform.dumps()))
+    if team.rank == 0:
+        _tell(platform, output, as_json=as_json)
+
+
+def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
     if as_json:
         rounds = lossy(platform)
         console.print_json(
@@ -127,15 +140,25 @@ def measured(
     sizes: Sequence[int] = (),
     repeats: int = 5,
     quiet: bool = False,
+    team: Team = ALONE,
 ) -> Platform:
-    """The platform of the levels asked for, measured; nothing is left behind in their places."""
+    """The platform of the levels asked for, measured; nothing is left behind in their places.
+
+    With many ranks, each access is one of all of them at once, and takes what the slowest takes.
+    """
     from ckio.calibrate import calibrate
 
     Platform(tuple(asked))  # names must differ, before anything is opened
     bare = [_without_auto(level, models) for level in asked]
+    if not team.is_alone and any(level.options.get("codec") == AUTO for level in asked):
+        raise BadInput(
+            f"codec={AUTO} is found out by one rank: calibrate with one, and name what it chose"
+        )
     bar = console.progress("calibrating", unit="probes", quiet=quiet)
-    run = f"calibrate-{secrets.token_hex(4)}"
-    with opened(bare, run, keep="nothing") as backends, bar as tick, blamed("measuring failed"):
+    name = secrets.token_hex(4)
+    run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
+    there = opened(bare, run, keep="nothing", team=team)
+    with there as backends, bar as tick, blamed("measuring failed"):
         try:
             late, step = _late(asked, models)
             chosen = []
@@ -149,6 +172,7 @@ def measured(
                 capacities={level.name: level.capacity for level in asked},
                 models=models,
                 progress=lambda what, total: tick(say=what, total=total),
+                clock=None if team.is_alone else MeetingsClock(team),
             )
         except MemoryError:
             raise BadInput("measuring takes more memory than there is; try less bytes") from None

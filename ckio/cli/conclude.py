@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import click
-
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.cli import console
@@ -73,7 +71,7 @@ def conclude(
             steps = (
                 None if len(before) else schedule.chain.length
             )  # each model has an end of its own
-            check = _checked(job.fresh, steps, model.gradient, quiet=how.quiet)
+            check = _checked(job.fresh, steps, model.gradient, how)
     ended = outcome(
         job.plan.planner,
         model,
@@ -84,6 +82,7 @@ def conclude(
         check=check,
         overlap=how.overlap,
         before=before,
+        team=how.team,
     )
     _keep(directory, RESULT, console.json_line(ended.figures))
     return ended
@@ -128,8 +127,9 @@ def _performed(
                     backends,
                     fresh=fresh,
                     replan=replan,
-                    say=lambda text: click.echo(f"ckio: {text}", err=True),
+                    say=how.warn,
                     overlap=how.overlap,
+                    clock=None if how.team.is_alone else how.team.clock,
                     watch=watch,
                     stop=stopper,
                 )
@@ -151,12 +151,12 @@ def _checked(
     fresh: Callable[[], Differentiable],
     steps: int | None,
     gradient: Mapping[str, Any],
-    *,
-    quiet: bool,
+    how: How,
 ) -> GradientCheck:
     total = None if steps is None else (HALVINGS + 4) * steps
-    with console.progress("checking the gradient", total, quiet=quiet) as tick:
-        return check_gradient(watched(fresh, tick), steps, gradient, halvings=HALVINGS)
+    with console.progress("checking the gradient", total, quiet=how.quiet) as tick:
+        again = watched(fresh, tick)
+        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=how.team.comm)
 
 
 def _keep(directory: RunDirectory, name: str, text: str) -> None:

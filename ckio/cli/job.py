@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import click
+import xxhash
+
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
 from ckio.cli.levels import Keep
@@ -18,6 +21,8 @@ from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.runner.perform import ALONE
 from ckio.schedule import Schedule
+from ckio.team import ALONE as NOBODY_ELSE
+from ckio.team import Team
 from ckio.variables import Variables
 
 WITH_TAPES: Final = ("mixed", "auto")
@@ -42,6 +47,8 @@ class How:
         How much storage goes on behind the computation.
     log : Path or None
         The file of the journal, if one is kept.
+    team : Team
+        The ranks that do it; the first one speaks for them.
     """
 
     keep: bool = False
@@ -52,6 +59,12 @@ class How:
     stopper: Stopper | None = None
     overlap: Overlap = ALONE
     log: Path | None = None
+    team: Team = NOBODY_ELSE
+
+    def warn(self, text: str, /) -> None:
+        """Tell what is to be known also where nothing else is printed."""
+        if self.team.rank == 0:
+            click.echo(f"ckio: {text}", err=True)
 
     @property
     def keeps(self) -> Keep:
@@ -141,7 +154,10 @@ def stores_tapes(job: Job, survivors: Iterable[Iterable[Key]], /) -> bool:
     )
 
 
-def control_of(model: Differentiable) -> str | None:
-    """The digest of a fresh model's controls, if it has them."""
+def control_of(model: Differentiable, team: Team = NOBODY_ELSE, /) -> str | None:
+    """The digest of a fresh model's controls, if it has them; of those of all ranks."""
     control = getattr(model, "control", None)
-    return None if control is None else digest(control)
+    mine = None if control is None else digest(control)
+    if team.is_alone or mine is None:
+        return mine
+    return xxhash.xxh3_128("".join(map(str, team.comm.gather(mine))).encode()).hexdigest()

@@ -9,11 +9,14 @@ from typing import Literal
 import click
 
 from ckio.backends.base import Backend
+from ckio.backends.runid import of_rank, rank_of
 from ckio.cli.options import typed
 from ckio.errors import BadInput, StorageError
 from ckio.platforms import Level, Option, Platform, size
 from ckio.registry import close, lossy, open_level, place
 from ckio.rundir import missing_folders
+from ckio.team import ALONE, Team
+from ckio.team.levels import Agreed
 
 Keep = Literal["nothing", "after errors", "everything"]
 """Which checkpoints stay on the levels: none, those of a failed run, or whatever is there."""
@@ -61,41 +64,56 @@ def _home(where: str) -> Path:
 
 
 @contextmanager
-def opened(levels: Sequence[Level], run: str, /, *, keep: Keep) -> Iterator[list[Backend]]:
+def opened(
+    levels: Sequence[Level], run: str, /, *, keep: Keep, team: Team = ALONE
+) -> Iterator[list[Backend]]:
     """Levels open for the run called `run`; what is not kept on them is removed in the end.
 
-    An error that leaves checkpoints on a level gets a note that says where.
+    Each rank of a team has its own part of each. An error that leaves checkpoints on a level gets a
+    note that says where.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
-            stack.enter_context(_no_new_folders(level))
-            backends.append(stack.enter_context(_opened(level, run, keep)))
+            stack.enter_context(_no_new_folders(level, called(run, team)))
+            team.meet()  # before one of them makes what another would then find
+            backends.append(stack.enter_context(_opened(level, run, keep, team)))
         yield backends
 
 
+def called(run: str, team: Team, /) -> str:
+    """What a run is called on the levels of this rank."""
+    return run if team.is_alone else of_rank(run, team.rank)
+
+
 @contextmanager
-def _opened(level: Level, run: str, keep: Keep) -> Iterator[Backend]:
-    backend = open_level(level, run=run)
+def _opened(level: Level, run: str, keep: Keep, team: Team) -> Iterator[Backend]:
+    own = called(run, team)
+    backend = team.each(lambda: open_level(level, run=own), undo=lambda it: it.close())
     try:
-        yield backend
+        yield backend if team.is_alone else Agreed(backend, team)
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is on its way says more
             close(backend, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
-            error.add_note(f"{left} {are} left in {place(level, run) or level.name}")
+            error.add_note(f"{left} {are} left in {place(level, own) or level.name}")
         raise
     else:
         close(backend, remove=keep != "everything")
 
 
 @contextmanager
-def _no_new_folders(level: Level) -> Iterator[None]:
-    """Remove the folders above a level's files that were not there before, if they end up empty."""
-    where = place(level, "")
-    new = [] if where is None else missing_folders(where)
+def _no_new_folders(level: Level, run: str) -> Iterator[None]:
+    """Remove the folders above a level's files that were not there before, if they end up empty.
+
+    What the ranks of a run have in common is removed by the last of them, whenever it was made.
+    """
+    where = place(level, run)
+    new = [] if where is None else missing_folders(where.parent)
+    if where is not None and where.parent.name == rank_of(run)[0]:
+        new = list(dict.fromkeys([where.parent, *new]))
     try:
         yield
     finally:

@@ -12,7 +12,9 @@ from ckio.cli import console
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.model import Differentiable
 from ckio.platforms import Option, Platform
-from ckio.registry import check_options, find_model, make
+from ckio.registry import check_options, find_model, make, takes
+from ckio.team import ALONE, MeetingsClock, Team
+from ckio.team.model import Together
 
 log = logging.getLogger("ckio")
 
@@ -22,13 +24,18 @@ MOVES: Final = ("layout", "advance", "record", "reverse", "dump", "load")
 RESULTS: Final = ("functional", "gradient")
 
 
-def identity(model: str, settings: Settings, /) -> str:
+def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
     """The name under which a model's costs are kept: the model and its options, sorted.
+
+    Those of a model in parts are per rank, and with other ranks they are others.
 
     >>> identity("vorticity", {"wind": 0.1, "grid": 64.0})
     'vorticity grid=64 wind=0.1'
+    >>> identity("wave", {}, ranks=4)
+    'wave on 4 ranks'
     """
-    return " ".join([model, *(f"{name}={_text(settings[name])}" for name in sorted(settings))])
+    options = (f"{name}={_text(settings[name])}" for name in sorted(settings))
+    return " ".join([model, *options, *([f"on {ranks} ranks"] if ranks > 1 else [])])
 
 
 def _text(value: Option) -> str:
@@ -44,15 +51,21 @@ def _text(value: Option) -> str:
             return str(value)
 
 
-def maker(model: str, settings: Settings, /) -> Callable[[], Any]:
-    """What makes fresh instances of a model; its options are checked once, now."""
+def maker(model: str, settings: Settings, /, team: Team = ALONE) -> Callable[[], Any]:
+    """What makes fresh instances of a model; its options are checked once, now.
+
+    One that takes an option `comm` gets the ranks of the team, and makes this one's part.
+    """
     factory, what = find_model(model), f"model {model!r}"
     check_options(what, factory, settings)
+    given: dict[str, Any] = dict(settings)
+    if not team.is_alone and takes(factory, "comm"):
+        given["comm"] = team.comm.apart()
 
     def made() -> Any:
-        fresh = make(what, factory, settings)
+        fresh = make(what, factory, given)
         check_has(what, fresh, MOVES)
-        return fresh
+        return fresh if team.is_alone else Together(fresh, team)
 
     return made
 
@@ -81,12 +94,14 @@ def blamed(what: str, /) -> Iterator[None]:
         raise RunFailed(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def costs(model: str, settings: Settings, platform: Platform, /, *, quiet: bool) -> Chain:
+def costs(
+    model: str, settings: Settings, platform: Platform, /, *, quiet: bool, team: Team = ALONE
+) -> Chain:
     """A model's costs and sizes as the platform has them, or else measured now, with a note.
 
     A model whose costs are known need not be importable here.
     """
-    name = identity(model, settings)
+    name = identity(model, settings, ranks=team.size)
     known = platform.models.get(name)
     if known is not None:
         return known
@@ -94,7 +109,8 @@ def costs(model: str, settings: Settings, platform: Platform, /, *, quiet: bool)
 
     log.warning("the platform has no costs of %r: they were measured now", name)
     with console.progress(f"measuring {name}", quiet=quiet), blamed(f"model {model!r}, measured"):
-        return measure_model(maker(model, settings))
+        clock = None if team.is_alone else MeetingsClock(team)
+        return measure_model(maker(model, settings, team), clock=clock)
 
 
 def watched(

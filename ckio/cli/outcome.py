@@ -24,6 +24,7 @@ from ckio.registry import lossy
 from ckio.report import Report, compare
 from ckio.rundir import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.schedule import Schedule, counts, makespan
+from ckio.team import ALONE, Team
 from ckio.texts import loads
 from ckio.timeline import EMPTY, Timeline
 
@@ -60,11 +61,14 @@ def outcome(
     check: GradientCheck | None,
     overlap: Overlap = NOTHING,
     before: Timeline = EMPTY,
+    team: Team = ALONE,
 ) -> Outcome:
     """Everything that is to be said of a run that has just ended, with this policy.
 
-    `before` is what the process did before there was a schedule.
+    `before` is what the process did before there was a schedule. The gradient is that of all ranks
+    together, and so are the bytes that moved.
     """
+    gradient = whole(model, model.gradient, team)
     first = Schedule(schedule.chain, before.actions)
     figures = {
         "planner": planner,
@@ -75,10 +79,10 @@ def outcome(
         "forward_steps": counts(first).forward + counts(schedule).forward,
         "forward_steps_minimum": forward_minimum(schedule, platform),
         "functional": float(model.functional),
-        "gradient": {key: _summary(array) for key, array in model.gradient.items()},
-        "gradient_digest": digest(model.gradient),
+        "gradient": {key: _summary(array) for key, array in gradient.items()},
+        "gradient_digest": digest(gradient),
         "verified": None if check is None else check.verified,
-        "levels": _levels(measured, platform),
+        "levels": _levels(measured, platform, team),
     }
     report = _report(predicted, measured, platform)
     return Outcome(schedule, platform, predicted, measured, report, check, figures)
@@ -150,6 +154,22 @@ def digest(gradient: Mapping[str, Any], /) -> str:
     return hasher.hexdigest()
 
 
+def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Mapping[str, Any]:
+    """Arrays of the controls' shapes as they are over all ranks, on each of them.
+
+    A model that has its part of them alone puts them together: `gathered(name, array)`. Without
+    that, they are one part behind the other.
+    """
+    if team.is_alone:
+        return arrays
+    gathered = getattr(model, "gathered", None)
+    if gathered is not None:
+        return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
+    parts = {name: np.ravel(array) for name, array in arrays.items()}
+    every = team.comm.gather(parts)
+    return {name: np.concatenate([part[name] for part in every]) for name in parts}
+
+
 def _summary(array: Any) -> dict[str, float]:
     values = np.asarray(array)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -159,10 +179,11 @@ def _summary(array: Any) -> dict[str, float]:
     return {"norm": norm, "min": float(values.min()), "max": float(values.max())}
 
 
-def _levels(timeline: Timeline, platform: Platform) -> list[dict[str, Any]]:
+def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str, Any]]:
     rounds, found = lossy(platform), []
     for number, level in enumerate(platform.levels):
-        written, read, seconds = _moved(timeline, number)
+        *_, seconds = moved = _moved(timeline, number)
+        written, read, _ = map(sum, zip(*team.comm.gather(moved), strict=True))
         found.append(
             {
                 "name": level.name,

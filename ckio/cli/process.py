@@ -18,7 +18,7 @@ from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
 from ckio.cli.plans import Plan, Planned, planner_call, policy
-from ckio.cli.resume import Found, Given, check_same, remove_left, reopened
+from ckio.cli.resume import Found, Given, check_ranks, check_same, remove_left, reopened
 from ckio.cli.stopping import Halted
 from ckio.cli.stored import counted
 from ckio.columns import REVERSE
@@ -83,7 +83,7 @@ def begin(
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
         say(adjoints.told(schedule, platform, kept, how.overlap), how)
-        with opened(platform.levels, directory.id, keep=how.keeps) as backends:
+        with opened(platform.levels, directory.id, keep=how.keeps, team=how.team) as backends:
             return conclude(
                 job,
                 directory,
@@ -142,7 +142,8 @@ def same_job(
     platform = directory.platform()
     if platform.digest() != manifest.platform:
         raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
-    fresh = maker(manifest.model, manifest.settings)
+    check_ranks(manifest, directory.path, how)
+    fresh = maker(manifest.model, manifest.settings, how.team)
     if how.guarded:
         fresh = guarding(manifest.model, fresh)
     call = planner_call(manifest.planner, **manifest.options)
@@ -151,7 +152,7 @@ def same_job(
     model = model_of(job, how)
     if manifest.by_variable:
         job = replace(job, variables=_variables(directory, manifest, model))
-    control = control_of(model)
+    control = control_of(model, how.team)
     check_same(given, manifest, platform, control, directory.path, by_variable=how.by_variable)
     begun, whose = Overlap.parse(manifest.overlap), "that the run was begun with"
     overlap = policy(given.overlap, begun, whose, quiet=how.quiet)
@@ -176,11 +177,12 @@ def go_on(
     if directory.has_ended:
         return _read_back(directory, platform, how)
     kept = Kept(manifest.adjoints, wish.every or manifest.every)
-    with reopened(platform, manifest.run, keep=how.keeps, quiet=how.quiet) as opened_again:
+    there = reopened(platform, manifest.run, keep=how.keeps, quiet=how.quiet, team=how.team)
+    with there as opened_again:
         last = killed_in(directory, platform)
         schedule, found, kept = _rest(job, model, opened_again, kept, last, quiet=how.quiet)
         for line in found.lost:
-            click.echo(f"ckio: {line}", err=True)
+            how.warn(line)
         predicted = write_plan(directory, schedule, platform, how)
         say(survived(schedule, platform), how)
         say(adjoints.told(schedule, platform, kept, how.overlap), how)
@@ -206,7 +208,7 @@ def manifest_of(
         ckio=__version__,
         model=job.model,
         settings=job.settings,
-        control=control_of(model),
+        control=control_of(model, how.team),
         planner=job.plan.planner,
         options=job.options,
         chain=job.plan.chain,
@@ -216,6 +218,7 @@ def manifest_of(
         keep=how.keep,
         by_variable=how.by_variable,
         overlap=str(how.overlap) if how.overlap else "",
+        ranks=how.team.size,
     )
 
 
@@ -309,6 +312,6 @@ def _read_back(directory: RunDirectory, platform: Platform, how: How) -> Outcome
         raise BadInput(
             f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
         )
-    if not how.keep:
+    if not how.keep and how.team.rank == 0:
         remove_left(directory)
     return found

@@ -14,7 +14,8 @@ from ckio.backends.contents import Damaged
 from ckio.backends.ram import Ram
 from ckio.backends.verified import verified
 from ckio.cli import console
-from ckio.cli.levels import Keep, opened
+from ckio.cli.job import How
+from ckio.cli.levels import Keep, called, opened
 from ckio.cli.models import Settings, identity
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.layout import nbytes_of
@@ -22,6 +23,7 @@ from ckio.overlap import Overlap
 from ckio.places import holdings
 from ckio.platforms import Level, Platform
 from ckio.rundir import Manifest, RunDirectory
+from ckio.team import ALONE, Team
 
 log = logging.getLogger("ckio")
 
@@ -67,6 +69,16 @@ def check_same(
         raise BadInput(
             f"{where} holds another run: {'; '.join(found)}. Resume it as it was begun, or choose"
             " another directory"
+        )
+
+
+def check_ranks(manifest: Manifest, where: object, how: How, /) -> None:
+    """Raise BadInput where the run has another number of ranks: each of them has its own part."""
+    if manifest.ranks != how.team.size:
+        begun, now = (f"{n} rank{'s' * (n > 1)}" for n in (manifest.ranks, how.team.size))
+        raise BadInput(
+            f"{where} holds a run of {begun}, and this job has {now}: what a rank stored is its"
+            f" own part of the state; resume it on {begun}"
         )
 
 
@@ -173,11 +185,14 @@ class Found:
 
 
 @contextmanager
-def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Iterator[Found]:
+def reopened(
+    platform: Platform, run: str, /, *, keep: Keep, quiet: bool, team: Team = ALONE
+) -> Iterator[Found]:
     """The levels of a run open again, with what survived on them; closed as `opened` does.
 
-    A corrupt checkpoint is discarded. A level that does not open, or does not let go of a corrupt
-    checkpoint, is not used. Raises LevelInUse where another process has a level.
+    A corrupt checkpoint is discarded, and so is one that some rank of the team has not. A level
+    that does not open, or does not let go of a corrupt checkpoint, is not used. Raises LevelInUse
+    where another process has a level.
     """
     count = len(platform.levels)
     found = Found(
@@ -185,18 +200,22 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
     )
     with ExitStack() as stack:
         for number, level in enumerate(platform.levels):
-            where = registry.place(level, run)
+            where = registry.place(level, called(run, team))
             try:
-                damage = _damage(level, where)
-                if where is not None and not where.exists():
-                    found.lost.append(f"level {level.name}: {where} is not there, nor what it held")
-                (backend,) = stack.enter_context(opened([level], run, keep=keep))
+                damage = _of_all(team, _damage(level, where))
+                gone = [str(where)] if where is not None and not where.exists() else []
+                for path in _of_all(team, gone):
+                    found.lost.append(f"level {level.name}: {path} is not there, nor what it held")
+                (backend,) = stack.enter_context(opened([level], run, keep=keep, team=team))
                 if not backend.durable:
                     found.backends[number] = backend
                     continue
                 with console.progress(f"verifying {level.name}", quiet=quiet):
                     sound, corrupt = verified(backend)
-                held = sum(level.stored(nbytes_of(backend.layout(key))) for key in sound)
+                held = sum(
+                    level.stored(nbytes_of(backend.layout(key))) for key in sorted(sound, key=str)
+                )
+                held = max(team.comm.gather(held))
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
@@ -207,6 +226,18 @@ def reopened(platform: Platform, run: str, /, *, keep: Keep, quiet: bool) -> Ite
             if damage:
                 found = found.full(number, held, damage)
         yield found
+
+
+def _of_all(team: Team, words: list[str], /) -> list[str]:
+    """What any rank has to say, the first of them with its number."""
+    if team.is_alone:
+        return words
+    team.meet()
+    every = [(rank, text) for rank, texts in enumerate(team.comm.gather(words)) for text in texts]
+    if len(every) <= _SHOWN:
+        return [f"{text} (rank {rank})" for rank, text in every]
+    rank, text = every[0]
+    return [f"{text} (rank {rank}), and {len(every) - 1} more like this"]
 
 
 def _damage(level: Level, where: Path | None) -> list[str]:

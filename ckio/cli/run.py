@@ -19,6 +19,7 @@ from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
+from ckio.cli.team import all_ranks, run_directory
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
 from ckio.rundir import MANIFEST, Manifest, RunDirectory
@@ -86,45 +87,67 @@ def command(
     With --check-gradient the exit status is 0 only if the gradient is verified.
     """
     began = stopping.began()
-    given = Given(
-        model=model,
-        settings=settings,
-        steps=steps,
-        platform=None if platform is None else read_platform(platform),
-        planner=planner,
-        options={name: value for name, value in own.items() if value is not None},
-        overlap=overlap,
-        mtbf=mtbf,
-    )
     wish = Wish(every, mtbf or DAY, always=walltime is not None)
-    stopper = Stopper(None if walltime is None else began + walltime)
-    how = How(
-        keep=keep,
-        by_variable=by_variable,
-        guarded=guarded,
-        check=check_gradient,
-        quiet=as_json,
-        stopper=stopper,
-        overlap=overlap or Overlap(),
-        log=log,
-    )
-    try:
-        with stopper:
-            ended = _ended(given, into, wish, how, resume=resume)
-    except Halted as halted:
-        return _show_halted(halted, into, as_json=as_json)
+    with all_ranks() as team:
+        given = Given(
+            model=model,
+            settings=settings,
+            steps=steps,
+            platform=None if platform is None else read_platform(platform),
+            planner=planner,
+            options={name: value for name, value in own.items() if value is not None},
+            overlap=overlap,
+            mtbf=mtbf,
+        )
+        stopper = Stopper(None if walltime is None else began + walltime, team)
+        how = How(
+            keep=keep,
+            by_variable=by_variable,
+            guarded=guarded,
+            check=check_gradient,
+            quiet=as_json or team.rank > 0,
+            stopper=stopper,
+            overlap=overlap or Overlap(),
+            log=log,
+            team=team,
+        )
+        check_alone(how)
+        try:
+            with stopper:
+                ended = _ended(given, into, wish, how, resume=resume)
+        except Halted as halted:
+            return _show_halted(halted, into, how, as_json=as_json)
+        if team.rank == 0:
+            _show(ended, into, as_json=as_json)
+        if ended.figures["verified"] is False:
+            team.meet(RunFailed("the gradient is NOT verified"))
+    return 0
+
+
+def check_alone(how: How, /) -> None:
+    """Raise BadInput for what one rank can do and many cannot."""
+    asked = {
+        "--overlap": bool(how.overlap),
+        "--by-variable": how.by_variable,
+        "--guarded": how.guarded,
+    }
+    if not how.team.is_alone and any(asked.values()):
+        option = next(option for option, is_asked in asked.items() if is_asked)
+        raise BadInput(f"{option} is for one rank, and this job has {how.team.size}: leave it out")
+
+
+def _show(ended: Outcome, into: Path, /, *, as_json: bool) -> None:
     if as_json:
         console.print_json(ended.figures)
     else:
         show(ended)
         click.echo(f"the plan, both timelines and the result are in {into}")
-    if ended.figures["verified"] is False:
-        raise RunFailed("the gradient is NOT verified")
-    return 0
 
 
-def _show_halted(halted: Halted, into: Path, /, *, as_json: bool) -> int:
+def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> int:
     """Say how to resume; returns the exit status."""
+    if how.team.rank:
+        return stopping.STOPPED
     again = f"ckio run --resume --into {shlex.quote(str(into))}"
     if as_json:
         console.print_json({**halted.figures(), "resume": again})
@@ -134,11 +157,11 @@ def _show_halted(halted: Halted, into: Path, /, *, as_json: bool) -> int:
 
 def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -> Outcome:
     """Begin a run, or go on with one, or read back what came of it."""
-    there = resume and (into / MANIFEST).is_file()
+    there = how.team.once(lambda: resume and (into / MANIFEST).is_file())
     job = None if there else _new_job(given, into, how, resume=resume)
     if job is not None and job.plan.chain.steps is None and how.by_variable:
         raise BadInput("--by-variable needs --steps: it plans for a known number of them")
-    directory = RunDirectory(into, resume=resume)
+    directory = run_directory(into, how.team, resume=resume)
     try:
         if directory.manifest is not None:
             if how.guarded and not directory.has_ended:
@@ -180,12 +203,12 @@ def _new_job(given: Given, into: Path, how: How, /, *, resume: bool) -> Job:
             f" {unknown.PLANNER!r} has not{hint}"
         )
     planner = given.planner or ("hrevolve" if given.steps else unknown.PLANNER)
-    fresh = plain = maker(given.model, given.settings)
+    fresh = plain = maker(given.model, given.settings, how.team)
     if how.guarded:
         fresh = guarding(given.model, plain)
         fresh()  # which says what cannot be guarded, before anything is measured
     call = planner_call(planner, **given.options)
-    chain = costs(given.model, given.settings, given.platform, quiet=how.quiet)
+    chain = costs(given.model, given.settings, given.platform, quiet=how.quiet, team=how.team)
     if given.steps is not None:
         chain = chain.with_steps(given.steps)
     plan = Plan(planner, chain, given.platform, call)

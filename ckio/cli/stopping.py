@@ -22,6 +22,7 @@ from ckio.columns import ADVANCE, REVERSE
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.team import ALONE, Team
 
 STOPPED: Final = 75
 """The exit status of a run that can be resumed: EX_TEMPFAIL, try again."""
@@ -81,6 +82,8 @@ class Stopper:
     ----------
     end
         When the process has to have ended, on `time.monotonic`; None if it has all the time.
+    team
+        The ranks that stop together, once one of them is to: at the same pause.
 
     Attributes
     ----------
@@ -88,8 +91,9 @@ class Stopper:
         What asked to stop; "" if nothing did.
     """
 
-    def __init__(self, end: float | None = None) -> None:
+    def __init__(self, end: float | None = None, team: Team = ALONE) -> None:
         self.why = ""
+        self._team, self._agreed = team, False
         self._end = inf if end is None else end
         self._deadline = inf
         self._before: dict[int, Any] = {}
@@ -103,8 +107,19 @@ class Stopper:
                 f" {max(0.0, left + needed):.2g} s of it were left; give more"
             )
         self._listen(signal.SIGINT)
+        if not self._team.is_alone:
+            self._team.wish = self._asked
 
     def __call__(self) -> bool:
+        if self._team.is_alone:
+            return self._asked()
+        if self._team.wished and not self._agreed:
+            self._agreed = True
+            self.why = next(filter(None, self._team.comm.gather(self.why)), "")
+        return self._team.wished
+
+    def _asked(self) -> bool:
+        """Whether this process is to stop."""
         if not self.why and time.monotonic() >= self._deadline:
             self.why = WALLTIME
         return bool(self.why)

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-import click
-
 from ckio.actions import Key, Kind
 from ckio.arraymodel import ArrayModel
 from ckio.backends.base import Backend
@@ -66,7 +64,7 @@ def begin(job: Job, directory: RunDirectory, wish: Wish, how: How, /) -> Outcome
         directory.write_plan(_no_plan(chain, platform), "")
         manifest = manifest_of(job, directory, model, kept, how)
         directory.begin(manifest)
-        with opened(platform.levels, directory.id, keep=how.keeps) as backends:
+        with opened(platform.levels, directory.id, keep=how.keeps, team=how.team) as backends:
             none: list[set[Key]] = [set() for _ in backends]
             before = _forward(job, model, platform, backends, kept=kept, stored=none, how=how)
             return _back(job, directory, manifest, before, kept=kept, how=how)
@@ -78,9 +76,10 @@ def go_on(
     """Go on with a run that was on its way forward, as `process.go_on` does."""
     job, model, how = same_job(given, directory, manifest, how)
     kept = Kept(manifest.adjoints, wish.every or manifest.every)
-    with reopened(job.plan.platform, manifest.run, keep=how.keeps, quiet=how.quiet) as found:
+    levels = job.plan.platform, manifest.run
+    with reopened(*levels, keep=how.keeps, quiet=how.quiet, team=how.team) as found:
         for line in found.lost:
-            click.echo(f"ckio: {line}", err=True)
+            how.warn(line)
         stored = [{key for key in keys if key.kind is Kind.RESTART} for keys in found.survivors]
         furthest = max((key.step for keys in stored for key in keys), default=0)
         say(f"resumed at step {furthest}, on the way forward", how)
@@ -94,10 +93,6 @@ def _no_plan(chain: Chain, platform: Platform) -> str:
     text = dumps(Schedule(chain.with_steps(1), ()), platform)
     first, rest = text.split("\n", 1)
     return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"
-
-
-def _warn(text: str) -> None:
-    click.echo(f"ckio: {text}", err=True)
 
 
 def _rule(kept: Kept, chain: Chain, platform: Platform, stored: Stored, /) -> Online:
@@ -140,7 +135,8 @@ def _forward(
                     platform,
                     live,
                     backends,
-                    say=_warn,
+                    say=how.warn,
+                    clock=None if how.team.is_alone else how.team.clock,
                     stored=stored,
                     watch=watch,
                     stop=stopper,
@@ -178,7 +174,7 @@ def _back(
         return schedule
 
     with console.progress(f"planning the way back over {steps} steps", quiet=how.quiet):
-        schedule, before = ready_for_the_way_back(plan, chain, before, say=_warn)
+        schedule, before = ready_for_the_way_back(plan, chain, before, say=how.warn)
     platform = before.platform
     predicted = write_plan(directory, schedule, job.plan.platform, how)
     say(adjoints.told(schedule, platform, kept, how.overlap), how)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-import click
-
 from ckio.cli import console
 from ckio.cli.job import How, Job
 from ckio.columns import REVERSE
@@ -47,15 +45,11 @@ def watching(job: Job, schedule: Schedule, predicted: Timeline, how: How, /) -> 
 
 def journal_of(job: Job, how: How, /) -> Journal | None:
     """The journal that was asked for; raises BadInput where it cannot be written."""
-    if how.log is None:
+    if how.log is None or how.team.rank:
         return None
     about = {"model": job.model, "planner": job.plan.planner, "steps": job.plan.chain.steps}
     names = [level.name for level in job.plan.platform.levels]
-    return Journal(how.log, about, levels=names, warn=_warn)
-
-
-def _warn(text: str) -> None:
-    click.echo(f"ckio: {text}", err=True)
+    return Journal(how.log, about, levels=names, warn=how.warn)
 
 
 def _all(watchers: list[Callable[[Event], None]]) -> Callable[[Event], None] | None:

@@ -28,7 +28,7 @@ from ckio.backends.directory.slots import Slot, Slots
 from ckio.backends.directory.way import payload_for
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.runid import NOBODY, RunId
+from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 
 _LIVE: Final = memoryview(LIVE)
@@ -110,8 +110,9 @@ class Directory:
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
-        """Where the files of one run go under the place of this level."""
-        return path / run
+        """Where the files of one run go under the place of this level, each rank's apart."""
+        whole, rank = rank_of(run)
+        return path / whole if rank is None else path / whole / f"rank-{rank}"
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:

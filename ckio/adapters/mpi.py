@@ -1,0 +1,211 @@
+"""The ranks of an MPI job.
+
+Who waits looks at three things in turn: whether what is waited for has come, whether another rank
+has called it off, and now and then whether the processes of the ranks on this host are still there.
+"""
+
+import atexit
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.comm import SOLO, Comm, launched
+from ckio.errors import BadInput, RankFailed
+
+T = TypeVar("T")
+
+GRACE: Final = 20.0
+"""Seconds that a rank which has failed waits for the others before it ends the job."""
+
+_LOOK: Final = 0.5
+"""Seconds between two looks whether the others are still there."""
+
+_TEXT: Final = 4096
+"""Bytes that a rank may say of why it has failed."""
+
+
+def world(*, grace: float = GRACE) -> Comm:
+    """All ranks of the job that this process belongs to; this process alone where it is none.
+
+    Raises BadInput where a launcher started several processes that cannot talk to each other: they
+    would be as many serial runs, in the same files.
+    """
+    started = launched()
+    if started is None:
+        return SOLO
+    _, size = started
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # no mpi4py, or it finds no MPI
+        if size == 1:
+            return SOLO
+        raise BadInput(
+            f"{size} ranks were started, and MPI cannot be used: {error}; install 'ckio[mpi]'"
+            " beside the MPI that started them, or 'ckio[mpi-test]', which brings one"
+        ) from None
+    found = MPI.COMM_WORLD.Get_size()
+    if found != size:
+        raise BadInput(
+            f"{size} ranks were started, and mpi4py sees {found}: it was made for another MPI than"
+            f" the one that started them ({MPI.Get_library_version().splitlines()[0].strip()});"
+            " use the launcher of that one"
+        )
+    return of(MPI.COMM_WORLD, grace=grace) if found > 1 else SOLO
+
+
+def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
+    """The ranks of an mpi4py communicator; all of them call this."""
+    return Mpi(communicator.Dup(), _Alarm(communicator.Dup(), grace))
+
+
+class Mpi:
+    """A conversation of the ranks of a communicator: see Comm; `of` and `world` make one.
+
+    Attributes
+    ----------
+    mpi : mpi4py.MPI.Comm
+        The communicator, for a model that has more to say to its ranks; waiting there, nobody hears
+        of a rank that has failed.
+    """
+
+    def __init__(self, mpi: Any, alarm: "_Alarm", *, heeds: bool = False) -> None:
+        self.mpi = mpi
+        self.rank: int = mpi.Get_rank()
+        self.size: int = mpi.Get_size()
+        self._alarm, self._heeds = alarm, heeds
+
+    def exchange(
+        self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
+    ) -> None:
+        coming = [self.mpi.Irecv(array, source=rank) for rank, array in into.items()]
+        going = [self.mpi.Isend(array, dest=rank) for rank, array in send.items()]
+        for request in (*coming, *going):
+            self._wait(request)
+
+    def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
+        from mpi4py import MPI
+
+        mine = np.array(values, np.uint8 if values.dtype == bool else None)
+        found = np.empty_like(mine)
+        self._wait(self.mpi.Iallreduce(mine, found, op=MPI.MAX))
+        return found.astype(values.dtype, copy=False)
+
+    def gather(self, value: T, /) -> list[T]:
+        from mpi4py import MPI
+
+        mine = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
+        lengths = np.empty(self.size, np.int64)
+        self._wait(self.mpi.Iallgather(np.array([mine.size], np.int64), lengths))
+        every = np.empty(lengths.sum(), np.uint8)
+        self._wait(self.mpi.Iallgatherv(mine, (every, lengths)))
+        parts = np.split(every, np.cumsum(lengths)[:-1])
+        return [MPI.pickle.loads(part.tobytes()) for part in parts]
+
+    def apart(self) -> "Mpi":
+        return Mpi(self.mpi.Dup(), self._alarm, heeds=True)
+
+    def call_off(self, why: str, /) -> None:
+        self._alarm.ring(why)
+
+    def _wait(self, request: Any) -> None:
+        """Until it is done; raises RankFailed where it will never be."""
+        check = self._alarm.check if self._heeds else self._alarm.look
+        look = time.monotonic() + _LOOK
+        while not request.Test():
+            if self._heeds or time.monotonic() > look:
+                check()
+                look = time.monotonic() + _LOOK
+            time.sleep(0)  # another rank may be waiting for this processor
+
+
+class _Alarm:
+    """What ranks that have failed tell all others, whether or not anybody asks."""
+
+    def __init__(self, mpi: Any, grace: float) -> None:
+        self._mpi, self._grace = mpi, grace
+        self._beside = _beside(mpi)
+        self._sent: list[Any] = []
+        self._why, self._since = "", 0.0
+        self._heard: tuple[int, str] | None = None
+
+    def ring(self, why: str) -> None:
+        """Tell all others why this rank has failed; the first reason is the one."""
+        if self._sent:
+            return
+        self._why, self._since = why, time.monotonic()
+        word = np.zeros(_TEXT, np.uint8)
+        text = why.encode(errors="replace")[:_TEXT]
+        word[: len(text)] = np.frombuffer(text, np.uint8)
+        me = self._mpi.Get_rank()
+        others = (rank for rank in range(self._mpi.Get_size()) if rank != me)
+        self._sent = [word, *(self._mpi.Isend(word, dest=rank) for rank in others)]
+
+    def check(self) -> None:
+        """Raise RankFailed where another rank has called it off, or is gone."""
+        from mpi4py import MPI
+
+        if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE):
+            status, word = MPI.Status(), np.empty(_TEXT, np.uint8)
+            self._mpi.Recv(word, source=MPI.ANY_SOURCE, status=status)
+            self._heard = status.Get_source(), word.tobytes().rstrip(b"\0").decode(errors="replace")
+        if self._heard is not None:
+            rank, why = self._heard
+            raise RankFailed(f"rank {rank}: {why}", rank=rank)
+        self.look()
+
+    def look(self) -> None:
+        """Raise RankFailed where a rank on this host is gone; end the job where nobody comes."""
+        for rank, process in self._beside.items():
+            if not _runs(process):
+                atexit.register(_abandon, self._mpi)
+                raise RankFailed(f"rank {rank}: its process ({process}) has ended", rank=rank)
+        if self._sent and time.monotonic() > self._since + self._grace:
+            rank = self._mpi.Get_rank()
+            sys.stderr.write(
+                f"ckio: rank {rank}: {self._why}; the other ranks wait for it elsewhere, and the"
+                f" job is ended after {self._grace:g} s\n"
+            )
+            _abandon(self._mpi)
+
+
+def _beside(mpi: Any) -> dict[int, int]:
+    """The processes of the other ranks on this host."""
+    me, here = mpi.Get_rank(), (socket.gethostname(), _boot())
+    every = mpi.allgather((here, os.getpid()))
+    return {
+        rank: process
+        for rank, (host, process) in enumerate(every)
+        if host == here and rank != me and _runs(process)  # not so, where each has its own numbers
+    }
+
+
+def _boot() -> str:
+    """What tells two hosts of one name apart, where the system says it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there, and not only waited for."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return not Path("/proc/self/stat").exists()  # where nothing is known, nobody is missed
+    return state[0] not in "ZX"
+
+
+def _abandon(mpi: Any) -> NoReturn:
+    """End the job: the others will not come, and MPI would wait for them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi.Abort(1)
+    raise SystemExit(1)  # not reached

@@ -1,0 +1,104 @@
+"""The ranks that a command runs on: started by mpiexec or srun, or this process alone."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ckio.comm import launched
+from ckio.errors import BadInput, CkioError
+from ckio.platforms import Platform
+from ckio.rundir import MANIFEST, SCHEDULE, Manifest, RunDirectory
+from ckio.team import ALONE, Team
+
+T = TypeVar("T")
+
+
+@contextmanager
+def all_ranks() -> Iterator[Team]:
+    """The ranks of this job. What one of them raises all raise, and the first one says it."""
+    found = launched()
+    if found is None or found[1] == 1:
+        yield ALONE
+        return
+    from ckio.adapters.mpi import world
+
+    team = Team(world())
+    if team.rank:
+        logging.getLogger("ckio").setLevel(logging.CRITICAL)
+    try:
+        with team.together():
+            yield team
+    except CkioError as error:
+        if team.rank and error.shared:
+            raise click.exceptions.Exit(2 if isinstance(error, BadInput) else 1) from error
+        raise
+
+
+def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:
+    """The directory of a run, which its first rank has for all of them."""
+    if team.is_alone:
+        return RunDirectory(path, resume=resume)
+    return SharedDirectory(path, team, resume=resume)
+
+
+class SharedDirectory(RunDirectory):
+    """The directory of a run of many ranks: the first one reads and writes it, and tells the rest.
+
+    All ranks make it and call its methods together, but for `clear` and `release`, with which a
+    rank may leave alone.
+    """
+
+    def __init__(self, path: Path, team: Team, /, *, resume: bool) -> None:
+        self.path, self._team = path, team
+        self._own: RunDirectory | None = None
+
+        def made() -> tuple[str, str]:
+            self._own = own = RunDirectory(path, resume=resume)
+            return own.id, "" if own.manifest is None else own.manifest.dumps()
+
+        self.id, said = team.once(made)
+        self.manifest = self._read(said) if said else None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._once(lambda own: own.has_ended)
+
+    def begin(self, manifest: Manifest, /) -> None:
+        def begun(own: RunDirectory) -> str:
+            own.begin(manifest)
+            assert own.manifest is not None
+            return own.manifest.dumps()
+
+        self.manifest = self._read(self._once(begun))
+
+    def write(self, name: str, content: str | bytes, /) -> None:
+        self._once(lambda own: own.write(name, content))
+
+    def write_plan(self, schedule: str, predicted: str, /) -> None:
+        self._once(lambda own: own.write_plan(schedule, predicted))
+
+    def platform(self) -> Platform:
+        text = self._once(lambda own: own.platform().dumps())
+        return Platform.loads(text, source=str(self.path / SCHEDULE))
+
+    def read(self, name: str, /) -> str:
+        return self._once(lambda own: own.read(name))
+
+    def clear(self) -> None:
+        if self._own is not None:
+            self._own.clear()
+
+    def release(self) -> None:
+        if self._own is not None:
+            self._own.release()
+
+    def _read(self, said: str) -> Manifest:
+        return Manifest.loads(said, source=str(self.path / MANIFEST))
+
+    def _once(self, do: Callable[[RunDirectory], T]) -> T:
+        own: Any = self._own
+        return self._team.once(lambda: do(own))
