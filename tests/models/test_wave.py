@@ -1,0 +1,446 @@
+"""Waves: operators, every component of the gradient, known solutions, and a border that takes."""
+
+import numpy as np
+import pytest
+from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
+from models.poisoning import flow_of, seed_of, tape_of
+from scipy.integrate import quad
+
+from ckio.actions import Key, Kind
+from ckio.analysis.guarded import Guarded
+from ckio.comm import SOLO
+from ckio.errors import BadInput, RunFailed
+from ckio.gradient import check_gradient
+from ckio.models.halo import HALO, INSIDE, STIFFEST, Strip
+from ckio.models.seismic import Wavelet
+from ckio.models.wave import FLOW, LONGEST, SOURCE_BELOW, Wave
+
+SMALL = {"grid": 16, "frequency": 25.0}
+"""A small earth, over which a wave comes to the receivers within 30 steps."""
+
+EVEN = {"layers": 1, "anomaly": 0.0}
+"""An earth of one speed."""
+
+
+def silent(**options: object) -> Wave:
+    """A model at x_0 without a source, in a box that damps nothing."""
+    model = Wave(**{"border": 0} | EVEN | options)
+    model._source = model._receivers = None
+    model.dump(Key(Kind.RESTART, 0))  # makes x_0
+    return model
+
+
+def push_of(model: Wave, u: np.ndarray) -> np.ndarray:
+    """L u, all of it."""
+    out, strip = np.zeros_like(u), model._strip
+    for block in strip.blocks():
+        out.reshape(-1)[block] = strip.laplacian(u.reshape(-1), block)
+    return out
+
+
+# --- the Laplacian
+
+
+@pytest.mark.parametrize("grid", [2, 3, 8, 400])
+def test_sines_between_the_walls_are_its_eigenvectors(grid):
+    """12 h² ∇² of sin k x is -64 sin² (k h / 2) (1 + sin² (k h / 2) / 3) of it, 3/4 of that up."""
+    strip = Strip(grid, SOLO)
+    for waves in {1, 2, grid}:
+        angle = waves * np.pi / (grid + 1)
+        sine = np.sin(angle * np.arange(1, grid + 1))
+        field = strip.field(np.outer(sine, sine))
+        strip.fill_halo(field)
+        half = np.sin(angle / 2) ** 2
+        eigenvalue = -2 * 48 * (half + half**2 / 3)
+        assert -STIFFEST < eigenvalue < 0
+        for block in strip.blocks():
+            found = strip.laplacian(field.reshape(-1), block)
+            expected = eigenvalue * field.reshape(-1)[block].reshape(-1, grid + 2 * HALO)
+            expected[:, :HALO] = expected[:, -HALO:] = 0
+            np.testing.assert_allclose(found, expected.ravel(), rtol=0, atol=1e-11)
+
+
+# --- every component of the gradient
+
+
+def second_difference(points: int) -> np.ndarray:
+    """h² ∂²/∂x² as a matrix, point by point: beyond a wall is the negative of the mirror image."""
+    matrix = np.zeros((points, points))
+    for j in range(points):
+        for away, weight in {-2: -1 / 12, -1: 4 / 3, 0: -5 / 2, 1: 4 / 3, 2: -1 / 12}.items():
+            k = j + away
+            if 0 <= k < points:
+                matrix[j, k] += weight
+            elif k == -2:
+                matrix[j, 0] -= weight
+            elif k == points + 1:
+                matrix[j, -1] -= weight
+    return matrix
+
+
+def functional(base: "Known", m: np.ndarray, steps: int) -> complex:
+    """J as the equation and its leapfrog say, with none of the model's code but for the data."""
+    dt, brake = base.dt, base.sigma * base.dt / 2
+    spacing, along = dt / base._per_spacing, second_difference(len(m))
+    source = base._source[0] - HALO, base._source[1] - HALO
+    receivers = base._receivers[0] - HALO, base._receivers[1] - HALO
+    (old, now), total = np.zeros((2, *m.shape), complex), 0.0
+    for step in range(steps):
+        residual = now[receivers] - base._wavelet.traces(step * dt, base._travel)
+        total += dt * np.sum(residual**2) / 2
+        force = along @ now + now @ along.T
+        force[source] += base._wavelet.at(np.array(step * dt))
+        new = 2 * now - (1 - brake) * old + dt**2 / (m * spacing**2) * force
+        old, now = now, new / (1 + brake)
+    return total
+
+
+class Known(Wave):
+    """With what its border is made of."""
+
+    @property
+    def sigma(self) -> np.ndarray:
+        keep = self._keep.reshape(self._pull.shape)[INSIDE]
+        return 2 / self.dt * (1 - keep) / (1 + keep)
+
+
+@pytest.mark.parametrize(
+    ("grid", "steps", "options"),
+    [
+        (8, 1, {}),
+        (8, 60, {"border": 1}),
+        (9, 40, {"border": 2, "receivers": 2, "anomaly": 0.3}),
+        (12, 30, {"border": 0, "layers": 2}),
+    ],
+)
+def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
+    grid, steps, options
+):
+    options = {"grid": grid, "frequency": 33.0} | options
+    model, base = store_all(Wave(**options), steps), Known(**options)
+    control = base.control["m"].astype(complex)
+    assert functional(base, control, steps) == pytest.approx(model.functional, rel=1e-12)
+    expected = np.zeros((grid, grid))
+    for place in np.ndindex(expected.shape):
+        tiny = 1e-40 * control[place].real
+        control[place] += 1j * tiny
+        expected[place] = functional(base, control, steps).imag / tiny
+        control[place] -= 1j * tiny
+    scale = np.abs(expected).max()
+    assert (scale > 0) == (steps > 1)
+    np.testing.assert_allclose(model.gradient["m"], expected, rtol=0, atol=1e-12 * scale)
+
+
+# --- one step, many steps
+
+
+@pytest.mark.parametrize("step", [0, 3, 40])
+@pytest.mark.parametrize("grid", [8, 17, 64])
+def test_one_step_and_its_adjoint_are_transposes(grid, step):
+    """But for J and the product of response and push a step is linear: so is its derivative."""
+    options = {"grid": grid, "frequency": 25.0}
+    model, random = Wave(**options), np.random.default_rng(step)
+    model.advance(0, step + 10)
+    strip, state = model._strip, model._state
+    of_j = random.standard_normal()
+
+    def directions() -> dict[str, np.ndarray]:
+        fields = {n: strip.field(random.standard_normal((grid, grid))) for n in ("u", "du")}
+        return fields | {"response": strip.field(random.standard_normal((grid, grid)) * 0.01)}
+
+    before, cotangent = directions(), directions()
+    strip.fill_halo(before["u"])
+    after = {name: array.copy() for name, array in cotangent.items()}
+
+    keep = model._keep.reshape(before["u"].shape)
+    change = state["response"] * push_of(model, before["u"]) + keep * before["du"]
+    change += before["response"] * push_of(model, state["u"])
+    change[model._source] += before["response"][model._source] * model._shot(step)
+    tangent = {"u": before["u"] + change, "du": change, "response": before["response"]}
+    slope = model._dt * np.sum(model._residual(state["u"], step) * before["u"][model._receivers])
+
+    adjoint = model._adjoint.cotangent
+    for name, array in cotangent.items():
+        adjoint[name][...] = array
+    adjoint["J"][...] = of_j
+    model.adjoint_step(adjoint, state, step)
+
+    forward = [np.vdot(after[n][INSIDE], tangent[n][INSIDE]) for n in after] + [of_j * slope]
+    back = [np.vdot(adjoint[n][INSIDE], before[n][INSIDE]) for n in before]
+    assert abs(sum(forward) - sum(back)) < 1e-12 * max(map(abs, forward))
+    for name in ("u", "du", "response"):
+        halo = adjoint[name].copy()
+        halo[INSIDE] = 0
+        assert not halo.any()
+
+
+@pytest.mark.parametrize("options", [{}, {"border": 0, "layers": 1}, {"anomaly": 0.4}])
+@pytest.mark.parametrize("grid", [16, 33])
+def test_the_taylor_test_finds_second_order_over_five_halvings(grid, options):
+    def make():
+        return Wave(grid=grid, frequency=25.0, **options)
+
+    gradient = store_all(make(), 90).gradient
+    check = check_gradient(make, 90, gradient)
+    assert check.verified
+    assert min(check.rates) > 1.95
+    assert not check_gradient(make, 90, {"m": gradient["m"] * 1.001}).verified
+
+
+# --- what steps do to arrays
+
+
+@pytest.mark.parametrize("i", [20, 40])
+def test_the_flow_declared_is_what_a_step_does(i):
+    def make():
+        return Wave(**SMALL)
+
+    found = flow_of(make, i)
+    assert (found.use, found.out) == (FLOW.forward.use, FLOW.forward.out)
+    assert tape_of(make, i) == FLOW.record.use
+    assert seed_of(make, i) == {"J"} == make().variables.seed
+
+
+def test_a_guarded_model_finds_nothing():
+    model, steps = Wave(**SMALL), 30
+    guarded = Guarded(model, model.variables, digests=True)
+    expected = digest(store_all(Wave(**SMALL), steps))
+    guarded.advance(0, steps)
+    for begin in (15, 0):
+        with guarded.load(Key(Kind.RESTART, begin), model.layout(Key(Kind.RESTART, begin))) as at:
+            fresh = Wave(**SMALL)
+            fresh.advance(0, begin)
+            for buffer, view in zip(at, fresh.dump(Key(Kind.RESTART, begin)), strict=True):
+                buffer[:] = view
+        guarded.record(begin, begin + 15)
+        guarded.reverse(begin, begin + 15)
+    assert digest(guarded) == expected
+
+
+def test_a_tape_is_one_field_and_restart_data_are_two():
+    model, named = Wave(grid=16), {}
+    for kind in Kind:
+        named[kind] = {field.name: field.unit for field in model.layout(Key(kind, 0))}
+    assert named[Kind.RESTART] == {"u": "Pa", "du": "Pa", "J": "Pa2 s"}
+    assert named[Kind.TAPE] == {"u": "Pa"}
+    assert {"adjoint_response", "gradient_m", "functional"} < named[Kind.ADJOINT].keys()
+    assert model.layout(Key(Kind.TAPE, 0))[0].shape == (20, 20)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_few_slots_give_the_gradient_of_store_all_to_the_last_bit(plan, tmp_path):
+    found = digest_by(plan, lambda: Wave(**SMALL), 40, tmp_path)
+    assert found == digest(store_all(Wave(**SMALL), 40))
+
+
+def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
+    def make():
+        model = Wave(**SMALL)
+        model.control["m"][...] *= 1.01  # which no checkpoint of the state has
+        return model
+
+    assert digest_by_two(make, 40) == digest(store_all(make(), 40))
+
+
+def test_the_program_ends_when_all_is_recorded():
+    model = Wave(**SMALL, time=0.1)
+    steps = model.steps
+    assert 0.1 <= steps * model.dt < 0.1 + model.dt
+    assert model.advance(0, 1000) == steps
+    assert digest(store_all(Wave(**SMALL, time=0.1), steps)) == digest(
+        store_all(Wave(**SMALL), steps)
+    )
+    assert Wave(**SMALL).steps is None
+
+
+# --- waves
+
+
+def test_a_standing_wave_swings_as_theory_says_to_fourth_order():
+    """u = sin(k x) sin(l z) cos(ω t) with ω² = c² (k² + l²); dt is like h², so h⁴ is all."""
+    width, speed, time = 1000.0, 2000.0, 0.75
+
+    def error(points: int) -> float:
+        spacing = width / points
+        steps = 40 * (points // 12) ** 2
+        model = silent(
+            grid=points - 1, spacing=spacing, speed=speed, frequency=1.0, dt=time / steps
+        )
+        x = np.arange(1, points) / points
+        shape = np.outer(np.sin(2 * np.pi * x), np.sin(3 * np.pi * x))
+        frequency = speed * np.pi / width * np.hypot(2, 3)
+        state, dt = model._state, model.dt
+        state["u"][INSIDE] = shape
+        state["du"][INSIDE] = shape * (1 - np.cos(frequency * dt))
+        model._strip.fill_halo(state["u"])
+        model.advance(0, steps)
+        return np.abs(state["u"][INSIDE] - shape * np.cos(frequency * time)).max()
+
+    errors = [error(points) for points in (12, 24, 48)]
+    assert np.log2(errors[0] / errors[1]) > 3.7
+    assert np.log2(errors[1] / errors[2]) > 3.9
+    assert errors[2] < 1e-3
+
+
+def test_in_a_box_that_damps_nothing_energy_stays():
+    """|du|² / response - <u, L (u - du)> is what a leapfrog keeps."""
+    model = silent(grid=40, layers=3, anomaly=-0.2)
+    state = model._state
+    state["u"][INSIDE] = np.random.default_rng(5).standard_normal((40, 40))
+    model._strip.fill_halo(state["u"])
+
+    def energy() -> float:
+        before = state["u"] - state["du"]
+        model._strip.fill_halo(before)
+        moved = np.sum(np.square(state["du"][INSIDE]) / state["response"][INSIDE])
+        return moved - np.sum(state["u"] * push_of(model, before))
+
+    start = energy()
+    assert start > 0
+    model.advance(0, 500)
+    assert energy() == pytest.approx(start, rel=1e-11)
+
+
+def test_the_border_takes_the_energy_of_what_comes_to_it():
+    model = Wave(grid=100)
+    model.advance(0, 400)
+    crossing = np.abs(model._state["u"]).max()
+    model.advance(400, 1600)
+    assert np.abs(model._state["u"]).max() < 0.01 * crossing
+
+
+def test_little_comes_back_from_the_border():
+    """Beside a plane so wide that nothing comes back: 6% of what passed a point, head on."""
+    steps, inside = 336, 88
+    passed, came_back = np.zeros((2, inside, inside))
+    wide, bordered = (
+        Wave(grid=grid, border=border, **EVEN) for grid, border in ((210, 0), (128, 20))
+    )
+    for model in (wide, bordered):
+        middle = HALO + model._strip.grid // 2
+        model._source = middle, middle
+    for step in range(steps):
+        seen = []
+        for model in (wide, bordered):
+            model.advance(step, step + 1)
+            begin = HALO + (model._strip.grid - inside) // 2
+            part = slice(begin, begin + inside)
+            seen.append(model._state["u"][part, part])
+        np.maximum(passed, np.abs(seen[0]), out=passed)
+        np.maximum(came_back, np.abs(seen[1] - seen[0]), out=came_back)
+    part = came_back / passed
+    assert 0.01 < part[inside // 2, 5] < 0.06
+    assert part.max() < 0.10
+
+
+@pytest.mark.parametrize("travel", [0.027, 0.1, 0.8])
+def test_a_trace_is_the_integral_that_it_is_said_to_be(travel):
+    """Over the past, with 1 / 2π √(t² - travel²) for each time that has gone by."""
+    wavelet = Wavelet(10.0)
+    for time in (0.02, 0.9 * travel, 0.16, 0.35, 1.0, 3.0):
+        first = np.sqrt(max(time - wavelet.end - travel, 0))
+        last = np.sqrt(max(time - travel, 0))
+
+        def past(root, time=time):  # root² is the time since the front has passed, t - travel
+            gone = travel + root**2
+            return 2 * wavelet.at(np.array(time - gone)) / np.sqrt(gone + travel)
+
+        expected, _ = quad(past, first, last, epsabs=1e-12, epsrel=1e-12, limit=200)
+        found = wavelet.traces(time, np.array([travel]))[0]
+        assert found == pytest.approx(expected / (2 * np.pi), abs=1e-8)
+
+
+def test_traces_of_an_even_earth_are_those_observed():
+    """By a theory that knows no grid: so source, receivers and border are what they should be."""
+    options = {"grid": 128, "border": 40}
+    model = Wave(**options, **EVEN)
+    travel, wavelet, steps = model._travel, model._wavelet, 270
+    observed = [wavelet.traces(i * model.dt, travel) for i in range(steps)]
+    size = 0.5 * model.dt * np.sum(np.square(observed))
+    model.advance(0, steps)
+    assert model.functional < 2e-3 * size
+    other = Wave(**options, anomaly=-0.3)
+    other.advance(0, steps)
+    assert other.functional > 10 * model.functional
+
+
+def test_a_step_along_the_gradient_brings_traces_closer():
+    steps = 400
+    model = store_all(Wave(grid=64), steps)
+    change = 1e-3 * model.functional / np.sum(np.square(model.gradient["m"]))
+    closer = Wave(grid=64)
+    closer.control["m"][...] -= change * model.gradient["m"]
+    closer.advance(0, steps)
+    assert closer.functional == pytest.approx(model.functional * (1 - 1e-3), rel=1e-4)
+
+
+def test_layers_get_faster_and_the_anomaly_is_in_their_middle():
+    speeds = Wave(grid=96, border=18).control["m"] ** -0.5
+    np.testing.assert_allclose(
+        speeds[[18, 37, 38, 57, 58, 95], 0], [1500] * 2 + [2000] * 2 + [2500] * 2
+    )
+    slower = speeds / speeds[:, :1]
+    assert slower[48, 48] == pytest.approx(0.9, abs=1e-3) == slower.min()
+    assert slower[20, 48] > 0.999
+
+
+@pytest.mark.parametrize(
+    ("options", "longer"), [({"border": 0}, 1.03), ({"anomaly": 0.3}, 1.3), ({"border": 2}, 1.05)]
+)
+def test_the_longest_step_that_is_taken_is_stable_and_a_longer_one_is_not(options, longer):
+    def largest(dt: float, stretch: float = 1.0) -> float:
+        model = Wave(grid=12, **EVEN | options, dt=dt)
+        model._ready *= stretch**2
+        model.dump(Key(Kind.RESTART, 0))
+        model._state["du"][INSIDE] = np.random.default_rng(1).standard_normal((12, 12))
+        with np.errstate(all="ignore"):
+            model.advance(0, 1000)
+        return np.abs(model._state["u"]).max()
+
+    limit = Wave(grid=12, **EVEN | options).dt / 0.8
+    assert largest(0.999 * limit) < 1e3
+    assert not largest(0.999 * limit, longer) < 1e12
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-7, np.nan, 1e-8])
+def test_a_control_that_is_not_stable_is_refused_before_the_first_step(value):
+    model = Wave(**SMALL)
+    model.control["m"][2, 3] = value
+    with pytest.raises(RunFailed, match=r"steps of .* s need m >= .* s2 m-2, and the control"):
+        model.advance(0, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": 7}, "grid = 7; it must be a whole number >= 8"),
+        ({"grid": 64.0}, r"grid = 64\.0; it must be a whole number"),
+        ({"layers": 0}, "layers = 0; it must be a whole number >= 1"),
+        ({"receivers": 0}, "receivers = 0; it must be a whole number >= 1"),
+        ({"receivers": 89}, "receivers = 89; between the borders there are 88 columns"),
+        ({"spacing": 0.0}, "spacing = 0; it must be finite and > 0"),
+        ({"speed": float("inf")}, "speed = inf; it must be finite"),
+        ({"deep": -1.0}, "deep = -1; it must be finite and > 0"),
+        ({"anomaly": -1.0}, "anomaly = -1; it must be finite and > -1"),
+        ({"frequency": "high"}, "frequency = 'high'; it must be a number"),
+        (
+            {"frequency": 50.0},
+            "frequency = 50 Hz; points 10 m apart resolve at most 33.75 Hz, 4 of",
+        ),
+        ({"border": -1}, "border = -1; it must be a whole number >= 0"),
+        ({"border": 62}, "border = 62 at each side leaves no room .* in 128 rows; 61 does"),
+        ({"time": 0.0}, "time = 0; it must be finite and > 0"),
+        ({"dt": 0.0}, "dt = 0; it must be finite and > 0"),
+        ({"dt": 0.01}, r"dt = 0.01 s; waves on this grid need at most 0.002449 s"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        Wave(**options)
+
+
+def test_the_largest_border_and_as_many_receivers_as_fit_are_taken():
+    for grid in (8, 9, 128):
+        Wave(grid=grid, border=(grid - SOURCE_BELOW - 1) // 2).advance(0, 2)
+        Wave(grid=grid, border=0, receivers=grid).advance(0, 2)
+    assert Wave(grid=8).dt == pytest.approx(0.8 * LONGEST * 10.0 / 2500.0)
