@@ -1,0 +1,430 @@
+"""What do checkpoints of a pyadjoint tape cost: upstream's manager and schedules, and ckio's?
+
+A row is one gradient of 1000 steps of a diffusion equation on 4096 cells: building the schedule,
+going forward while the tape is recorded, and going back. 20 checkpoints in memory and 20 in files,
+where one of these costs as much as two steps. Then the control is changed, and the gradient asked
+for again: how far both are from those of a tape that stores all is in the last two columns.
+
+    python bench/adjoint_tapes.py [--steps 1000] [--cells 4096] [--rounds 3] [--record]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import checkpoint_schedules as upstream
+import numpy as np
+import record
+from numpy.typing import NDArray
+from pyadjoint import (
+    AdjFloat,
+    Control,
+    ReducedFunctional,
+    Tape,
+    continue_annotation,
+    pause_annotation,
+    set_working_tape,
+)
+from pyadjoint.block import Block
+from pyadjoint.overloaded_type import OverloadedType
+from pyadjoint.tape import TapePackageData, annotate_tape, get_working_tape, stop_annotating
+
+from ckio.actions import Key
+from ckio.adapters.pyadjoint import enable, register
+from ckio.chain import Chain
+from ckio.platforms import Affine, Level, Platform
+
+Array = NDArray[np.float64]
+
+
+class Field(OverloadedType):
+    """A state of a model: an array with what pyadjoint asks of the type of a variable."""
+
+    def __init__(self, data: object) -> None:
+        super().__init__()
+        self.data: Array = np.array(data.data if isinstance(data, Field) else data, np.float64)
+
+    def _ad_create_checkpoint(self) -> "Field":
+        return Field(self.data)
+
+    def _ad_restore_at_checkpoint(self, checkpoint: "Field") -> "Field":
+        return checkpoint
+
+    def _ad_convert_riesz(self, value: object, riesz_map: object = None) -> "Field":
+        return Field(value)
+
+    def _ad_init_zero(self, dual: bool = False) -> "Field":
+        return Field(np.zeros_like(self.data))
+
+    def _ad_mul(self, other: float) -> "Field":
+        return Field(self.data * other)
+
+    def _ad_add(self, other: "Field") -> "Field":
+        return Field(self.data + other.data)
+
+    def _ad_dot(self, other: "Field") -> float:
+        return float(self.data @ other.data)
+
+    def _ad_copy(self) -> "Field":
+        return Field(self.data)
+
+    def __mul__(self, other: float) -> "Field":
+        return Field(self.data * other)
+
+    def __iadd__(self, other: "Field") -> "Field":
+        return Field(self.data + other.data)
+
+
+register(Field, lambda u: {"u": u.data}, lambda like, arrays: type(like)(arrays["u"]))
+
+
+class Function(Block):
+    """A function of arrays, of which the adjoint is known; its value is an array or a number."""
+
+    evaluated = 0
+    """How often any of them has been evaluated."""
+
+    def __init__(self, value: Callable[..., Any], adjoint: Callable[..., Any], inputs: Any) -> None:
+        super().__init__()
+        self.value, self.adjoint = value, adjoint
+        for it in inputs:
+            self.add_dependency(it)
+
+    def recompute_component(self, inputs: Any, *_: object) -> Any:
+        Function.evaluated += 1
+        value = self.value(*(it.data for it in inputs))
+        kind = type(self._dependencies[0].output)
+        return kind(value) if isinstance(value, np.ndarray) else AdjFloat(value)
+
+    def prepare_evaluate_adj(self, inputs: Any, adj_inputs: Any, _: object) -> Any:
+        bar = adj_inputs[0]
+        given = bar.data if isinstance(bar, Field) else float(bar)
+        return self.adjoint(given, *(it.data for it in inputs))
+
+    def evaluate_adj_component(
+        self, inputs: Any, adj_inputs: Any, variable: Any, number: int, prepared: Any = None
+    ) -> Field:
+        return Field(prepared[number])
+
+
+def apply(
+    value: Callable[..., Any], adjoint: Callable[..., Any], *inputs: Field, out: Field | None = None
+) -> Any:
+    """Call a function, and annotate it; into `out`, where that is given, as solvers do it."""
+    block = Function(value, adjoint, inputs) if annotate_tape() else None
+    with stop_annotating():
+        Function.evaluated += 1
+        got = value(*(it.data for it in inputs))
+        if out is not None:
+            out.data[...] = got
+            result = out
+        else:
+            result = type(inputs[0])(got) if isinstance(got, np.ndarray) else AdjFloat(got)
+    if block is not None:
+        get_working_tape().add_block(block)
+        block.add_output(result.create_block_variable())
+    return result
+
+
+NU, DT = 0.2, 0.01
+
+
+def diffused(u: Array) -> Array:
+    return u + NU * (np.roll(u, 1) - 2 * u + np.roll(u, -1)) + DT * (u - u**3)
+
+
+def diffused_adjoint(bar: Array, u: Array) -> tuple[Array]:
+    back = bar + NU * (np.roll(bar, -1) - 2 * bar + np.roll(bar, 1)) + DT * (1 - 3 * u**2) * bar
+    return (back,)
+
+
+def half_square(u: Array) -> float:
+    return float(0.5 * u @ u)
+
+
+def half_square_adjoint(bar: float, u: Array) -> tuple[Array]:
+    return (bar * u,)
+
+
+class InFiles(OverloadedType):
+    """What upstream is given where it wants a value on disk; the file goes with the last of it."""
+
+    def __init__(self, files: "Files", data: Array) -> None:
+        super().__init__()
+        self.files, self.name = files, files.put(data)
+
+    def _ad_restore_at_checkpoint(self, checkpoint: "InFiles") -> Field:
+        return State(checkpoint.files.get(checkpoint.name))
+
+    def __del__(self) -> None:
+        self.files.drop(self.name)
+
+
+class Files(TapePackageData):
+    """The least that upstream's manager needs for checkpoints on disk: a file for each value."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.on = place, False
+        self.writes = self.reads = self.there = self.peak = 0
+
+    def put(self, data: Array) -> Path:
+        name = self.place / f"{self.writes}.npy"
+        np.save(name, data)
+        self.writes += 1
+        self.there += 1
+        self.peak = max(self.peak, self.there)
+        return name
+
+    def get(self, name: Path) -> Array:
+        self.reads += 1
+        return np.asarray(np.load(name))
+
+    def drop(self, name: Path) -> None:
+        self.there -= 1
+        name.unlink(missing_ok=True)
+
+    def continue_checkpointing(self) -> None:
+        self.on = True
+
+    def pause_checkpointing(self) -> None:
+        self.on = False
+
+    def clear(self) -> None: ...
+    def reset(self) -> None: ...
+    def checkpoint(self) -> None: ...
+    def restore_from_checkpoint(self, state: object) -> None: ...
+    def copy(self) -> "Files":
+        return self
+
+
+class State(Field):
+    """A field that upstream can have on disk too."""
+
+    files: ClassVar[Files | None] = None
+
+    def _ad_create_checkpoint(self) -> Any:
+        on_disk = State.files is not None and State.files.on
+        return InFiles(State.files, self.data) if on_disk else State(self.data)
+
+    def _ad_restore_at_checkpoint(self, checkpoint: Any) -> Any:
+        if isinstance(checkpoint, InFiles):
+            return State(checkpoint.files.get(checkpoint.name))
+        return checkpoint
+
+
+@dataclass
+class Row:
+    """What was measured of one way to store checkpoints."""
+
+    seconds: list[float]
+    forward: int = 0
+    writes: int = 0
+    reads: int = 0
+    peak: int = 0
+    error: float = 0.0
+    error_again: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """The size of everything."""
+
+    steps: int
+    cells: int
+    slots: int = 20
+
+    def control(self, seed: int) -> Array:
+        return np.random.default_rng(seed).normal(scale=0.3, size=self.cells)
+
+    def gradient(self, seed: int) -> Array:
+        """Of a program without any tape."""
+        states = [self.control(seed)]
+        for _ in range(self.steps):
+            states.append(diffused(states[-1]))
+        bar = states.pop()
+        for state in reversed(states):
+            (bar,) = diffused_adjoint(bar, state)
+        return bar
+
+    def chain(self) -> Chain:
+        nbytes = 8 * self.cells
+        return Chain(
+            steps=None,
+            advance=1,
+            record=1,
+            reverse=1,
+            restart=nbytes,
+            tape=2 * nbytes,
+            adjoint=nbytes,
+        )
+
+    def platform(self, place: Path) -> Platform:
+        room, cost = self.slots * 8 * self.cells, Affine(latency=2, per_byte=0)
+        disk = {"path": str(place / "disk")}
+        return Platform(
+            (
+                Level(name="memory", capacity=room),
+                Level(
+                    name="disk",
+                    capacity=room,
+                    write=cost,
+                    read=cost,
+                    backend="directory",
+                    options=disk,
+                ),
+            ),
+            working_memory=2 * 8 * self.cells,
+        )
+
+
+Use = Callable[[Tape, Path], Callable[[Row], None]]
+"""Lets a tape have checkpoints; what it returns says in the end what was done on disk."""
+
+
+def of_upstream(make: Callable[[], Any] | None) -> Use:
+    def use(tape: Tape, place: Path) -> Callable[[Row], None]:
+        State.files = files = Files(place)
+        if make is not None:
+            tape._package_data["bench"] = files  # noqa: SLF001  as packages do
+            tape.enable_checkpointing(make())
+
+        def tell(row: Row) -> None:
+            row.writes, row.reads, row.peak = files.writes, files.reads, files.peak
+
+        return tell
+
+    return use
+
+
+def of_ckio(case: Case, planner: str, *, known: bool = True) -> Use:
+    def use(tape: Tape, place: Path) -> Callable[[Row], None]:
+        State.files = None
+        manager = enable(
+            tape,
+            case.platform(place),
+            steps=case.steps if known else None,
+            planner=planner,
+            chain=case.chain(),
+        )
+        scratch = manager.shelf.scratch
+        put, get, seen = scratch.put, scratch.get, Row([])
+
+        def counted_put(level: int, arrays: Mapping[str, Any], /) -> Key:
+            key = put(level, arrays)
+            if level:
+                seen.writes += 1
+                seen.peak = max(seen.peak, len(list(scratch.backends[1].keys())))
+            return key
+
+        def counted_get(level: int, key: Key, /) -> dict[str, Any]:
+            seen.reads += level
+            return get(level, key)
+
+        scratch.put, scratch.get = counted_put, counted_get  # type: ignore[assignment,method-assign]
+
+        def tell(row: Row) -> None:
+            row.writes, row.reads, row.peak = seen.writes, seen.reads, seen.peak
+
+        return tell
+
+    return use
+
+
+def ways(case: Case) -> dict[str, Use]:
+    """All that are compared."""
+    n, slots = case.steps, case.slots
+    disk, memory = upstream.StorageType.DISK, upstream.StorageType.RAM
+    theirs: dict[str, Callable[[], Any] | None] = {
+        "store all": None,
+        "Revolve": lambda: upstream.Revolve(n, slots),
+        "HRevolve": lambda: upstream.HRevolve(n, slots, slots),
+        "Multistage": lambda: upstream.MultistageCheckpointSchedule(n, slots, slots),
+        "Mixed, memory": lambda: upstream.MixedCheckpointSchedule(n, slots, storage=memory),
+        "Mixed, disk": lambda: upstream.MixedCheckpointSchedule(n, slots, storage=disk),
+    }
+    ours = ("revolve", "hrevolve", "multistage", "mixed")
+    return (
+        {f"pyadjoint {name}": of_upstream(make) for name, make in theirs.items()}
+        | {f"ckio {name}": of_ckio(case, name) for name in ours}
+        | {"ckio, end not known": of_ckio(case, "hrevolve", known=False)}
+    )
+
+
+def measure(case: Case, use: Use, row: Row, *, again: bool) -> None:
+    """One gradient, and with `again` that after a new control."""
+    with tempfile.TemporaryDirectory() as place:
+        tape = Tape()
+        set_working_tape(tape)
+        continue_annotation()
+        Function.evaluated, begun = 0, time.perf_counter()
+        tell = use(tape, Path(place))
+        control = state = State(case.control(0))
+        for _ in tape.timestepper(iter(range(case.steps))):
+            state = apply(diffused, diffused_adjoint, state)
+        functional = apply(half_square, half_square_adjoint, state)
+        pause_annotation()
+        reduced = ReducedFunctional(functional, Control(control))
+        gradient = reduced.derivative().data
+        row.seconds.append(time.perf_counter() - begun)
+        row.forward = Function.evaluated - 1
+        tell(row)
+        if again:
+            row.error = off(gradient, case.gradient(0))
+            reduced(State(case.control(1)))
+            row.error_again = off(reduced.derivative().data, case.gradient(1))
+        tape.clear_tape()
+
+
+def off(gradient: Array, right: Array) -> float:
+    return float(np.linalg.norm(gradient - right) / np.linalg.norm(right))
+
+
+def measured(case: Case, rounds: int) -> dict[str, Row]:
+    """All ways, in turns; what is compiled or imported at the first use is so before."""
+    for use in ways(small := Case(steps=10, cells=8, slots=2)).values():
+        measure(small, use, Row([]), again=False)
+    rows = {name: Row([]) for name in ways(case)}
+    for number in range(rounds):
+        for name, use in ways(case).items():
+            measure(case, use, rows[name], again=number == 0)
+    return rows
+
+
+def table(case: Case, rows: Mapping[str, Row]) -> str:
+    least = statistics.median(rows["pyadjoint store all"].seconds)
+    cells = []
+    for name, row in rows.items():
+        seconds = statistics.median(row.seconds)
+        numbers = (row.forward, row.writes, row.reads, row.peak)
+        times = f"{seconds:.2f}", f"{seconds / least:.1f}"
+        numbers = (row.forward, row.writes, row.reads, row.peak)
+        errors = f"{row.error:.0e}", f"{row.error_again:.0e}"
+        cells.append((name, *times, *map(str, numbers), *errors))
+    header = ("", "seconds", "ratio", "forward", "writes", "reads", "peak", "error", "new control")
+    rounds = len(next(iter(rows.values())).seconds)
+    what = f"{case.steps} steps, {case.cells} cells, {case.slots} slots in memory and on disk"
+    return f"{what}; medians of {rounds} in turns\n{record.columns(header, cells)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--cells", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    case = Case(given.steps, given.cells)
+    text = table(case, measured(case, given.rounds))
+    if given.record:
+        record.save("adjoint_tapes", text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

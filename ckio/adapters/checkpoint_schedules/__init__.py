@@ -1,0 +1,6 @@
+"""Schedules of checkpoint_schedules run on ckio's levels, and ckio's where its are expected."""
+
+from ckio.adapters.checkpoint_schedules.inward import from_checkpoint_schedule
+from ckio.adapters.checkpoint_schedules.outward import CkioSchedule, as_checkpoint_schedule
+
+__all__ = ["CkioSchedule", "as_checkpoint_schedule", "from_checkpoint_schedule"]

@@ -1,0 +1,196 @@
+"""A schedule of checkpoint_schedules as one of ckio's: checked, priced, and run on real levels."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from checkpoint_schedules import Copy, EndForward, EndReverse, Forward, Move, StorageType
+from checkpoint_schedules import Reverse as Back
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.adapters.checkpoint_schedules.later import Later
+from ckio.adapters.checkpoint_schedules.outward import CkioSchedule
+from ckio.chain import Chain
+from ckio.errors import BadInput, IllegalAction
+from ckio.platforms import Platform
+from ckio.replay import validate
+from ckio.schedule import Schedule
+
+_STORED: Final = (StorageType.RAM, StorageType.DISK)
+
+
+def from_checkpoint_schedule(
+    theirs: Any,
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    levels: Mapping[StorageType, int] | None = None,
+) -> Schedule:
+    """One of their schedules as a legal schedule of ckio, up to its first EndReverse.
+
+    Storing what is there already, and what is never read, is left out; what is read for the last
+    time is discarded then, also where they never do, or later. The note of the schedule says how
+    often that was so.
+
+    Parameters
+    ----------
+    theirs : CheckpointSchedule
+        A fresh one, which this uses up; one made by `as_checkpoint_schedule` stays as it is.
+    chain : Chain
+        How many steps there are, what they cost, and how large checkpoints are.
+    platform : Platform
+    levels : mapping of StorageType to int, optional
+        Which level RAM and DISK are; by default RAM is the first level of backend `ram`, or level 0
+        where there is none, and DISK is the first level that is neither.
+
+    Raises
+    ------
+    BadInput
+        It was begun before, is of another length, never reverses, stores where there is no level,
+        or does not fit: too little capacity, or working memory for the tapes that it holds at once.
+    """
+    found = _levels(platform) if levels is None else dict(levels)
+    for storage, number in found.items():
+        if storage not in _STORED or not 0 <= number < len(platform.levels):
+            raise BadInput(f"levels: {storage!r} is level {number}, which cannot be")
+    asked = _Reading(theirs, chain.length)
+    schedule = _placed(Schedule(chain, asked.actions()), asked, found)
+    try:
+        adjoint = validate(schedule, platform).adjoint
+    except IllegalAction as error:
+        raise BadInput(f"{asked.name} does not fit: {error}") from error
+    if adjoint:
+        raise BadInput(f"{asked.name} ends with the adjoint at {adjoint}, not at 0")
+    return schedule
+
+
+def _levels(platform: Platform) -> dict[StorageType, int]:
+    """Which level is RAM and which is DISK, where nobody says."""
+    numbers = range(len(platform.levels))
+    ram = next((number for number in numbers if platform.levels[number].backend == "ram"), 0)
+    disk = (n for n in numbers if n != ram and platform.levels[n].backend != "ram")
+    return dict(zip(_STORED, (ram, *disk), strict=False))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Their actions in the words of ckio, one by one; RAM is level 0 here, and DISK is level 1."""
+
+    theirs: Any
+    length: int
+    name: str = field(init=False)
+    stored: dict[tuple[StorageType, int], tuple[Key, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = type(self.theirs).__name__
+        known = self.theirs.max_n
+        if known not in {None, self.length}:
+            raise BadInput(f"{self.name} is of {known} steps; the chain has {self.length}")
+
+    def actions(self) -> Iterator[Action]:
+        for action in self._asked():
+            match action:
+                case Forward():
+                    yield from self._forward(action)
+                case Back():
+                    yield Reverse(action.n0, action.n1)
+                case Copy() | Move():
+                    yield from self._fetch(action)
+                case EndForward():
+                    pass
+                case EndReverse():
+                    return
+                case _:
+                    self._refuse(action, "it is none of the actions that their package has")
+        raise BadInput(f"{self.name} ends without an EndReverse: there is no adjoint to run")
+
+    def _asked(self) -> Iterator[Any]:
+        """What it yields; told of the end of the forward if it does not know."""
+        if isinstance(self.theirs, CkioSchedule):
+            yield from self.theirs.actions
+            return
+        if hasattr(self.theirs, "iter") or self.theirs.n or self.theirs.r:
+            raise BadInput(f"{self.name} was begun before; it can be used once: make a new one")
+        for action in self.theirs:
+            yield action
+            if isinstance(action, Forward) and action.n1 >= self.length and not self.theirs.max_n:
+                self.theirs.finalize(self.length)
+
+    def _forward(self, action: Any) -> Iterator[Action]:
+        begin, end = action.n0, min(action.n1, self.length)
+        stores = action.storage in _STORED
+        keys = [Key(Kind.RESTART, begin)] if action.write_ics else []
+        if keys and not stores:
+            self._refuse(action, "restart data is stored in RAM or on DISK, and nowhere else")
+        for key in keys:
+            yield Write(key, _STORED.index(action.storage))
+        if not action.write_adj_deps:
+            yield Advance(begin, end)
+        elif not stores:
+            yield Record(begin, end)
+        else:
+            for step in range(begin, end):
+                keys.append(Key(Kind.TAPE, step))
+                yield Record(step, step + 1)
+                yield Write(keys[-1], _STORED.index(action.storage))
+        if keys:
+            self.stored[action.storage, begin] = tuple(keys)
+
+    def _fetch(self, action: Any) -> Iterator[Action]:
+        source, target = action.from_storage, action.to_storage
+        keys = self.stored.get((source, action.n))
+        if keys is None:
+            self._refuse(action, f"nothing is stored there of step {action.n}")
+        if sum(key.kind is Kind.TAPE for key in keys) > 1:
+            self._refuse(action, "tapes that were stored together cannot be held together")
+        if isinstance(action, Move):
+            del self.stored[source, action.n]
+        if target in _STORED:
+            self.stored[target, action.n] = keys
+        for key in keys:
+            if target is not StorageType.NONE:
+                yield Read(key, _STORED.index(source))
+            if target in _STORED:
+                yield Write(key, _STORED.index(target))
+            if isinstance(action, Move):
+                yield Discard(key, _STORED.index(source))
+
+    def _refuse(self, action: Any, why: str) -> NoReturn:
+        raise BadInput(f"{self.name}: {action}: {why}")
+
+
+def _placed(asked: Schedule, reading: _Reading, levels: Mapping[StorageType, int]) -> Schedule:
+    """The same on levels of the platform, without what is of no use there."""
+    used = {action.level for action in asked.actions if isinstance(action, Write)}
+    for place in used:
+        if _STORED[place] not in levels:
+            raise BadInput(
+                f"{reading.name} stores in {_STORED[place].name}; say which level that is:"
+                f" levels={{StorageType.{_STORED[place].name}: ...}}"
+            )
+    places = {place: levels[_STORED[place]] for place in used}
+    later = Later.of(asked, places)
+    actions = list(_moved(asked, later, places))
+    writes = sum(isinstance(action, Write) for action in asked.actions)
+    note = (
+        f"{reading.name} of checkpoint_schedules; left out {writes - len(later.written)} writes of"
+        f" what was there or is never read, discarded {len(later.left)} checkpoints that it leaves"
+    )
+    return Schedule(asked.chain, actions, note=note)
+
+
+def _moved(asked: Schedule, later: Later, places: Mapping[int, int]) -> Iterator[Action]:
+    for number, action in enumerate(asked.actions):
+        match action:
+            case Write(key, place):
+                if number in later.written:
+                    yield Write(key, places[place])
+            case Read(key, place):
+                yield Read(key, places[place])
+                if number in later.last or number in later.left:
+                    yield Discard(key, places[place])
+            case Discard():
+                pass
+            case _:
+                yield action

@@ -1,0 +1,18 @@
+"""PyTorch: time loops whose gradient takes few states in memory, and saved tensors on levels.
+
+`checkpointed_loop` and `CheckpointedLoop` are differentiable like any other function or module;
+`TorchModel` is a loop that ckio runs itself; `saved_on` puts what autograd saves onto levels.
+"""
+
+from ckio.errors import BadInput
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    raise BadInput("ckio.adapters.torch needs PyTorch: pip install 'ckio[torch]'") from None
+
+from ckio.adapters.torch.checkpointed import CheckpointedLoop, checkpointed_loop
+from ckio.adapters.torch.model import TorchModel
+from ckio.adapters.torch.saved import saved_on
+
+__all__ = ["CheckpointedLoop", "TorchModel", "checkpointed_loop", "saved_on"]

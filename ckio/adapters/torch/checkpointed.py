@@ -1,0 +1,335 @@
+"""A time loop that autograd goes back through by a schedule of ckio."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ckio import registry
+from ckio.actions import Record
+from ckio.adapters.scratch import Scratch
+from ckio.adapters.torch.loop import (
+    At,
+    Loop,
+    Step,
+    casts_of,
+    described,
+    generators_of,
+    params_of,
+    refuse,
+)
+from ckio.adapters.torch.steps import Steps
+from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth, owned
+from ckio.backends.base import Backend
+from ckio.chain import Chain
+from ckio.checks import is_whole
+from ckio.errors import BadInput, RunFailed
+from ckio.planners.base import Planner
+from ckio.planners.online import Online
+from ckio.platforms import Level, Platform
+from ckio.runner import perform
+from ckio.runner.stepwise import Performance
+from ckio.runner.unknown import check_fit, forward, reserve
+from ckio.schedule import Schedule
+
+Done = Callable[[Any, int], Any]
+"""Whether the loop ends at x_i, of x_i and i."""
+
+_STATES = 100
+"""States in memory, of a loop whose end is not known, where no platform is given."""
+
+
+def checkpointed_loop(
+    step: Step,
+    x0: Any,
+    n: int | None = None,
+    /,
+    *,
+    done: Done | None = None,
+    params: Any = None,
+    platform: Platform | None = None,
+    planner: str | Planner = "hrevolve",
+    seconds: float | None = None,
+    preserve_rng_state: bool = True,
+    generators: Sequence[torch.Generator] = (),
+) -> Any:
+    """x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
+
+    The way forward keeps no graph but that of the last step, and stores states where the schedule
+    says. The way back performs the rest of the schedule: it goes on from states that are stored,
+    and takes one step after the other back by autograd. What is stored is removed after that, or
+    once nobody can ask for it any more.
+
+    >>> w = torch.tensor([0.5, 2.0], requires_grad=True)
+    >>> y = checkpointed_loop(lambda x, i: x * w, torch.ones(2), 3, params=[w])
+    >>> y.sum().backward()
+    >>> w.grad.tolist()
+    [0.75, 12.0]
+
+    Parameters
+    ----------
+    step
+        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. What
+        it does is a function of these, of `params`, and of what is random.
+    x0
+        A tensor, or tuples, lists and dicts of tensors, some of which may be of whole numbers.
+    n
+        How many steps. May be left out where `done` is given.
+    done
+        Of x_i and i, whether the loop ends there. Then the schedule is made on the way.
+    params
+        The tensors, or the module, that steps read beside the state; by default those of a step
+        that is a module or a module's method.
+    platform
+        Levels for states. By default memory, for so few of them that no step is run more than three
+        times: about 1.4 sqrt(n), or 100 where n is not known.
+    planner
+        A planner or its name.
+    seconds
+        What a step takes, against which the levels' prices are held; where they have prices, and
+        this is not given, two steps are run before to see.
+    preserve_rng_state
+        Whether steps that draw random numbers from torch's own generators draw the same ones when
+        they are run again.
+    generators
+        Other generators that steps draw from.
+
+    Raises
+    ------
+    BadInput
+        What is given does not fit together; so does what a step returns, or a gradient would be
+        lost, as it would flow to a tensor that was not given.
+    NoSchedule, StorageError, RunFailed
+        As planners and `ckio.run` raise them; what a step raises is the cause of a RunFailed. On
+        the way back, RunFailed also for `create_graph=True`.
+    """
+    if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
+        raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
+    tree = Tree.of(x0)
+    state = tuple(tree.leaves(x0))
+    devices = {t.device for t in state}
+    loop = Loop(
+        step=step,
+        tree=tree,
+        like=tuple(map(described, state)),
+        params=params_of(step, params),
+        sources=(*(generators_of(devices) if preserve_rng_state else ()), *generators),
+        casts=casts_of(device.type for device in devices),
+    )
+    if n == 0 or (done is not None and done(x0, 0)):
+        return x0
+    if not (torch.is_grad_enabled() and any(t.requires_grad for t in (*state, *loop.params))):
+        found = _plain(loop, state, n, done)
+    else:
+        course = _course(
+            loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
+        )
+        found = _Looped.apply(course, *state, *loop.params)
+    return tree.build(iter(found))
+
+
+class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
+    """A module that applies another so many times, as `checkpointed_loop` does.
+
+    >>> import torch
+    >>> class Cell(torch.nn.Linear):
+    ...     def forward(self, x, i):
+    ...         return torch.tanh(super().forward(x))
+    >>> layers = CheckpointedLoop(Cell(4, 4), 20)
+    >>> layers(torch.ones(3, 4)).shape
+    torch.Size([3, 4])
+
+    Parameters
+    ----------
+    step : module
+        Of x_i and i.
+    n : int, optional
+        How many steps; may be given when it is called.
+    **options
+        As `checkpointed_loop` takes them; `params` are the step's own unless given.
+    """
+
+    def __init__(self, step: torch.nn.Module, n: int | None = None, /, **options: Any) -> None:
+        super().__init__()
+        self.step, self.n, self._options = step, n, options
+
+    def forward(self, x0: Any, n: int | None = None, /) -> Any:
+        """x_n."""
+        steps = self.n if n is None else n
+        return checkpointed_loop(self.step, x0, steps, **self._options)
+
+    def extra_repr(self) -> str:
+        return f"n={self.n}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How a loop is run: by a schedule, or by a rule until it is done."""
+
+    loop: Loop
+    plan: Schedule | Online
+    platform: Platform
+    done: Done | None
+
+    def run(self, model: Steps, backends: Sequence[Backend], /) -> Iterator[None]:
+        """A run in two halves: it yields once, where the loop has come to its end."""
+        if isinstance(self.plan, Online):
+            return _until_done(self.plan, model, backends)
+        return _by_schedule(self.plan, self.platform, model, backends)
+
+
+def _by_schedule(
+    schedule: Schedule, platform: Platform, model: Steps, backends: Sequence[Backend]
+) -> Iterator[None]:
+    turned = False
+    for event in perform(schedule, platform, model, backends):
+        match event.action:
+            case Record(_, end) if end == schedule.chain.length and not turned:
+                turned = True
+                yield
+
+
+def _until_done(rule: Online, model: Steps, backends: Sequence[Backend]) -> Iterator[None]:
+    check_fit(rule, model, backends, [])
+    reserve(rule, model, backends)
+    performance = Performance(rule, model, backends, clock=None, watch=None)
+    steps = forward(rule, performance, 0)
+    performance.turn(steps)
+    yield
+    for action in rule.finish(steps, performance.machine.stored).actions:
+        performance.do(action)
+
+
+class _Passage:
+    """A loop on its way: forward when it is made, and back once."""
+
+    def __init__(self, course: _Course, at: At) -> None:
+        self.model = Steps(course.loop, at, done=course.done)
+        with ExitStack() as stack:
+            levels = stack.enter_context(Scratch(course.platform))
+            self._run = course.run(self.model, levels.backends)
+            next(self._run)
+            self._levels = stack.pop_all()
+
+    def back(self, cotangent: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradient of the state, and of the parameters."""
+        self.model.cotangent = list(cotangent)
+        with self._levels:
+            for _ in self._run:
+                pass
+        return self.model.cotangent + self.model.gradient
+
+
+class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen as Any
+    """The loop as one node of a graph."""
+
+    @staticmethod
+    def forward(ctx: Any, course: _Course, *tensors: torch.Tensor) -> Tensors:
+        loop = course.loop
+        state, ctx.course, ctx.random = tensors[: len(loop.like)], course, loop.random()
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        ctx.passage = _Passage(course, At(owned(state), ctx.random))
+        end = ctx.passage.model.at
+        loop.restore(end.random)  # as a loop without ckio leaves it
+        found = tuple(t.detach() for t in end.state)
+        ctx.mark_non_differentiable(*(t for t in found if not is_smooth(t)))
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *cotangent: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RunFailed(
+                "create_graph=True: a checkpointed loop has a first derivative and no second one;"
+                " its steps are differentiated one at a time, and forgotten"
+            )
+        tensors = ctx.saved_tensors  # raises where they were changed in place, or were freed
+        passage, ctx.passage = ctx.passage, None
+        if passage is None:  # this is not the first time: the graph was retained
+            state = tensors[: len(ctx.course.loop.like)]
+            passage = _Passage(ctx.course, At(owned(state), ctx.random))
+        return None, *passage.back(cotangent)
+
+
+def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tensors:
+    """The loop where no gradient is asked for."""
+    state, i = owned(state), 0
+    while i != n and not (done is not None and done(loop.tree.build(iter(state)), i)):
+        state = loop.after(state, i)
+        for tensor in state:
+            if tensor.requires_grad:
+                refuse(i, tensor)
+        i += 1
+    return state
+
+
+def _course(
+    loop: Loop,
+    state: Tensors,
+    n: int | None,
+    *,
+    done: Done | None,
+    platform: Platform | None,
+    planner: str | Planner,
+    seconds: float | None,
+) -> _Course:
+    """Plan it."""
+    random = loop.random()
+    nbytes = sum(t.nbytes for t in (*state, *random))
+    platform = platform or _memory(nbytes, n)
+    if seconds is None:
+        priced = any(_has_price(level, nbytes) for level in platform.levels)
+        seconds = _measured(loop, At(owned(state), random)) if priced else 1.0
+    chain = Chain(
+        steps=n,
+        advance=seconds,
+        record=seconds,
+        reverse=3
+        * seconds,  # with the step once more, as a rule of thumb: plans do not depend on it
+        restart=nbytes,
+        tape=nbytes,
+        adjoint=0,
+    )
+    if n is None:
+        rule = Online(chain, platform)
+        _ = rule.levels  # raises where none is of use
+        return _Course(loop, rule, platform, done)
+    plan: Any = planner  # who gives one that has no hash is told so
+    return _Course(loop, _planned(plan, chain, platform), platform, None)
+
+
+@lru_cache(maxsize=64)
+def _planned(planner: Any, chain: Chain, platform: Platform) -> Schedule:
+    """A schedule; the same loop is often run many times."""
+    plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
+    return plan(chain, platform)
+
+
+def _memory(nbytes: int, n: int | None) -> Platform:
+    """Memory for some states, and the tape of one step.
+
+    So many that no step is run more than three times: with s of them, (s + 1)(s + 2) / 2 >= n.
+    """
+    slots = _STATES if n is None else math.ceil(math.sqrt(2 * n + 0.25) - 1.5)
+    level = Level(name="ram", capacity=max(1, slots) * nbytes)
+    return Platform((level,), working_memory=nbytes)
+
+
+def _has_price(level: Level, nbytes: int) -> bool:
+    return any(price(nbytes) > 0 for price in (level.write, level.read, level.discard))
+
+
+def _measured(loop: Loop, at: At) -> float:
+    """Seconds of the first step; what it does the first time is not counted."""
+    took = 0.0
+    for _ in range(2):
+        with torch.no_grad(), loop.inside(at.random):
+            start = perf_counter()
+            loop.after(at.state, 0)
+            took = perf_counter() - start
+    return took

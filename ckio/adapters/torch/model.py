@@ -1,0 +1,228 @@
+"""A loop of PyTorch as a model, which ckio runs, and resumes in another process."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.adapters.torch.loop import At, Loop, described, generators_of
+from ckio.adapters.torch.steps import Steps
+from ckio.adapters.torch.tensors import Tree, field, flat, is_smooth, owned, room
+from ckio.arrays import Array, Arrays, as_bytes
+from ckio.errors import BadInput, RunFailed
+
+State = dict[str, torch.Tensor]
+
+
+class TorchModel:
+    """A model whose step is a function of tensors, differentiated by autograd.
+
+    >>> class Decay(TorchModel):
+    ...     def __init__(self, cells: int = 3):
+    ...         rate = torch.full((cells,), 0.5, dtype=torch.float64)
+    ...         state = {"u": torch.arange(1.0, cells + 1, dtype=torch.float64)}
+    ...         super().__init__(
+    ...             lambda x, i: {"u": x["u"] * rate},
+    ...             state,
+    ...             lambda x: x["u"].sum(),
+    ...             params={"rate": rate.requires_grad_()},
+    ...         )
+    >>> model = Decay()
+    >>> model.record(0, 2)
+    2
+    >>> model.reverse(0, 2)
+    >>> model.functional, model.gradient["u"].tolist(), model.gradient["rate"].tolist()
+    (1.5, [0.25, 0.25, 0.25], [1.0, 2.0, 3.0])
+
+    The gradient is that of the plain loop, and does not depend on the schedule. What is random in a
+    step is part of its state: it comes from torch's own generator, as `torch.manual_seed(seed)`
+    leaves it at x_0.
+
+    Parameters
+    ----------
+    step : callable
+        From x_i, a dict of tensors, and i to x_{i+1}, another one with new tensors.
+    state : mapping of str to tensor
+        x_0, on the CPU; copied.
+    functional : callable
+        J(x_n), a tensor that holds one real number.
+    params : module, or mapping of str to tensor
+        What steps read beside the state, and the gradient is taken of, too.
+    done : callable, optional
+        Of x_i and i, whether the loop ends there, for runs whose length is not known.
+    seed : int
+    on_step : callable, optional
+        Called after each step of either sweep with where it now stands.
+
+    Attributes
+    ----------
+    control, gradient : mapping of str to array
+        By the names of state tensors and parameters, as many as are real or complex. Those of
+        `control` are views; change them before the first move only.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[State, int], Mapping[str, torch.Tensor]],
+        state: Mapping[str, torch.Tensor],
+        functional: Callable[[State], torch.Tensor],
+        /,
+        *,
+        params: torch.nn.Module | Mapping[str, torch.Tensor] = {},  # noqa: B006, it is only read
+        done: Callable[[State, int], Any] | None = None,
+        seed: int = 0,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        named = params.named_parameters() if isinstance(params, torch.nn.Module) else params.items()
+        known = {name: tensor for name, tensor in named if tensor.requires_grad}
+        if both := sorted(known.keys() & state.keys()):
+            raise BadInput(f"TorchModel: {both} are names in the state, and of parameters")
+        tree = Tree.of(dict(state))
+        self._first = dict(zip(tree.names(), owned(tuple(tree.leaves(dict(state)))), strict=True))
+        if elsewhere := [n for n, t in {**self._first, **known}.items() if t.device.type != "cpu"]:
+            raise BadInput(f"TorchModel: {elsewhere} are not on the CPU; a model's controls are")
+        smooth = {name: t for name, t in self._first.items() if is_smooth(t)}
+        self._control = Arrays(
+            {name: t.detach().numpy() for name, t in {**smooth, **known}.items()}
+        )
+        self._params = known
+        self._functional = functional
+        loop = Loop(
+            step=lambda x, i: dict(step(x, i)),
+            tree=tree,
+            like=tuple(map(described, self._first.values())),
+            params=tuple(known.values()),
+            sources=generators_of(()),
+        )
+        random = torch.Generator().manual_seed(seed).get_state()
+        self._begin = At(tuple(self._first.values()), (random,))
+        self._steps = Steps(loop, self._begin, done=done)
+        self.on_step = on_step
+        self._started = False
+        self._farthest = 0, self._begin
+        self._j: torch.Tensor | None = None  # once the adjoint has started
+
+    @property
+    def on_step(self) -> Callable[[int], None] | None:
+        """Told of each step."""
+        return self._steps.on_step
+
+    @on_step.setter
+    def on_step(self, told: Callable[[int], None] | None) -> None:
+        self._steps.on_step = told
+
+    @property
+    def control(self) -> Arrays:
+        return self._control
+
+    @property
+    def gradient(self) -> Mapping[str, Array]:
+        return {name: tensor.detach().numpy() for name, tensor in self._sums().items()}
+
+    @property
+    def functional(self) -> float:
+        if self._j is not None:
+            return float(self._j)
+        self._start()
+        with torch.no_grad():
+            return float(_real(self._functional(self._state(self._farthest[1]))))
+
+    def layout(self, key: Key, /) -> Layout:
+        if key.kind is not Kind.ADJOINT:
+            return self._steps.layout(key)
+        whole = tuple(field(f"adjoint {name}", tensor) for name, tensor in self._sums().items())
+        return (*whole, field("functional J", torch.zeros((), dtype=torch.float64)))
+
+    def advance(self, begin: int, end: int, /) -> int:
+        self._start()
+        return self._reached(self._steps.advance(begin, end))
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._start()
+        return self._reached(self._steps.record(begin, end))
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._start_adjoint(end)
+        self._steps.reverse(begin, end)
+
+    def dump(self, key: Key, /) -> Buffers:
+        self._start()
+        if key.kind is not Kind.ADJOINT:
+            return self._steps.dump(key)
+        j = self._start_adjoint(key.step)
+        return [as_bytes(flat(tensor.contiguous())) for tensor in (*self._sums().values(), j)]
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        self._start()
+        if key.kind is not Kind.ADJOINT:
+            return self._steps.load(key, layout)
+        return self._load_adjoint(key, layout)
+
+    @contextmanager
+    def _load_adjoint(self, key: Key, layout: Layout) -> Generator[Buffers]:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} does not fit this model: was it written with other options?")
+        like = [*self._sums().values(), torch.zeros((), dtype=torch.float64)]
+        filled = [room(tensor.shape, tensor.dtype) for tensor in like]
+        yield [as_bytes(flat(tensor)) for tensor in filled]
+        *sums, self._j = filled
+        read = iter(sums)
+        first = self._first.values()
+        self._steps.cotangent = [next(read) if is_smooth(t) else None for t in first]
+        self._steps.gradient = list(read)
+
+    def _sums(self) -> dict[str, torch.Tensor]:
+        """The adjoint of the state and the gradient of the parameters, as they are now."""
+        whole = [*self._first.items(), *self._params.items()]
+        sums: Sequence[torch.Tensor | None] = self._steps.cotangent + self._steps.gradient
+        return {
+            name: torch.zeros_like(like, requires_grad=False) if found is None else found
+            for (name, like), found in zip(whole, sums, strict=True)
+            if is_smooth(like)
+        }
+
+    def _start(self) -> None:
+        """Make x_0 of the controls, which were changed in place."""
+        if not self._started:
+            self._started = True
+            self._steps.at = At(owned(self._begin.state), self._begin.random)
+            self._farthest = 0, self._steps.at
+
+    def _reached(self, i: int) -> int:
+        if self._j is None and i >= self._farthest[0]:
+            self._farthest = i, self._steps.at
+        return i
+
+    def _state(self, at: At) -> State:
+        return dict(zip(self._first, at.state, strict=True))
+
+    def _start_adjoint(self, n: int) -> torch.Tensor:
+        """J, and its derivative as the adjoint that the way back begins with."""
+        if self._j is not None:
+            return self._j
+        reached, at = self._farthest
+        if reached != n:
+            raise RunFailed(
+                f"the adjoint cannot start at step {n}: the forward has come to {reached}, and J is"
+                " known only where it ends"
+            )
+        leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
+        with torch.enable_grad():
+            j = _real(self._functional(dict(zip(self._first, leaves, strict=True))))
+        self._steps.cotangent = _derivatives(j, leaves)
+        self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)
+        return self._j
+
+
+def _derivatives(j: torch.Tensor, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor | None]:
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    found = iter(torch.autograd.grad(j, wanted, allow_unused=True) if j.requires_grad else ())
+    return [next(found, None) if leaf.requires_grad else None for leaf in leaves]
+
+
+def _real(j: Any) -> torch.Tensor:
+    if not isinstance(j, torch.Tensor) or j.numel() != 1 or not j.is_floating_point():
+        raise BadInput(f"TorchModel: J is {j!r:.80}; it is a tensor of one real number")
+    return j.reshape(())

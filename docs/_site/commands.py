@@ -1,0 +1,52 @@
+"""The command line: a page with the help of every command, as the commands print it."""
+
+from typing import Any
+
+import click
+
+from ckio.cli import COMMANDS, cli
+
+_WIDTH = 92
+
+_HEAD = """\
+# The command line
+
+Strings in and out: everything that a command does is a call of the library. All but `show` take
+`--json` and then print one object on one line. Errors are one line on stderr.
+
+| exit status | |
+|---|---|
+| 0 | done, and the gradient is verified where that was asked for |
+| 1 | a run failed, or its gradient is wrong |
+| 2 | bad input; nothing was done |
+| 75 | a run was stopped, by a signal or its walltime; `--resume` goes on with it |
+| 130 | interrupted (128 + the number of the signal) |
+
+"""
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the page."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "commands.md", content=page()))
+    return files
+
+
+def page() -> str:
+    """The text of the page: a table of commands, and a section for each."""
+    with click.Context(cli, info_name="ckio") as context:
+        rows = (f"| [`{name}`](#ckio-{name}) | {line} |\n" for name, line in COMMANDS.items())
+        sections = (
+            f"## ckio {name}\n\n```text\n{_help(context, name)}\n```\n" for name in COMMANDS
+        )
+        return f"{_HEAD}| command | |\n|---|---|\n{''.join(rows)}\n" + "\n".join(sections)
+
+
+def _help(parent: click.Context, name: str) -> str:
+    command = cli.get_command(parent, name)
+    if command is None:
+        raise KeyError(name)
+    told = {"terminal_width": _WIDTH, "max_content_width": _WIDTH, "help_option_names": ["--help"]}
+    with click.Context(command, info_name=name, parent=parent, **told) as context:
+        return command.get_help(context)

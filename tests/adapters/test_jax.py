@@ -1,0 +1,322 @@
+"""A loop of JAX by checkpoints has the gradient that it has without them, and leaves no files."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from ckio import Level, Platform  # noqa: E402
+from ckio.adapters.jax import checkpointed_scan  # noqa: E402
+from ckio.adapters.jax import store as stores  # noqa: E402
+from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
+from ckio.adapters.jax.store import STORE  # noqa: E402
+from ckio.errors import BadInput, NoSchedule  # noqa: E402
+from ckio.platforms import Affine  # noqa: E402
+
+N = 53
+
+
+@pytest.fixture(autouse=True)
+def wide() -> Iterator[None]:
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+    assert len(STORE) == 0
+
+
+def step(x: Any, params: Any, i: Any, row: Any) -> Any:
+    return {
+        "u": x["u"] + 0.1 * jnp.sin(params["k"] * x["u"] + 0.01 * i + x["count"] % 3) + row,
+        "count": x["count"] + 1,
+        "half": x["half"] * jnp.bfloat16(0.97),
+    }
+
+
+def start(u: Any) -> Any:
+    return {"u": u, "count": jnp.int32(0), "half": jnp.ones(3, jnp.bfloat16)}
+
+
+def value(x: Any) -> Any:
+    return jnp.sum(x["u"] ** 2) + x["half"].astype(float).sum()
+
+
+def by_scan(u: Any, k: Any, rows: Any) -> Any:
+    u, params, at = jnp.asarray(u), {"k": k, "whole": 7}, jnp.arange(N, dtype=jnp.int32)
+    return value(jax.lax.scan(lambda x, it: (step(x, params, *it), None), start(u), (at, rows))[0])
+
+
+def by_ckio(u: Any, k: Any, rows: Any, **options: Any) -> Any:
+    params = {"k": k, "whole": 7}
+    return value(checkpointed_scan(step, start(u), N, params=params, xs=rows, **options))
+
+
+def arguments() -> tuple[Any, ...]:
+    return jnp.linspace(0.0, 1.0, 8), jnp.float64(1.3), jnp.linspace(0, 0.1, N)
+
+
+def levels(place: Path) -> dict[str, Platform]:
+    memory = Level(name="memory", capacity=500)
+    disk = Level(name="disk", backend="directory", options={"path": str(place / "disk")})
+    codec = {"codec": "zstd", "path": str(place / "small")}
+    archive = Level(name="archive", backend="hdf5", options={"path": str(place / "a.h5")})
+    priced = Level(name="slow", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0), capacity=700)
+    return {
+        "memory": Platform((memory,)),
+        "disk": Platform((memory, disk)),
+        "compressed": Platform((Level(name="z", backend="directory", options=codec),)),
+        "archive": Platform((archive,)),
+        "priced": Platform((priced,)),
+    }
+
+
+def close(found: Any, wanted: Any) -> bool:
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    return all(np.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in pairs)
+
+
+def files(place: Path) -> list[Path]:
+    return [path for path in place.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("name", ["memory", "disk", "compressed", "archive", "priced"])
+def test_the_gradient_is_that_of_a_scan_on_any_level(name: str, tmp_path: Path) -> None:
+    options = {"platform": levels(tmp_path)[name], "segment": 7}
+    wanted = jax.value_and_grad(by_scan, (0, 1, 2))(*arguments())
+    compute = jax.value_and_grad(lambda *a: by_ckio(*a, **options), (0, 1, 2))
+    assert close(compute(*arguments()), wanted)
+    compiled = jax.jit(compute)
+    assert close(compiled(*arguments()), wanted)
+    assert files(tmp_path) == []
+
+
+def test_keys_of_random_numbers_are_stored_as_they_are() -> None:
+    def noisy(x: Any, k: Any, i: Any) -> Any:
+        key, u = x
+        return jax.random.fold_in(key, i), u + k * jax.random.uniform(key) * u
+
+    def end(k: Any) -> Any:
+        return checkpointed_scan(noisy, (jax.random.key(3), 1.0), 9, params=k, segment=2)[1]
+
+    def scan(k: Any) -> Any:
+        first = jax.random.key(3), jnp.float64(1.0)
+        at = jnp.arange(9, dtype=jnp.int32)
+        return jax.lax.scan(lambda x, i: (noisy(x, k, i), None), first, at)[0][1]
+
+    assert close(jax.grad(end)(0.3), jax.grad(scan)(0.3))
+
+
+def test_states_really_are_on_the_disk_between_the_sweeps(tmp_path: Path) -> None:
+    platform = levels(tmp_path)["disk"]
+    _, back = jax.vjp(lambda *a: by_ckio(*a, platform=platform, segment=5), *arguments())
+    assert len(STORE) == 1
+    assert files(tmp_path)
+    back(1.0)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("planner", ["periodic", "multistage"])
+def test_any_planner_of_states_will_do(planner: str) -> None:
+    platform = Platform((Level(name="memory", capacity=600),))
+    if planner == "periodic":
+        platform = Platform((Level(name="memory"),))
+        options = {"planner": lambda c, p: _periodic(c, p, period=1)}
+    else:
+        options = {"planner": planner}
+    found = jax.grad(
+        lambda u: by_ckio(u, *arguments()[1:], platform=platform, segment=4, **options)
+    )
+    assert close(found(arguments()[0]), jax.grad(by_scan)(*arguments()))
+
+
+def _periodic(chain: Any, platform: Any, period: int) -> Any:
+    from ckio.planners.trivial import periodic
+
+    return periodic(chain, platform, period=period)
+
+
+def test_without_a_derivative_nothing_is_stored(tmp_path: Path) -> None:
+    platform = levels(tmp_path)["disk"]
+    assert close(by_ckio(*arguments(), platform=platform), by_scan(*arguments()))
+    assert not (tmp_path / "disk").exists()
+
+
+def test_no_steps_are_no_steps() -> None:
+    x = checkpointed_scan(step, {"u": 2.0}, 0)
+    assert float(x["u"]) == 2.0
+
+
+def test_in_float32_too() -> None:
+    jax.config.update("jax_enable_x64", False)
+    u = jnp.linspace(0.0, 1.0, 8)
+    one = lambda u, k, i: u + k * jnp.sin(u)  # noqa: E731
+    found = jax.grad(lambda k: checkpointed_scan(one, u, 40, params=k, segment=6).sum())(0.1)
+    wanted = jax.grad(
+        lambda k: jax.lax.scan(lambda u, _: (one(u, k, 0), None), u, None, 40)[0].sum()
+    )(0.1)
+    assert found.dtype == jnp.float32
+    assert np.allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_lanes_of_vmap_go_one_by_one(wrap: Any) -> None:
+    u, k, rows = arguments()
+    lanes = jnp.stack([u, 2 * u, u - 1])
+    gradient = jax.grad(lambda u, k, rows: by_ckio(u, k, rows, segment=5), (0, 1))
+    found = wrap(jax.vmap(gradient, (0, None, None)))(lanes, k, rows)
+    assert close(found, jax.vmap(jax.grad(by_scan, (0, 1)), (0, None, None))(lanes, k, rows))
+
+
+def test_the_way_back_may_be_gone_more_than_once() -> None:
+    u, k, rows = arguments()
+    one = lambda u: checkpointed_scan(step, start(u), N, params={"k": k}, xs=rows, segment=6)["u"]  # noqa: E731
+    found = jax.jacrev(one)(u)
+    at = jnp.arange(N, dtype=jnp.int32)
+    scan = lambda u: jax.lax.scan(  # noqa: E731
+        lambda x, it: (step(x, {"k": k}, *it), None), start(u), (at, rows)
+    )[0]["u"]
+    assert close(found, jax.jacrev(scan)(u))
+    end, back = jax.vjp(one, u)
+    assert close(back(jnp.ones_like(end)), back(jnp.ones_like(end)))
+
+
+def test_several_in_one_program_and_many_in_a_loop() -> None:
+    u, k, rows = arguments()
+
+    def three(f: Any, u: Any) -> Any:
+        return f(u, k, rows) + 2 * f(u, k, rows) + f(3 * u, k, rows)
+
+    def loop(f: Any, u: Any) -> Any:
+        body = lambda u, _: (u * jnp.cos(f(u, k, rows)), None)  # noqa: E731
+        return jax.lax.scan(body, u, None, length=stores.WAITING + 3)[0].sum()
+
+    mine = lambda *a: by_ckio(*a, segment=9)  # noqa: E731
+    for both in (three, loop):
+        found = jax.jit(jax.grad(lambda u, both=both: both(mine, u)))(u)
+        assert close(found, jax.jit(jax.grad(lambda u, both=both: both(by_scan, u)))(u))
+
+
+def test_gradients_in_several_threads_at_once(tmp_path: Path) -> None:
+    platform = levels(tmp_path)["disk"]
+    wanted = jax.grad(by_scan)(*arguments())
+    gradient = jax.jit(jax.grad(lambda *a: by_ckio(*a, platform=platform, segment=3)))
+    found: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(close(gradient(*arguments()), wanted)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 4
+    assert files(tmp_path) == []
+
+
+def test_only_so_many_wait_for_their_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "WAITING", 2)
+    wanted = jax.grad(by_scan)(*arguments())
+    u, *rest = arguments()
+    backs = [jax.vjp(lambda u: by_ckio(u, *rest, segment=8), u)[1] for _ in range(4)]
+    assert len(STORE) == 2
+    assert all(close(back(1.0)[0], wanted) for back in backs)
+
+
+BIG = """
+import sys, threading
+import jax, jax.numpy as jnp
+from ckio import Level, Platform
+from ckio.adapters.jax import checkpointed_scan
+disk = Platform((Level(name="disk", backend="directory", options={"path": sys.argv[1]}),))
+u = jnp.eye(300) + 0.01
+one = lambda u, p, i: jnp.tanh(u @ u / 300 + p)
+o = dict(platform=disk, segment=2)
+def f(u, p): return checkpointed_scan(one, jnp.sin(u @ u), 9, params=p, **o).sum()
+g = jax.jit(lambda u, p: jax.grad(lambda u: f(u, p) + f(2 * u, p) + f(u, 2 * p))(u))
+found = [g(u * i, u) for i in range(3)]
+threads = [threading.Thread(target=lambda: g(u, u).block_until_ready()) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert all(jnp.isfinite(each).all() for each in found)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_large_states_on_few_processors_do_not_hang(processors: int, tmp_path: Path) -> None:
+    mine = sorted(os.sched_getaffinity(0))[:processors]
+    done = subprocess.run(
+        [sys.executable, "-c", BIG, str(tmp_path / "disk")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        preexec_fn=lambda: os.sched_setaffinity(0, mine),
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_a_level_that_turns_out_too_small_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "z"), "codec": "zstd"}
+    level = Level(name="z", backend="directory", options=options, capacity=100_000, ratio=0.01)
+    u = jnp.asarray(np.random.default_rng(1).normal(size=10_000))
+    gradient = jax.grad(
+        lambda u: checkpointed_scan(
+            lambda u, p, i: jnp.sin(u), u, 8, segment=1, platform=Platform((level,))
+        ).sum()
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="LevelFull"):
+        jax.block_until_ready(gradient(u))
+    assert files(tmp_path) == []
+
+
+def test_what_is_no_loop_is_refused() -> None:
+    u = jnp.ones(3)
+    with pytest.raises(BadInput, match=r"x\['a'\].*float64\[3\]"):
+        checkpointed_scan(lambda x, p, i: {"a": x["a"][:2]}, {"a": u}, 3)
+    with pytest.raises(BadInput, match="float32"):
+        checkpointed_scan(lambda x, p, i: x.astype("float32"), u, 3)
+    with pytest.raises(BadInput, match="must be as x"):
+        checkpointed_scan(lambda x, p, i: (x, x), u, 3)
+    with pytest.raises(BadInput, match="is a str, not an array"):
+        checkpointed_scan(lambda x, p, i: x, {"a": "b"}, 3)
+    with pytest.raises(BadInput, match="xs"):
+        checkpointed_scan(lambda x, p, i, r: x, u, 3, xs=jnp.ones(4))
+    for n in (-1, 2.5):
+        with pytest.raises(BadInput, match="whole number of steps"):
+            checkpointed_scan(lambda x, p, i: x, u, n)  # type: ignore[arg-type]
+    for segment in (0, "long"):
+        with pytest.raises(BadInput, match="segment"):
+            checkpointed_scan(lambda x, p, i: x, u, 3, segment=segment)
+    with pytest.raises(BadInput, match="give it as params"):
+        jax.grad(lambda k: checkpointed_scan(lambda x, p, i: k * x, u, 3).sum())(2.0)
+
+
+def test_plans_that_cannot_be_are_refused_where_a_gradient_is_asked_for() -> None:
+    def gradient(**options: Any) -> Any:
+        one = lambda x, p, i: 2 * x  # noqa: E731
+        return jax.grad(lambda x: checkpointed_scan(one, x, 9, segment=1, **options).sum())
+
+    with pytest.raises(NoSchedule):
+        gradient(platform=Platform((Level(name="tiny", capacity=8),)))(jnp.ones(3))
+    with pytest.raises(BadInput, match="keeps no tape"):
+        gradient(planner="store-all")(jnp.ones(3))
+
+
+def test_blocks_are_as_long_as_memory_allows_and_equal() -> None:
+    u = jax.ShapeDtypeStruct((256, 256), jnp.float64)
+    blocks = blocks_of(lambda u, p, i: u - u**3, Shapes.of(u, None, None), 1000, "auto")
+    assert blocks.size == 16
+    small = blocks_of(lambda u, p, i: u - u**3, Shapes.of(jnp.ones(2), None, None), 1000, "auto")
+    assert small.count == 1

@@ -1,0 +1,164 @@
+"""A loop of JAX as a model: on any schedule, on the command line, and after a kill."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from ckio import Chain, Level, Platform, run  # noqa: E402
+from ckio.actions import Key, Kind  # noqa: E402
+from ckio.adapters.jax import JaxModel  # noqa: E402
+from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
+from ckio.gradient import check_gradient  # noqa: E402
+from ckio.model import sizes_of  # noqa: E402
+from ckio.planners.hrevolve import hrevolve  # noqa: E402
+from ckio.planners.trivial import periodic  # noqa: E402
+from ckio.registry import open_level  # noqa: E402
+
+N = 23
+
+
+def step(x: Any, k: Any, i: Any, row: Any) -> Any:
+    return {"u": x["u"] + k * jnp.sin(x["u"]) + row, "count": x["count"] + 1}
+
+
+def functional(x: Any) -> Any:
+    return jnp.sum(x["u"] ** 2)
+
+
+def model() -> JaxModel:
+    x = {"u": jnp.linspace(0, 1, 6, dtype="float32"), "count": jnp.int32(0)}
+    rows = jnp.linspace(0, 0.1, N, dtype="float32")
+    return JaxModel(step, x, functional, N, params=jnp.float32(0.1), xs=rows, segment=4)
+
+
+def wanted() -> dict[str, Any]:
+    made = model()
+    made.record(0, made.steps)
+    made.reverse(0, made.steps)
+    return {"J": made.functional} | {name: np.array(it) for name, it in made.gradient.items()}
+
+
+@pytest.mark.parametrize("planner", [hrevolve, periodic])
+def test_every_schedule_gives_the_gradient_of_a_scan(planner: Any, tmp_path: Path) -> None:
+    memory = Level(name="memory", capacity=60)
+    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path)})
+    platform = Platform((memory, disk), working_memory=28)
+    made = model()
+    chain = Chain(steps=made.steps, advance=1, record=1, reverse=2, **sizes_of(made) | {"tape": 28})
+    backends = [open_level(level) for level in platform.levels]
+    if planner is periodic:
+        plan = periodic(chain, platform, period=1, on="disk")
+    else:
+        plan = planner(chain, platform)
+    run(plan, platform, made, backends)
+    for backend in backends:
+        backend.close()
+
+    def by_scan(u: Any, k: Any, rows: Any) -> Any:
+        x, at = {"u": u, "count": jnp.int32(0)}, jnp.arange(N, dtype=jnp.int32)
+        return functional(jax.lax.scan(lambda x, it: (step(x, k, *it), None), x, (at, rows))[0])
+
+    args = (made.control["x.u"], made.control["params"], made.control["xs"])
+    gradient = jax.grad(by_scan, (0, 1, 2))(*args)
+    for name, expected in zip(("x.u", "params", "xs"), gradient, strict=True):
+        assert np.allclose(made.gradient[name], expected, rtol=1e-5)
+    assert made.functional == pytest.approx(float(by_scan(*args)), rel=1e-6)
+
+
+def test_the_adjoint_can_be_stored_and_read() -> None:
+    one, other = model(), model()
+    one.advance(0, 4)
+    one.record(4, one.steps)
+    one.reverse(4, one.steps)
+    key = Key(Kind.ADJOINT, 4)
+    with other.load(key, one.layout(key)) as buffers:
+        for into, given in zip(buffers, one.dump(key), strict=True):
+            into[:] = given
+    other.record(0, 4)
+    other.reverse(0, 4)
+    expected = wanted()
+    assert other.functional == expected["J"]
+    for name, it in other.gradient.items():
+        assert np.allclose(it, expected[name], rtol=1e-6)
+
+
+def test_the_gradient_passes_the_taylor_test() -> None:
+    expected = wanted()
+    expected.pop("J")
+    assert check_gradient(model, model().steps, expected).verified
+
+
+def test_what_it_has_not_is_refused() -> None:
+    with pytest.raises(UnsupportedKind, match="hrevolve"):
+        model().layout(Key(Kind.TAPE, 1))
+    with pytest.raises(BadInput, match="not a real number"):
+        JaxModel(lambda x, p, i: x, jnp.ones(2), lambda x: x, 3)
+
+
+MODULE = """
+import os, signal
+from pathlib import Path
+import jax.numpy as jnp
+from ckio.adapters.jax import JaxModel
+
+def step(u, k, i):
+    return u + k * jnp.sin(u)
+
+def decay():
+    def watch(i):
+        if i == 3 and model._adjoint is not None and Path("kill").exists():
+            Path("kill").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    model = JaxModel(step, jnp.linspace(0, 1, 6), lambda u: (u**2).sum(), 60,
+                     params=jnp.float32(0.1), segment=5)
+    model.on_step = watch
+    return model
+"""
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(MODULE)
+    (tmp_path / "node.toml").write_text(
+        Platform(
+            (Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")}),),
+            working_memory=24,
+        ).dumps()
+    )
+
+    def ckio(into: str, *more: str) -> Any:
+        words = ["run", "loop:decay", "--steps", "12", "--platform", "node.toml", "--planner"]
+        return subprocess.run(
+            [
+                str(Path(sys.executable).parent / "ckio"),
+                *words,
+                "hrevolve",
+                "--into",
+                into,
+                "--json",
+                *more,
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        )
+
+    whole = ckio("whole")
+    assert whole.returncode == 0, whole.stderr
+    (tmp_path / "kill").touch()
+    assert ckio("killed").returncode == -9
+    resumed = ckio("killed", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    one, other = json.loads(whole.stdout), json.loads(resumed.stdout)
+    assert one["functional"] == other["functional"]

@@ -1,0 +1,31 @@
+"""What docs/adapters/jax.md tells people to do, done: in an empty directory, by a new process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jax")
+
+PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "jax.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_all_of_the_page(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(BLOCKS)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    )
+    assert done.returncode == 0, done.stderr
+    by_scan, by_model = (line.split(" ", 1) for line in done.stdout.splitlines())
+    assert float(by_scan[0]) == pytest.approx(float(by_model[0]), rel=1e-4)
+    assert by_scan[1] == "['diffusion', 'rate']"
+    assert by_model[1] == "['params.diffusion', 'params.rate', 'x']"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,0 +1,266 @@
+"""The code of docs/adapters/own_code.md as it stands there: kernels, checkpointed in place."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio import Chain, Directory, Level, Platform, Ram, registry, run, sizes_of
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.gradient import check_gradient
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)
+FILES = dict(zip(("heat.c", "heat.py", "solver.py", "heat.f90"), BLOCKS, strict=True))
+CKIO = Path(sys.executable).with_name("ckio")
+STEPS = 40
+SCHEDULES = ["store-all", "recompute-all", "periodic", "revolve", "hrevolve", "mixed", "multistage"]
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+def place(where: Path) -> Path:
+    """A directory with the files of the page."""
+    for name, text in FILES.items():
+        (where / name).write_text(text)
+    return where
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return place(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def makers(here: Path) -> Iterator[dict[str, Any]]:
+    """The models of the page; importing them compiles the kernel."""
+    sys.path.insert(0, str(here))
+    modules = heat, solver = [importlib.import_module(name) for name in ("heat", "solver")]
+    yield {"Heat": heat.Heat, "Solver": solver.Solver, "module": solver}
+    sys.path.remove(str(here))
+    for module in modules:
+        del sys.modules[module.__name__]
+
+
+BOTH = pytest.mark.parametrize("name", ["Heat", "Solver"])
+
+
+def reference(make: Any, steps: int = STEPS) -> Any:
+    model = make()
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return model
+
+
+def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:
+    """Three checkpoints in memory and more on another level; seconds that suit the kernel."""
+    chain = Chain(steps=STEPS, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
+    levels = Level(name="ram", capacity=3 * chain.restart), Level(name="disk", **options)
+    return chain, Platform(levels, working_memory=chain.tape)
+
+
+def test_the_first_script_runs_as_it_stands(tmp_path: Path) -> None:
+    words = [sys.executable, "heat.py"]
+    done = subprocess.run(words, cwd=place(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"J = \d+\.\d+, dJ/dk = -\d+\.\d+\n", done.stdout)
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == {*FILES, "libheat.so"} | ({"__pycache__"} & there)
+
+
+@BOTH
+def test_the_gradient_is_right(makers: dict[str, Any], name: str) -> None:
+    found = check_gradient(makers[name], STEPS, reference(makers[name]).gradient)
+    assert found.verified, found.summary()
+
+
+def test_both_are_the_same_computation(makers: dict[str, Any]) -> None:
+    heat, solver = (reference(makers[name]) for name in ("Heat", "Solver"))
+    assert heat.functional == solver.functional
+    for control in ("u", "k"):
+        assert np.array_equal(heat.gradient[control], solver.gradient[control])
+
+
+@BOTH
+@pytest.mark.parametrize("planner", SCHEDULES)
+def test_every_schedule_gives_the_same_bits(
+    makers: dict[str, Any], tmp_path: Path, name: str, planner: str
+) -> None:
+    model, expected = makers[name](), reference(makers[name])
+    chain, platform = machine(model)
+    backends = [Ram(), Directory(tmp_path / "level")]
+    schedule = registry.find("planners", planner)(chain, platform)
+    run(schedule, platform, model, backends)
+    backends[1].remove()
+    assert model.functional == expected.functional
+    for control, gradient in expected.gradient.items():
+        assert model.gradient[control].tobytes() == gradient.tobytes()
+
+
+def test_a_gradient_may_be_kept_longer_than_the_model(makers: dict[str, Any]) -> None:
+    kept = reference(makers["Solver"]).gradient
+    expected = reference(makers["Heat"]).gradient
+    for _ in range(20):
+        reference(makers["Solver"], 3)  # which takes the memory that is free
+    assert np.array_equal(kept["u"], expected["u"])
+
+
+def address(view: memoryview) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
+
+
+class Watched(Ram):
+    """A level that notes where the bytes lie that it is given, or is to fill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: set[int] = set()
+        self.read_into: set[int] = set()
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        if key.kind is Kind.RESTART:
+            self.written.add(address(data[0]))
+        return super().write(key, layout, data)
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        if key.kind is Kind.RESTART:
+            self.read_into.add(address(into[0]))
+        return super().read(key, into)
+
+
+def test_a_level_gets_the_memory_of_the_library_itself(makers: dict[str, Any]) -> None:
+    model = makers["Solver"]()
+    lib, chain = makers["module"].LIB, machine(model)[0]
+    vectors = {lib.solver_vector(model._c, which) for which in (0, 2)}
+    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
+    level = Watched()
+    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
+    assert level.written == level.read_into == vectors
+
+
+def test_a_level_gets_the_arrays_that_the_kernel_works_on(makers: dict[str, Any]) -> None:
+    seen = set()
+
+    class Seen(makers["Heat"]):  # type: ignore[misc]
+        def step(self, state: Any, i: int) -> None:
+            seen.add(state["u"].ctypes.data)
+            super().step(state, i)
+
+    model = Seen()
+    chain = machine(model)[0]
+    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
+    level = Watched()
+    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
+    assert len(seen) == 2
+    assert level.written <= seen
+    assert level.read_into <= seen
+
+
+@BOTH
+def test_a_checkpoint_is_written_and_read_in_no_memory_of_its_own(
+    makers: dict[str, Any], tmp_path: Path, name: str
+) -> None:
+    model, key = makers[name](ny=512, nx=512), Key(Kind.RESTART, 0)
+    layout, level = model.layout(key), Directory(tmp_path / "level")
+    level.reserve({sizes_of(model)["restart"]: 1})
+    before = model.dump(key)[0].tobytes()
+
+    def there_and_back() -> None:
+        level.write(key, layout, model.dump(key))
+        with model.load(key, layout) as buffers:
+            level.read(key, buffers)
+        level.discard(key)
+
+    there_and_back()  # what is made once
+    tracemalloc.start()
+    there_and_back()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(before) / 20
+    assert model.dump(key)[0].tobytes() == before
+    level.remove()
+
+
+def test_a_read_that_fails_leaves_the_model_as_it_was(makers: dict[str, Any]) -> None:
+    model = makers["Solver"]()
+    model.advance(0, 3)
+    for key in (Key(Kind.RESTART, 3), Key(Kind.ADJOINT, 3)):
+        before = [view.tobytes() for view in model.dump(key)]
+        with suppress(OSError), model.load(key, model.layout(key)) as buffers:
+            for view in buffers:
+                view[:] = bytes(len(view))
+            raise OSError("the device is gone")
+        assert [view.tobytes() for view in model.dump(key)] == before
+
+
+DEADLY = """\
+import os
+import signal
+import {module}
+
+
+class Deadly({module}.{name}):
+    def reverse(self, begin, end):
+        if begin <= int(os.environ.get("KILL", -1)) < end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().reverse(begin, end)
+"""
+
+
+def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
+    environment = {**os.environ, "KILL": str(kill)}
+    done = subprocess.run(
+        [CKIO, *map(str, words)],
+        cwd=at,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+@BOTH
+def test_the_command_line_measures_runs_and_resumes_it(
+    makers: dict[str, Any], here: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(here, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "deadly.py").write_text(DEADLY.format(module=name.lower(), name=name))
+    levels = "--level", "ram=ram,capacity=24KiB", "--level", "disk=directory:far,capacity=1MiB"
+    command("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
+    job = "run", "deadly:Deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
+    command(*job, "killed", at=tmp_path, status=-signal.SIGKILL, kill=11)
+    found = json.loads(command(*job, "killed", "--check-gradient", "--json", at=tmp_path))
+    expected = reference(makers[name])
+    assert found["verified"] is True
+    assert found["functional"] == expected.functional
+    whole = json.loads(command(*job, "whole", "--json", at=tmp_path))
+    assert found["gradient_digest"] == whole["gradient_digest"]
+
+
+@pytest.mark.skipif(shutil.which("gfortran") is None, reason="there is no Fortran compiler")
+def test_the_same_in_fortran(makers: dict[str, Any], here: Path) -> None:
+    library = here / "libheat_fortran.so"
+    build = ["gfortran", "-O2", "-shared", "-fPIC", "-o", library, here / "heat.f90"]
+    subprocess.run(build, check=True)
+
+    def make() -> Any:
+        return makers["Heat"](library=library)
+
+    fortran, c = reference(make), reference(makers["Heat"])
+    assert check_gradient(make, STEPS, fortran.gradient).verified
+    assert np.allclose(fortran.gradient["u"], c.gradient["u"], rtol=1e-10, atol=0)
+    assert fortran.functional == pytest.approx(c.functional, rel=1e-12)

@@ -1,0 +1,288 @@
+"""What goes wrong with a pyadjoint tape on ckio's levels is said, and leaves nothing behind."""
+
+import gc
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyadjoint")
+
+from adjoint_tapes import (
+    Array,
+    Field,
+    Function,
+    apply,
+    diffused,
+    diffused_adjoint,
+    half_square,
+    half_square_adjoint,
+)
+from pyadjoint import (
+    Control,
+    ReducedFunctional,
+    Tape,
+    continue_annotation,
+    pause_annotation,
+    set_working_tape,
+)
+
+from ckio.adapters.pyadjoint import Manager, enable
+from ckio.chain import Chain
+from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
+from ckio.platforms import Level, Platform
+
+STEPS, CELLS = 12, 16
+FIELD = 8 * CELLS
+
+
+@pytest.fixture(autouse=True)
+def _annotating() -> Iterator[None]:
+    continue_annotation()
+    yield
+    pause_annotation()
+
+
+@pytest.fixture
+def tape() -> Iterator[Tape]:
+    with set_working_tape(Tape()) as fresh:
+        yield fresh
+
+
+def on_disk(place: Path, slots: int = 4, **more: Any) -> Platform:
+    options = {"path": str(place / "level")}
+    level = Level(name="files", capacity=slots * FIELD, backend="directory", options=options)
+    return Platform((level,), working_memory=4 * FIELD, **more)
+
+
+def loop(tape: Tape, steps: int, step: Callable[..., Array] = diffused) -> ReducedFunctional:
+    control = u = Field(np.linspace(0, 1, CELLS))
+    for _ in tape.timestepper(iter(range(steps))):
+        u = apply(step, diffused_adjoint, u)
+    functional = apply(half_square, half_square_adjoint, u)
+    return ReducedFunctional(functional, Control(control), tape=tape)
+
+
+def files(place: Path) -> list[Path]:
+    return [path for path in place.rglob("*") if path.is_file()]
+
+
+def test_more_steps_than_planned(tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    with pytest.raises(BadInput, match="more than the 12 steps it was said to make"):
+        loop(tape, STEPS + 1)
+
+
+@pytest.mark.parametrize("made", [1, 3, STEPS - 1])
+def test_fewer_steps_than_planned(made: int, tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    reduced = loop(tape, made)
+    with pytest.raises(BadInput, match=f"the loop made {made} steps; it was said to make 12"):
+        reduced.derivative()
+
+
+def test_enabled_twice(tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    with pytest.raises(BadInput, match="managed already"):
+        enable(tape, on_disk(tmp_path), steps=STEPS)
+
+
+def test_enabled_too_late(tape: Tape, tmp_path: Path) -> None:
+    apply(diffused, diffused_adjoint, Field(np.ones(CELLS)))
+    with pytest.raises(BadInput, match="annotated already"):
+        enable(tape, on_disk(tmp_path), steps=STEPS)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5])
+def test_no_number_of_steps(steps: Any, tape: Tape, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="whole number of at least 1"):
+        enable(tape, on_disk(tmp_path), steps=steps)
+
+
+def test_a_tape_is_used_again_after_it_was_cleared(tape: Tape, tmp_path: Path) -> None:
+    gradients = []
+    for _ in range(2):
+        enable(tape, on_disk(tmp_path), steps=STEPS)
+        gradients.append(loop(tape, STEPS).derivative().data)
+        tape.clear_tape()
+        assert files(tmp_path) == []
+        tape._package_data.clear()
+    assert np.array_equal(*gradients)
+
+
+def test_a_type_that_nobody_has_registered(tape: Tape, tmp_path: Path) -> None:
+    from pyadjoint.overloaded_type import OverloadedType
+
+    class Unknown(OverloadedType):
+        data = np.ones(CELLS)
+
+        def _ad_create_checkpoint(self) -> "Unknown":
+            return self
+
+    def run(u: Any) -> None:
+        for _ in tape.timestepper(iter(range(STEPS))):
+            block = Function(diffused, diffused_adjoint, [u])
+            tape.add_block(block)
+            u = Unknown()
+            block.add_output(u.create_block_variable())
+
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    with pytest.raises(BadInput, match=r"Unknown, of which ckio does not know.*register"):
+        run(Field(np.ones(CELLS)))
+
+
+def test_a_chain_that_says_too_little(tape: Tape, tmp_path: Path) -> None:
+    chain = Chain(steps=None, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    enable(tape, on_disk(tmp_path), steps=STEPS, chain=chain)
+    with pytest.raises(BadInput, match="t_1 has 8 bytes; it has 128"):
+        loop(tape, STEPS)
+
+
+def growing(tape: Tape) -> None:
+    """From the eighth step on, each starts from all states since then."""
+    u, kept = Field(np.ones(CELLS)), []
+    for i in tape.timestepper(iter(range(30))):
+        u = apply(diffused, diffused_adjoint, u)
+        for old in kept:
+            u = apply(lambda a, b: a + 0 * b, lambda bar, _a, _b: (bar, 0 * bar), u, old)
+        kept += [u] if i > 7 else []
+
+
+def test_states_that_grow_fill_a_level(tape: Tape, tmp_path: Path) -> None:
+    manager = enable(tape, on_disk(tmp_path), steps=30, planner="revolve")
+    with pytest.raises(LevelFull, match=r"Planned are 128 bytes to start a step from.*`chain`"):
+        growing(tape)
+    with pytest.raises(BadInput, match="could not be stored; use a new tape"):
+        manager.recompute()
+    manager.close()
+    assert files(tmp_path) == []
+
+
+def test_a_step_that_fails_can_be_tried_with_another_control(tape: Tape, tmp_path: Path) -> None:
+    failing = False
+
+    def step(u: Array) -> Array:
+        if failing and Function.evaluated > 7:
+            raise FloatingPointError("diverged")
+        return diffused(u)
+
+    manager = enable(tape, on_disk(tmp_path), steps=STEPS)
+    reduced = loop(tape, STEPS, step)
+    there = Field(np.linspace(1, 0, CELLS))
+    failing, Function.evaluated = True, 0
+    with pytest.raises(FloatingPointError):
+        reduced(there)
+    failing = False
+    functional, gradient = float(reduced(there)), reduced.derivative().data
+    manager.close()
+    with set_working_tape(Tape()) as plain:
+        expected = loop(plain, STEPS)
+        assert float(expected(there)) == functional
+        assert np.array_equal(expected.derivative().data, gradient)
+
+
+def test_a_tape_that_changes_after_it_was_evaluated(tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    reduced = loop(tape, STEPS)
+    reduced.derivative()
+    apply(diffused, diffused_adjoint, Field(np.ones(CELLS)))
+    with pytest.raises(BadInput, match="the tape has changed"):
+        reduced.derivative()
+
+
+def test_optimizing_the_tape_is_refused(tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    reduced = loop(tape, STEPS)
+    reduced.optimize_tape()
+    with pytest.raises(BadInput, match="do not optimize"):
+        reduced.derivative()
+
+
+def test_tangents_and_second_derivatives_are_refused(tape: Tape, tmp_path: Path) -> None:
+    """pyadjoint goes through the whole tape for them, and asks no manager."""
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    reduced = loop(tape, STEPS)
+    reduced.derivative()
+    with pytest.raises((MissingCheckpoint, NotImplementedError)):
+        reduced.hessian(Field(np.ones(CELLS)))
+
+
+def test_putting_a_tape_by_is_refused(tape: Tape, tmp_path: Path) -> None:
+    enable(tape, on_disk(tmp_path), steps=STEPS)
+    loop(tape, STEPS)
+    with pytest.raises(BadInput, match="cannot be put by"):
+        tape.checkpoint_block_vars()
+    with pytest.raises(BadInput, match="cannot be copied"):
+        tape.copy()
+
+
+def test_levels_are_closed_with_the_manager(tape: Tape, tmp_path: Path) -> None:
+    with enable(tape, on_disk(tmp_path), steps=STEPS) as manager:
+        reduced = loop(tape, STEPS)
+        assert files(tmp_path) != []
+    assert files(tmp_path) == []
+    with pytest.raises((StorageError, KeyError)):
+        reduced.derivative()
+    assert isinstance(manager, Manager)
+
+
+def test_files_go_when_the_tape_is_forgotten(tmp_path: Path) -> None:
+    tape = Tape()
+    with set_working_tape(tape):
+        manager = weakref.ref(enable(tape, on_disk(tmp_path), steps=STEPS))
+        reduced = loop(tape, STEPS)
+    assert files(tmp_path) != []
+    del tape, reduced
+    gc.collect()
+    assert manager() is None
+    assert files(tmp_path) == []
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {bench!r})
+import numpy as np
+from pathlib import Path
+from pyadjoint import Tape, continue_annotation, set_working_tape
+from adjoint_tapes import Field, apply, diffused, diffused_adjoint
+from ckio.adapters.pyadjoint import enable
+from ckio.platforms import Level, Platform
+
+level = Level(name="files", capacity=4 * 128, backend="directory", options={{"path": {path!r}}})
+tape = Tape()
+set_working_tape(tape)
+continue_annotation()
+enable(tape, Platform((level,), working_memory=512), steps=30)
+u = Field(np.ones(16))
+for i in tape.timestepper(iter(range(30))):
+    u = apply(diffused, diffused_adjoint, u)
+    if i == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_leaves_can_be_cleaned(tape: Tape, tmp_path: Path) -> None:
+    bench, path = Path(__file__).parents[2] / "bench", tmp_path / "level"
+    script = KILLED.format(bench=str(bench), path=str(path))
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = files(tmp_path)
+    assert left != []
+    # another run has files of its own beside them, and is not disturbed
+    manager = enable(tape, on_disk(tmp_path), steps=STEPS)
+    loop(tape, STEPS).derivative()
+    manager.close()
+    assert files(tmp_path) == left
+    program = Path(sys.executable).parent / "ckio"
+    cleaned = subprocess.run(
+        [program, "clean", path, "--yes"], capture_output=True, text=True, check=False
+    )
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert files(tmp_path) == []

@@ -1,0 +1,183 @@
+"""A loop of PyTorch as a model: any schedule, a kill between two processes, the same bits."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ckio import Chain, Key, Kind, Level, Platform, Ram, check_gradient, run, sizes_of  # noqa: E402
+from ckio.adapters.torch import TorchModel  # noqa: E402
+from ckio.errors import BadInput, RunFailed  # noqa: E402
+from ckio.registry import find  # noqa: E402
+
+MODEL = '''\
+import os
+import signal
+from pathlib import Path
+
+import torch
+
+from ckio.adapters.torch import TorchModel
+
+counts = {"steps": 0}
+
+
+class Heat(TorchModel):
+    """Heat in a rod whose conductivity is noisy; it lasts 40 steps unless that is said."""
+
+    def __init__(self, cells: int = 100):
+        k = torch.nn.Parameter(torch.full((cells,), 0.2, dtype=torch.float64))
+
+        def step(x, i):
+            counts["steps"] += any(Path("ck").rglob("slots-*"))  # not while its costs are measured
+            if os.environ.get("KILL") == str(counts["steps"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            u, noise = x["u"], torch.randn(cells, dtype=torch.float64)
+            flux = k * (torch.roll(u, 1) - 2 * u + torch.roll(u, -1)) * (1 + 0.1 * noise)
+            return {"count": x["count"] + 1, "J": x["J"] + u.square().sum(), "u": u + flux}
+
+        u = torch.sin(torch.linspace(0, 3, cells, dtype=torch.float64))
+        state = {"u": u, "J": torch.zeros((), dtype=torch.float64), "count": torch.tensor(0)}
+        super().__init__(
+            step, state, lambda x: x["J"] + x["u"].sum(), params={"k": k},
+            done=lambda x, i: bool(x["count"] == 40),
+        )
+'''
+
+PLATFORM = """
+[[level]]
+name = "ram"
+capacity = "15 KiB"
+
+[[level]]
+name = "disk"
+backend = "directory"
+options = { path = "ck" }
+write = { latency = 1e-6, per_byte = 1e-11 }
+read = { latency = 1e-6, per_byte = 1e-11 }
+"""
+
+CKIO = Path(sys.executable).with_name("ckio")
+
+
+@pytest.fixture(scope="module")
+def heat() -> Any:
+    found: dict[str, Any] = {}
+    exec(MODEL, found)
+    return found["Heat"]
+
+
+def whole(heat: Any) -> Any:
+    """Without ckio: one tape of all steps."""
+    model = heat()
+    model.record(0, 40)
+    model.reverse(0, 40)
+    return model
+
+
+@pytest.mark.parametrize("planner", ["revolve", "periodic", "mixed", "store-all", "recompute-all"])
+def test_every_schedule_has_the_same_bits(heat: Any, planner: str) -> None:
+    model = heat()
+    chain = Chain(steps=40, advance=1.0, record=1.0, reverse=2.0, **sizes_of(model))
+    room = 40 if planner == "store-all" else 10
+    platform = Platform(
+        (Level(name="ram", capacity=room * chain.restart),), working_memory=chain.tape
+    )
+    schedule = find("planners", planner)(chain, platform)
+    run(schedule, platform, model, [Ram(capacity=room * chain.restart)])
+    expected = whole(heat)
+    assert model.functional == expected.functional
+    assert model.gradient.keys() == {"u", "J", "k"}
+    for name, array in expected.gradient.items():
+        assert np.array_equal(model.gradient[name], array)
+
+
+def test_it_is_the_gradient(heat: Any) -> None:
+    assert check_gradient(heat, 40, whole(heat).gradient).verified
+    assert check_gradient(heat, None, whole(heat).gradient).verified
+    wrong = {name: 1.001 * array for name, array in whole(heat).gradient.items()}
+    assert not check_gradient(heat, 40, wrong).verified
+
+
+def test_the_adjoint_goes_to_a_checkpoint_and_back(heat: Any) -> None:
+    expected, first, second = whole(heat), heat(), heat()
+    first.record(0, 40)
+    first.reverse(17, 40)
+    key = Key(Kind.ADJOINT, 17)
+    stored = [bytes(buffer) for buffer in first.dump(key)]
+    with second.load(key, first.layout(key)) as buffers:
+        for buffer, content in zip(buffers, stored, strict=True):
+            buffer[:] = content
+    second.record(0, 17)
+    second.reverse(0, 17)
+    assert second.functional == expected.functional
+    for name, array in expected.gradient.items():
+        assert np.array_equal(second.gradient[name], array)
+
+
+def test_the_first_state_is_made_of_the_controls(heat: Any) -> None:
+    model, other = heat(), heat()
+    other.control["u"][...] *= 2
+    other.control["k"][...] *= 0.5
+    for one in (model, other):
+        one.advance(0, 5)
+    assert other.functional != model.functional
+    other.control["u"][...] = 0  # which is too late to change anything
+    assert other.functional != 0
+
+
+def test_what_does_not_fit() -> None:
+    x = {"u": torch.ones(2)}
+    with pytest.raises(BadInput, match=r"\['u'\] are names in the state, and of parameters"):
+        TorchModel(
+            lambda x, i: x, x, lambda x: x["u"].sum(), params={"u": torch.ones(2).requires_grad_()}
+        )
+    model = TorchModel(lambda x, i: {"u": 2 * x["u"]}, x, lambda x: x["u"])
+    with pytest.raises(BadInput, match="a tensor of one real number"):
+        _ = model.functional
+    model = TorchModel(lambda x, i: {"u": 2 * x["u"]}, x, lambda x: x["u"].sum())
+    model.record(0, 2)
+    with pytest.raises(RunFailed, match="cannot start at step 1"):
+        model.reverse(0, 1)
+    for kind in (Kind.RESTART, Kind.ADJOINT):
+        with pytest.raises(BadInput, match="does not fit"), model.load(Key(kind, 0), ()):
+            pass
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    (tmp_path / "heat.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "node.toml").write_text(PLATFORM, encoding="utf-8")
+
+    def ckio(into: str, *words: str, kill: str = "") -> "subprocess.CompletedProcess[str]":
+        command = [CKIO, "run", "heat:Heat", "--platform", "node.toml", "--into", into, "--json"]
+        return subprocess.run(
+            [*command, *words, "--resume"],
+            cwd=tmp_path,
+            env={**os.environ, "KILL": kill},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    steps = "--steps", "40", "--planner", "hrevolve"
+    expected = json.loads(ckio("whole", *steps).stdout)
+    killed = ckio("killed", *steps, kill="60")
+    assert killed.returncode == -9, killed.stderr
+    assert any((tmp_path / "ck").rglob("slots-*"))
+    resumed = ckio("killed", *steps)
+    assert resumed.returncode == 0, resumed.stderr
+    found = json.loads(resumed.stdout)
+    assert found["gradient_digest"] == expected["gradient_digest"]
+    assert found["functional"] == expected["functional"]
+    assert found["forward_steps"] < expected["forward_steps"]
+    unknown = json.loads(ckio("unknown").stdout)
+    assert unknown["steps"] == 40
+    assert unknown["gradient_digest"] == expected["gradient_digest"]

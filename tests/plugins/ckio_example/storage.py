@@ -1,0 +1,166 @@
+"""A level that keeps each checkpoint in a file of its own."""
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import xxhash
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.forms import Form, form_from, form_of
+from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.runid import NOBODY, RunId
+from ckio.errors import CorruptCheckpoint, LevelFull, LevelInUse, StorageError
+
+SUFFIX = ".checkpoint"
+
+
+class OneFileEach:
+    """A line that says what it is, then the bytes; a file is renamed once it is complete.
+
+    Parameters
+    ----------
+    path
+        A directory, which is made where it is missing.
+    capacity
+        Payload bytes that it may hold; None never fills.
+    run
+        The run that it is opened for.
+    """
+
+    durable = True
+
+    def __init__(
+        self, path: str | Path, *, capacity: int | None = None, run: RunId = NOBODY
+    ) -> None:
+        self._place, self._run = Path(path), run
+        self._place.mkdir(parents=True, exist_ok=True)
+        self._folder = os.open(self._place, os.O_RDONLY)
+        self._ledger: Ledger[Path] = Ledger(f"level {self._place}", capacity)
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_up()
+        except BaseException as error:
+            os.close(self._folder)
+            if isinstance(error, BlockingIOError):
+                raise LevelInUse(f"level {self._place} is in use by another process") from None
+            raise
+
+    def _take_up(self) -> None:
+        """Note what lies here, and remove what was never finished."""
+        for path in self._place.glob("*.new"):
+            path.unlink()
+        for found in self.contents(self._place):
+            match found:
+                case Stored(key=key, path=path, digest=digest):
+                    self._run.check(RunId(found.run or ""), str(self._place))
+                    self._ledger.enter(key, Entry(form_of(found.layout), path, digest))
+                case Damaged(path=path, what=what):
+                    self._ledger.damaged.append(f"{path}: {what}")
+
+    # What every backend does
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._ledger.check_reservation(sizes)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        form = self._ledger.admit(key, layout, data)
+        digest = _digest(data)
+        path = self._place / f"{xxhash.xxh3_64_hexdigest(str(key).encode())}{SUFFIX}"
+        draft = path.with_suffix(".new")
+        try:
+            with draft.open("wb") as file:
+                file.writelines([_head(key, form, digest, self._run), *data])
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+            os.fsync(self._folder)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            kind = LevelFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+            raise kind(f"level {self._place} cannot take {key}: {error.strerror}") from error
+        self._ledger.enter(key, Entry(form, path, digest))
+        return form.nbytes
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._ledger.find(key).form.layout
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        entry = self._ledger.find_for(key, into, verify=True)
+        with entry.place.open("rb") as file:
+            file.readline()
+            whole = all(file.readinto(view) == view.nbytes for view in into)
+        if not whole or _digest(into) != entry.digest:
+            raise CorruptCheckpoint(f"{key} in {entry.place} fails its checksum")
+        return entry.form.nbytes
+
+    def discard(self, key: Key, /) -> None:
+        self._ledger.find(key).place.unlink()
+        self._ledger.strike(key)
+
+    def keys(self) -> list[Key]:
+        return self._ledger.keys()
+
+    def close(self) -> None:
+        if self._folder >= 0:
+            self._ledger.close()
+            os.close(self._folder)  # and lets go of the lock
+            self._folder = -1
+
+    # What makes it a level of `ckio run`: files of each run apart, inspected and removed
+
+    @staticmethod
+    def for_run(path: Path, run: str, /) -> Path:
+        return path / run
+
+    @staticmethod
+    def contents(path: str | Path, /) -> list[Stored | Damaged]:
+        return list(map(_listed, sorted(Path(path).glob(f"*{SUFFIX}"))))
+
+    def remove(self) -> None:
+        if self._folder >= 0:
+            for path in self._place.glob(f"*{SUFFIX}"):
+                path.unlink()
+            with suppress(OSError):  # what else is in it stays
+                self._place.rmdir()
+        self.close()
+
+
+def _head(key: Key, form: Form, digest: bytes, run: RunId) -> bytes:
+    """The first line of a file: a checksum, and what it is of."""
+    said = [key.kind.value, key.step, key.name, form.text.decode(), digest.hex(), run.text]
+    text = json.dumps(said).encode()
+    return xxhash.xxh3_64_hexdigest(text).encode() + text + b"\n"
+
+
+def _listed(path: Path) -> Stored | Damaged:
+    """What a file says that it is."""
+    with path.open("rb") as file:
+        line = file.readline()
+        nbytes = os.fstat(file.fileno()).st_size
+        written = os.fstat(file.fileno()).st_mtime
+    seal, text = line[:16], line[16:-1]
+    if xxhash.xxh3_64_hexdigest(text).encode() != seal:
+        return Damaged(path=path, offset=0, nbytes=nbytes, what="its first line is damaged")
+    kind, step, name, layout, digest, run = json.loads(text)
+    return Stored(
+        key=Key(Kind(kind), step, name),
+        layout=form_from(layout.encode()).layout,
+        path=path,
+        spans=((len(line), nbytes - len(line)),),
+        written=written,
+        digest=bytes.fromhex(digest),
+        run=run,
+    )
+
+
+def _digest(data: Buffers) -> bytes:
+    state = xxhash.xxh3_128()
+    for view in data:
+        state.update(view)
+    return state.digest()
