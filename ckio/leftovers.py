@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ckio import registry
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, MAGIC
 from ckio.backends.directory.slotfiles import TRIAL, name_of
 from ckio.backends.files import Files
@@ -57,7 +58,7 @@ def remove(holding: Holding, /) -> None:
             case "hdf5":
                 _remove_archive(path)
             case other:
-                raise StorageError(f"{path} is left: only backend {other!r} knows how to remove it")
+                _remove_by(other, path)
     except BlockingIOError:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
@@ -157,6 +158,14 @@ def _remove_slots(path: Path) -> None:
     if re.fullmatch(r"rank-\d+", path.name):
         with suppress(OSError):  # other ranks have theirs there
             path.parent.rmdir()
+
+
+def _remove_by(backend: str, path: Path) -> None:
+    """What another package's backend stored, removed by itself: only it knows what is its own."""
+    factory = registry.find("backends", backend)
+    if not hasattr(factory, "remove"):
+        raise StorageError(f"{path} is left: backend {backend!r} cannot remove what it stored")
+    registry.make(f"{path}: {backend}", factory, {"path": path}).remove()
 
 
 def _names(folder: int) -> list[str]:

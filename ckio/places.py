@@ -184,7 +184,8 @@ def _of_run(path: Path) -> Iterator[Holding]:
         where = registry.place(level, run)
         if where is None or not os.path.lexists(where):
             continue
-        if where.is_dir() and not _has_slots(where):  # a level that the run never wrote to
+        ours = registry.is_ours("backends", level.backend)
+        if ours and where.is_dir() and not _has_slots(where):  # the run never wrote to it
             continue
         yield Holding(where, level.backend, run)
 

@@ -35,8 +35,12 @@ _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
 
 
 @cache
-def _entries(group: str) -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=f"ckio.{group}")}
+def _entries(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """What is registered under each name: one thing, unless packages are at odds."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=f"ckio.{group}"):
+        found[entry.name] = *found.get(entry.name, ()), entry
+    return found
 
 
 def names(group: str, /) -> list[str]:
@@ -45,14 +49,39 @@ def names(group: str, /) -> list[str]:
 
 
 def find(group: str, name: str, /) -> Any:
-    """The object called `name` in a group; raises BadInput with the nearest known names."""
+    """The object called `name` in a group.
+
+    Raises BadInput, where there is none with the nearest known names, and where there are two.
+    """
     entries, what = _entries(group), group.removesuffix("s")
     if name not in entries:
-        raise BadInput(f"no {what} is named {name!r}; {nearest(name, entries)}")
+        raise BadInput(
+            f"no {what} is named {name!r}; {nearest(name, entries)}"
+            " (what another package brings is found where that is installed)"
+        )
+    entry, *others = entries[name]
+    if others:
+        raise BadInput(
+            f"{what} {name!r} is registered by {' and by '.join(map(_package, entries[name]))};"
+            " which is meant cannot be told: uninstall all but one"
+        )
     try:
-        return entries[name].load()
+        return entry.load()
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{what} {name!r} cannot be imported: {_told(error)}") from error
+        whose = "" if is_ours(group, name) else f" of {_package(entry)}"
+        raise BadInput(f"{what} {name!r}{whose} cannot be imported: {_told(error)}") from error
+
+
+def is_ours(group: str, name: str, /) -> bool:
+    """Whether ckio itself brings it, and no other package."""
+    entries = _entries(group).get(name, ())
+    return bool(entries) and all(entry.module.partition(".")[0] == "ckio" for entry in entries)
+
+
+def _package(entry: EntryPoint) -> str:
+    """The package that brings it, with its version."""
+    found = entry.dist
+    return entry.module if found is None else f"{found.name} {found.version}"
 
 
 def find_model(name: str, /) -> Callable[..., Any]:

@@ -16,12 +16,12 @@ from ckio.cli import console
 from ckio.cli.files import blamed_on, read_text
 from ckio.cli.models import Settings
 from ckio.cli.models import costs as costs_of_model
-from ckio.errors import BadInput
+from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.overlap import Overlap
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform, is_paper_text
-from ckio.registry import find
+from ckio.registry import find, is_ours, names
 from ckio.replay import validate
 from ckio.schedule import Schedule
 
@@ -94,10 +94,31 @@ class Plan:
                 found = self.call(self.chain, self.platform)
             except (MemoryError, OverflowError):
                 raise too_large from None
+            except CkioError:
+                raise
+            except Exception as error:
+                raise RunFailed(f"{what}: {type(error).__name__}: {error}") from error
             seconds = time.perf_counter() - start - (seconds_of_loading() - loading)
         if isinstance(found, Schedule):
+            self._check(found)
             return Planned(found, seconds)
+        if self.planner != OVERLAPPED:
+            raise RunFailed(f"{what}: it returned a {type(found).__name__}, which is no Schedule")
         return Planned(found.schedule, seconds, found)
+
+    def _check(self, schedule: Schedule) -> None:
+        """Raise RunFailed where another package's planner made no schedule of this chain."""
+        if is_ours("planners", self.planner) or self.planner not in names("planners"):
+            return
+        try:
+            left = validate(schedule, self.platform).adjoint
+        except (IllegalAction, BadInput) as error:
+            raise RunFailed(f"planner {self.planner!r} made no legal schedule: {error}") from error
+        if left or schedule.chain.length != self.chain.length:
+            raise RunFailed(
+                f"planner {self.planner!r} made no schedule of this chain: it reverses"
+                f" {schedule.chain.length - left} of {self.chain.length} steps"
+            )
 
     def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
         """The schedule of `planned` alone, and the seconds it took to make."""

@@ -22,11 +22,11 @@ Boxes = Mapping[tuple[int, int], SimpleQueue[Any]]
 
 
 class Threaded:
-    """One of these ranks."""
+    """One of these ranks, in one conversation; the other one is `apart`."""
 
-    def __init__(self, rank: int, boxes: Boxes) -> None:
+    def __init__(self, rank: int, boxes: Boxes, other: Boxes) -> None:
         self.rank, self.size = rank, 1 + max(to for _, to in boxes)
-        self._boxes = boxes
+        self._boxes, self._other = boxes, other
 
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
@@ -48,9 +48,14 @@ class Threaded:
         return [self._next(sender) for sender in range(self.size)]
 
     def apart(self) -> "Threaded":
-        return self
+        return Threaded(self.rank, self._other, self._other)
 
     def call_off(self, why: str, /) -> None:
+        """Whoever waits for this rank in what is apart is let go."""
+        Threaded(self.rank, self._other, self._other).leave(why)
+
+    def leave(self, why: str, /) -> None:
+        """So is whoever waits for it in this."""
         self._tell(RankFailed(f"rank {self.rank}: {why}", rank=self.rank))
 
     def _tell(self, value: object) -> None:
@@ -66,14 +71,16 @@ class Threaded:
 
 def on_ranks(size: int, work: Callable[[Comm], T]) -> list[T]:
     """What `work` returns on each of so many ranks; raises what made one of them fail."""
-    boxes = {pair: SimpleQueue() for pair in itertools.product(range(size), repeat=2)}
+    pairs = list(itertools.product(range(size), repeat=2))
+    boxes, other = ({pair: SimpleQueue() for pair in pairs} for _ in range(2))
 
     def outcome(rank: int) -> tuple[T, None] | tuple[None, Exception]:
-        comm = Threaded(rank, boxes)
+        comm = Threaded(rank, boxes, other)
         try:
             return work(comm), None
         except Exception as error:
             comm.call_off(str(error))
+            comm.leave(str(error))
             return None, error
 
     with ThreadPoolExecutor(size) as pool:

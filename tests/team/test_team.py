@@ -1,0 +1,331 @@
+"""Ranks that agree: what one cannot do none has done, and all say the same of it."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from models.threaded import on_ranks
+
+from ckio.actions import Field, Key, Kind
+from ckio.backends.ram import Ram
+from ckio.comm import SOLO, Comm, Solo, launched, share
+from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed
+from ckio.models.wave import Wave
+from ckio.team import ALONE, MeetingsClock, Team
+from ckio.team.levels import Agreed
+from ckio.team.model import Together
+
+X = Key(Kind.RESTART, 0), Key(Kind.RESTART, 1), Key(Kind.RESTART, 2)
+
+
+def raised(size: int, work: Callable[[Team], object]) -> list[Exception]:
+    """What each of so many ranks raises."""
+
+    def outcome(comm: Comm) -> Exception:
+        try:
+            work(Team(comm))
+        except Exception as error:  # whatever it is
+            return error
+        raise AssertionError("nothing was raised")
+
+    return on_ranks(size, outcome)
+
+
+def failing(rank: int, error: Exception) -> Callable[[Team], object]:
+    """Raises it on one rank."""
+
+    def work(team: Team) -> object:
+        def do() -> int:
+            if team.rank == rank:
+                raise error
+            return 1
+
+        return team.each(do)
+
+    return work
+
+
+def test_what_one_raises_all_raise():
+    found = raised(3, failing(1, LevelFull("no room")))
+    assert [type(error) for error in found] == [LevelFull] * 3
+    assert {str(error) for error in found} == {"rank 1: no room"}
+    assert all(error.shared for error in found)
+    assert isinstance(found[1].__cause__, LevelFull)
+    assert found[0].__cause__ is None
+
+
+def test_what_is_not_ours_names_its_kind_and_its_rank():
+    found = raised(3, failing(2, ValueError("no wind")))
+    assert [type(error) for error in found] == [RankFailed] * 3
+    assert {str(error) for error in found} == {"rank 2: ValueError: no wind"}
+    assert {error.rank for error in found} == {2}
+
+
+def test_an_error_with_arguments_of_its_own_is_told():
+    found = raised(2, failing(0, MissingCheckpoint("x_3 is not there")))
+    assert [type(error) for error in found] == [MissingCheckpoint] * 2
+    assert str(found[1]) == "rank 0: x_3 is not there"
+
+
+def test_what_all_raise_alike_names_nobody():
+    def work(team: Team) -> object:
+        return team.each(lambda: int("x"))
+
+    assert {str(error) for error in raised(3, work)} == {
+        "ValueError: invalid literal for int() with base 10: 'x'"
+    }
+
+
+def test_the_first_of_several_is_named_with_how_many_there_are():
+    def work(team: Team) -> None:
+        def do() -> None:
+            if team.rank:
+                raise BadInput(f"{team.rank} is too many")
+
+        team.each(do)
+
+    found = raised(4, work)
+    assert {type(error) for error in found} == {BadInput}
+    assert {str(error) for error in found} == {"rank 1: 1 is too many (and so do 2 others)"}
+
+
+def test_what_others_have_done_is_undone():
+    done: dict[int, list[str]] = {rank: [] for rank in range(3)}
+
+    def work(team: Team) -> None:
+        def do() -> str:
+            if team.rank == 2:
+                raise LevelFull("full")
+            done[team.rank].append("done")
+            return "it"
+
+        team.each(do, undo=lambda it: done[team.rank].append(f"undone {it}"))
+
+    raised(3, work)
+    assert done == {0: ["done", "undone it"], 1: ["done", "undone it"], 2: []}
+
+
+def test_the_first_rank_alone_does_what_is_done_once():
+    ranks: list[int] = []
+
+    def work(comm: Comm) -> object:
+        team = Team(comm)
+        return team.once(lambda: ranks.append(team.rank) or {"answer": 42})
+
+    assert on_ranks(3, work) == [{"answer": 42}] * 3
+    assert ranks == [0]
+
+
+@pytest.mark.parametrize("what", [BadInput("no such file"), threading.Lock()])
+def test_what_the_first_rank_cannot_do_or_send_all_raise(what):
+    def work(team: Team) -> None:
+        def do() -> object:
+            if isinstance(what, Exception):
+                raise what
+            return what  # which pickle cannot carry
+
+        team.once(do)
+
+    found = raised(3, work)
+    assert {str(error) for error in found} == {
+        "rank 0: no such file"
+        if isinstance(what, Exception)
+        else "rank 0: TypeError: cannot pickle '_thread.lock' object"
+    }
+
+
+def test_ranks_that_are_at_different_steps_are_told():
+    def work(team: Team) -> None:
+        team.each(lambda: 20 + team.rank, number=int)
+
+    found = raised(3, work)
+    assert {type(error) for error in found} == {RunFailed}
+    assert {str(error) for error in found} == {"one rank is at step 20 where another is at 22"}
+
+
+def test_what_is_raised_between_meetings_is_found_at_the_next():
+    def work(team: Team) -> None:
+        with team.together():
+            for number in range(10):
+                if team.rank == 1 and number == 5:
+                    raise MemoryError("there is none")
+                team.meet()
+
+    found = raised(3, work)
+    assert {str(error) for error in found} == {"rank 1: MemoryError: there is none"}
+
+
+def test_a_wish_of_one_is_known_to_all_at_the_same_meeting():
+    def work(comm: Comm) -> list[bool]:
+        asked = iter([False] * 3 + [True] * 9)
+        team = Team(comm, wish=lambda: comm.rank == 1 and next(asked))
+        seen = []
+        for _ in range(6):
+            team.meet()
+            seen.append(team.wished)
+        return seen
+
+    assert on_ranks(3, work) == [[False] * 3 + [True] * 3] * 3
+
+
+def test_the_clock_is_the_same_on_all_ranks_and_moves_when_they_meet():
+    def work(comm: Comm) -> list[float]:
+        team = Team(comm)
+        clock = MeetingsClock(team)
+        first = clock.now()
+        assert team.clock.now() == first
+        return [first, clock.now()]
+
+    found = on_ranks(3, work)
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] > found[0][0] > 0
+
+
+def test_one_rank_needs_nobody():
+    assert ALONE.is_alone
+    assert ALONE.each(lambda: 3) == ALONE.once(lambda: 3) == 3
+    with pytest.raises(LevelFull, match=r"^no room$"):
+        failing(0, LevelFull("no room"))(Team())
+
+
+# Levels
+
+
+def stored(backend: Ram, keys: set[Key]) -> None:
+    for key in keys:
+        backend.write(key, LAYOUT, [memoryview(bytes([key.step] * 4))])
+
+
+LAYOUT = (Field("u", "uint8", (4,)),)
+
+
+def test_a_checkpoint_is_there_if_all_ranks_have_it():
+    kept = [{X[0], X[1], X[2]}, {X[0], X[2]}, {X[0], X[2], X[1]}]
+
+    def work(comm: Comm) -> tuple[list[Key], set[Key]]:
+        own = Ram()
+        stored(own, kept[comm.rank])
+        return list(Agreed(own, Team(comm)).keys()), set(own.keys())
+
+    assert on_ranks(3, work) == [([X[0], X[2]], {X[0], X[2]})] * 3
+
+
+def test_what_one_rank_cannot_write_none_has():
+    def work(comm: Comm) -> tuple[str, list[Key]]:
+        own = Ram(capacity=4 if comm.rank == 1 else 100)
+        level = Agreed(own, Team(comm))
+        stored(level, {X[0]})
+        with pytest.raises(LevelFull) as caught:
+            stored(level, {X[1]})
+        assert list(own.keys()) == [X[0]]
+        return str(caught.value).partition(" ")[0], list(level.keys())
+
+    assert on_ranks(3, work) == [("rank", [X[0]])] * 3
+
+
+def test_what_one_rank_cannot_read_none_takes():
+    def work(comm: Comm) -> list[Key]:
+        own = Ram()
+        level = Agreed(own, Team(comm))
+        stored(level, {X[0], X[1]})
+        if comm.rank == 2:
+            own.discard(X[1])
+        with pytest.raises(MissingCheckpoint, match="rank 2"):
+            level.read(X[1], [memoryview(bytearray(4))])
+        return list(level.keys())
+
+    assert on_ranks(3, work) == [[X[0]]] * 3
+
+
+def test_a_level_offers_what_its_parts_offer():
+    def work(comm: Comm) -> None:
+        level = Agreed(Ram(), Team(comm))
+        assert not hasattr(level, "evict")
+        assert not level.durable
+        level.reserve({4: 2})
+        level.close()
+
+    on_ranks(2, work)
+
+
+# Models
+
+
+class Broken(Wave):
+    """Raises on one rank, whose neighbours then wait for its halo."""
+
+    broken = -1
+
+    def step(self, state, i):
+        if i == self.broken:
+            raise ValueError("no wind")
+        super().step(state, i)
+
+
+def test_a_step_that_fails_on_one_rank_fails_on_all():
+    def work(team: Team) -> None:
+        model = Broken(grid=24, comm=team.comm.apart())
+        model.broken = 5 if team.rank == 1 else -1
+        Together(model, team).advance(0, 9)
+
+    found = raised(3, work)
+    assert {type(error) for error in found} == {RankFailed}
+    assert {str(error) for error in found} == {"rank 1: ValueError: no wind (step 5)"}
+
+
+def test_what_is_planned_for_is_the_largest_part():
+    def work(comm: Comm) -> tuple[dict[str, int], bool, int]:
+        part = Wave(grid=25, comm=comm)
+        whole = Together(part, Team(comm))
+        mine = sum(a.nbytes for name, a in part.control.items())
+        return dict(whole.largest_sizes), whole.estimated, mine
+
+    (sizes, estimated, _), (others, too, _) = on_ranks(2, work)
+    assert sizes == others
+    assert estimated
+    assert too
+
+
+def test_progress_reaches_the_model():
+    def work(comm: Comm) -> list[int]:
+        seen: list[int] = []
+        model = Together(Wave(grid=24, comm=comm), Team(comm))
+        model.on_step = seen.append
+        model.advance(0, 3)
+        return seen
+
+    assert on_ranks(2, work) == [[1, 2, 3]] * 2
+
+
+# What ranks ask of each other
+
+
+def test_a_job_of_one_talks_to_itself():
+    into = np.zeros(3)
+    SOLO.exchange({0: np.arange(3.0)}, {0: into})
+    assert into.tolist() == [0, 1, 2]
+    assert SOLO.gather("a") == ["a"]
+    with pytest.raises(BadInput, match="no rank 1 in a job of one"):
+        SOLO.exchange({1: into}, {})
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 24])
+@pytest.mark.parametrize("size", [1, 2, 5, 30])
+def test_shares_are_all_there_is_and_differ_by_one_at_most(n, size):
+    class Rank(Solo):
+        def __init__(self, rank: int) -> None:
+            self.rank, self.size = rank, size
+
+    shares = [share(n, Rank(rank)) for rank in range(size)]
+    assert [k for part in shares for k in part] == list(range(n))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_launchers_are_seen_by_what_they_leave_in_the_environment():
+    assert launched({}) is None
+    assert launched({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}) == (1, 2)
+    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None  # a batch script
+    assert launched({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}) == (0, 8)
+    assert (launched() is None) == ("PMI_RANK" not in os.environ)
