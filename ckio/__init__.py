@@ -17,6 +17,7 @@ from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
+from ckio.recover import recover, with_adjoint_checkpoints
 from ckio.render import render
 from ckio.replay import validate
 from ckio.report import compare
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ckio.planners.twolevel import two_level
     from ckio.planners.wang_moin import wang_moin
     from ckio.programs.compiled import program
-    from ckio.recover import recover, with_adjoint_checkpoints
     from ckio.runner.persevere import persevere
     from ckio.runner.unknown import run_to_end
     from ckio.sim.engine import simulate
@@ -133,13 +133,11 @@ _LATER = {
     "periodic_disk_revolve": "ckio.planners.disk",
     "persevere": "ckio.runner.persevere",
     "program": "ckio.programs.compiled",
-    "recover": "ckio.recover",
     "revolve_1d": "ckio.planners.disk",
     "run_to_end": "ckio.runner.unknown",
     "simulate": "ckio.sim.engine",
     "two_level": "ckio.planners.twolevel",
     "wang_moin": "ckio.planners.wang_moin",
-    "with_adjoint_checkpoints": "ckio.recover",
 }
 """What needs more than numpy, or is one of many, is imported when it is first asked for."""
 

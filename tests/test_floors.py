@@ -129,5 +129,10 @@ def test_importing_ckio_loads_no_heavy_library() -> None:
     assert libraries & set(ROOMS) == set()
 
 
+def test_a_function_is_not_hidden_by_the_room_that_it_is_in() -> None:
+    for name in ckio.__all__:
+        assert not isinstance(getattr(ckio, name), type(sys)), name
+
+
 def test_the_test_of_loading_sees_a_library_that_is_loaded() -> None:
     assert "simpy" in loaded("import simpy")
