@@ -149,7 +149,7 @@ def _show(ended: Outcome, into: Path, /, *, as_json: bool) -> None:
 def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> int:
     """Say how to resume; returns the exit status."""
     if how.team.rank:
-        return stopping.STOPPED
+        return 0  # the first one gives the job its status
     again = f"ckio run --resume --into {shlex.quote(str(into))}"
     if as_json:
         console.print_json({**halted.figures(), "resume": again})

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from ckio.comm import launched
-from ckio.errors import BadInput, CkioError
+from ckio.errors import CkioError, RankFailed
 from ckio.platforms import Platform
 from ckio.rundir import MANIFEST, SCHEDULE, Manifest, RunDirectory
 from ckio.team import ALONE, Team
@@ -19,7 +20,11 @@ T = TypeVar("T")
 
 @contextmanager
 def all_ranks() -> Iterator[Team]:
-    """The ranks of this job. What one of them raises all raise, and the first one says it."""
+    """The ranks of this job. What one of them raises all raise, and the first one says it.
+
+    That one gives the job its exit status, when all others are done: a launcher ends the job where
+    the first process leaves with another status than 0.
+    """
     found = launched()
     if found is None or found[1] == 1:
         yield ALONE
@@ -33,8 +38,12 @@ def all_ranks() -> Iterator[Team]:
         with team.together():
             yield team
     except CkioError as error:
-        if team.rank and error.shared:
-            raise click.exceptions.Exit(2 if isinstance(error, BadInput) else 1) from error
+        if not error.shared:
+            raise
+        with suppress(RankFailed):  # of one that is gone
+            team.comm.largest(np.zeros(1))
+        if team.rank:
+            raise click.exceptions.Exit(0) from error
         raise
 
 
