@@ -22,6 +22,7 @@ from ckio.rundir import MEASURED, RESULT, RunDirectory
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
+from ckio.team.levels import behind
 from ckio.texts import dumps
 from ckio.timeline import EMPTY, Timeline
 
@@ -105,6 +106,7 @@ def _performed(
     stands is then stored.
     """
     stopper = how.stopper
+    levels = list(map(behind, backends)) if how.overlap else backends
     with watching(job, schedule, predicted, how) as (tick, watch):
         live = watched(lambda: model, tick)()
 
@@ -124,12 +126,11 @@ def _performed(
                     schedule,
                     platform,
                     live,
-                    backends,
+                    levels,
                     fresh=fresh,
                     replan=replan,
                     say=how.warn,
                     overlap=how.overlap,
-                    clock=None if how.team.is_alone else how.team.clock,
                     watch=watch,
                     stop=stopper,
                 )
@@ -156,7 +157,7 @@ def _checked(
     total = None if steps is None else (HALVINGS + 4) * steps
     with console.progress("checking the gradient", total, quiet=how.quiet) as tick:
         again = watched(fresh, tick)
-        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=how.team.comm)
+        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=how.team.comm.apart())
 
 
 def _keep(directory: RunDirectory, name: str, text: str) -> None:

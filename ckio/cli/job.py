@@ -160,4 +160,4 @@ def control_of(model: Differentiable, team: Team = NOBODY_ELSE, /) -> str | None
     mine = None if control is None else digest(control)
     if team.is_alone or mine is None:
         return mine
-    return xxhash.xxh3_128("".join(map(str, team.comm.gather(mine))).encode()).hexdigest()
+    return xxhash.xxh3_128("".join(map(str, team.gather(mine))).encode()).hexdigest()

@@ -166,7 +166,7 @@ def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Ma
     if gathered is not None:
         return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
     parts = {name: np.ravel(array) for name, array in arrays.items()}
-    every = team.comm.gather(parts)
+    every = team.gather(parts)
     return {name: np.concatenate([part[name] for part in every]) for name in parts}
 
 
@@ -183,7 +183,7 @@ def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str
     rounds, found = lossy(platform), []
     for number, level in enumerate(platform.levels):
         *_, seconds = moved = _moved(timeline, number)
-        written, read, _ = map(sum, zip(*team.comm.gather(moved), strict=True))
+        written, read, _ = map(sum, zip(*team.gather(moved), strict=True))
         found.append(
             {
                 "name": level.name,

@@ -215,7 +215,7 @@ def reopened(
                 held = sum(
                     level.stored(nbytes_of(backend.layout(key))) for key in sorted(sound, key=str)
                 )
-                held = max(team.comm.gather(held))
+                held = max(team.gather(held))
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
@@ -233,7 +233,7 @@ def _of_all(team: Team, words: list[str], /) -> list[str]:
     if team.is_alone:
         return words
     team.meet()
-    every = [(rank, text) for rank, texts in enumerate(team.comm.gather(words)) for text in texts]
+    every = [(rank, text) for rank, texts in enumerate(team.gather(words)) for text in texts]
     if len(every) <= _SHOWN:
         return [f"{text} (rank {rank})" for rank, text in every]
     rank, text = every[0]

@@ -129,7 +129,6 @@ def command(
 def check_alone(how: How, /) -> None:
     """Raise BadInput for what one rank can do and many cannot."""
     asked = {
-        "--overlap": bool(how.overlap),
         "--by-variable": how.by_variable,
         "--guarded": how.guarded,
     }

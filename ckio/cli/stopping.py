@@ -89,11 +89,15 @@ class Stopper:
     ----------
     why : str
         What asked to stop; "" if nothing did.
+    clock : Clock
+        That of the team, where there are several ranks: by it, all cut long moves alike.
     """
 
     def __init__(self, end: float | None = None, team: Team = ALONE) -> None:
         self.why = ""
         self._team, self._agreed = team, False
+        if not team.is_alone:
+            self.clock = team.clock
         self._end = inf if end is None else end
         self._deadline = inf
         self._before: dict[int, Any] = {}
@@ -115,7 +119,7 @@ class Stopper:
             return self._asked()
         if self._team.wished and not self._agreed:
             self._agreed = True
-            self.why = next(filter(None, self._team.comm.gather(self.why)), "")
+            self.why = next(filter(None, self._team.gather(self.why)), "")
         return self._team.wished
 
     def _asked(self) -> bool:

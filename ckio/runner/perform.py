@@ -79,7 +79,8 @@ def perform(
         Asked before every action, and about every half second within a long Advance or Reverse:
         these are then given to the model in pieces, still one event each. Pieces are as long as
         the steps before them lasted, the first is one step; a Record is never cut. Once it says
-        yes, `Stopped` is raised.
+        yes, `Stopped` is raised. Where several ranks run together, all have to be given the same
+        pieces: it has an attribute `clock` then, of which they read the same times.
 
     Raises
     ------
@@ -206,7 +207,7 @@ def by_hands(
     schedule: Schedule, platform: Platform, hands: Hands, clock: Clock, stop: Stop | None, /
 ) -> Iterator[Times]:
     """The times of all actions of a schedule that is ready, as these hands do them."""
-    cut, stop = (_whole, _never) if stop is None else (Pace(clock).pieces, stop)
+    cut, stop = (_whole, _never) if stop is None else (Pace(agreed(stop, clock)).pieces, stop)
     spans = hands.advance, hands.record, hands.reverse
     accesses = hands.write, hands.read, hands.discard
     actions, now = schedule.actions, clock.now
@@ -271,6 +272,12 @@ def _whole(row: Row) -> tuple[Row]:
 
 def _never() -> bool:
     return False
+
+
+def agreed(stop: Stop | None, clock: Clock, /) -> Clock:
+    """The clock by which long moves are cut: that of `stop`, where it is asked on many ranks."""
+    found: Clock = getattr(stop, "clock", clock)
+    return found
 
 
 class Pace:

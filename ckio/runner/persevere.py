@@ -279,7 +279,7 @@ class _Parts:
             return None
         adjoint = np.flatnonzero((actions.op == READ) & (actions.kind == KIND_CODE[Kind.ADJOINT]))
         last = int(adjoint.max(initial=-1))
-        return lambda: self._done > last and stop()
+        return _Patient(stop, lambda: self._done > last)
 
     def timeline(self) -> Timeline:
         """All that was done, without what was only carried."""
@@ -293,6 +293,18 @@ class _Parts:
             column[told] for column in (timeline.start, timeline.stop, timeline.nbytes)
         )
         return Timeline(actions.take(told), start, stop, nbytes, behind)
+
+
+class _Patient:
+    """`stop`, asked only where it may be."""
+
+    def __init__(self, stop: Stop, may: Callable[[], bool]) -> None:
+        self._stop, self._may = stop, may
+        if hasattr(stop, "clock"):
+            self.clock = stop.clock
+
+    def __call__(self) -> bool:
+        return self._may() and self._stop()
 
 
 def _joined(timelines: Sequence[Timeline]) -> Timeline:

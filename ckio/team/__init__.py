@@ -2,7 +2,10 @@
 
 They agree at meetings. Each says whether it failed, whether somebody asked it to stop, and what
 time it is; of each, all hear the largest. As every meeting is the same few numbers, a rank that
-fails where it should not have, goes to the next one from wherever it is, and finds the others.
+fails where it should not have, goes to the next one from wherever it is, and finds the others. All
+else that they tell each other they do apart, where nobody waits for a rank that has failed.
+
+What they could see differently, such as files, sizes and hashes, one of them decides, or all tell.
 """
 
 import pickle
@@ -42,7 +45,7 @@ class Team:
     Attributes
     ----------
     comm : Comm
-        For what is to be told right after a meeting, by all ranks.
+        Where they meet, and nothing else is said.
     rank, size : int
         As `comm` has them.
     wished : bool
@@ -55,6 +58,7 @@ class Team:
     def __init__(self, comm: Comm = SOLO, /, *, wish: Callable[[], bool] | None = None) -> None:
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
+        self._apart = comm.apart()
         self.wish = wish
         self.wished = False
         self.clock = MeetingClock()
@@ -66,14 +70,24 @@ class Team:
         """Whether there is nobody to agree with."""
         return self.size == 1
 
-    def meet(self, error: BaseException | None = None, /, *, number: int = 0) -> None:
+    def gather(self, value: T, /) -> list[T]:
+        """The values of all ranks, in their order; what pickle can carry.
+
+        Raises RankFailed where one fails before it is there.
+        """
+        return self._apart.gather(value)
+
+    def meet(
+        self, error: BaseException | None = None, /, *, number: int = 0, named: bool = True
+    ) -> None:
         """Wait for all others, and hear how they are; `error` is why this one fails.
 
         Raises what all raise, where one fails; and RunFailed where they come with another `number`.
+        An error of ckio's says which rank it is of where that is to be `named`.
         """
         worst, least, most = self._heard(error, number)
         if worst != _WELL:
-            raise _shared(self.comm.gather(_note(error))) from error
+            raise _shared(self.comm.gather(_note(error)), named=named) from error
         if least != most:
             unlike = RunFailed(f"one rank is at step {least:.0f} where another is at {most:.0f}")
             unlike.shared = True
@@ -112,12 +126,18 @@ class Team:
 
         What it returns must be what pickle can carry.
         """
-        done = b""
+        if self.is_alone:
+            return do()
+        done, failed = b"", None
         if self.rank == 0:
-            done = self.each(lambda: pickle.dumps(do()))  # here, where it may fail
-        else:
-            self.meet()
-        found: T = pickle.loads(self.comm.gather(done)[0])
+            try:
+                done = pickle.dumps(do())  # here, where it may fail
+            except Exception as error:
+                if _is_shared(error):
+                    raise
+                failed = error
+        self.meet(failed, named=False)
+        found: T = pickle.loads(self.gather(done)[0])
         return found
 
     @contextmanager
@@ -208,22 +228,20 @@ def _told(error: BaseException) -> str:
     return " ".join(map(str.strip, format_exception_only(error)))
 
 
-def _shared(notes: list[_Note]) -> CkioError:
+def _shared(notes: list[_Note], *, named: bool) -> CkioError:
     """The error that all ranks raise."""
     worst = max(note.state for note in notes)
     first = next(rank for rank, note in enumerate(notes) if note.state == worst)
     note = notes[first]
     everybody = all(other == note for other in notes)
-    text = note.text if everybody or worst == _ECHO else f"rank {first}: {note.text}"
+    kind = getattr(errors, note.kind, None)
+    known = isinstance(kind, type) and issubclass(kind, CkioError) and kind not in _OWN_ARGUMENTS
+    unnamed = everybody or worst == _ECHO or (known and not named)
+    text = note.text if unnamed else f"rank {first}: {note.text}"
     others = sum(other.state == worst for other in notes) - 1
     if others and not everybody and worst != _ECHO:
         text += f" (and so {'does one other' if others == 1 else f'do {others} others'})"
-    kind = getattr(errors, note.kind, None)
-    error: CkioError
-    if isinstance(kind, type) and issubclass(kind, CkioError) and kind not in _OWN_ARGUMENTS:
-        error = kind(text)
-    else:
-        error = RankFailed(text, rank=first)
+    error = kind(text) if kind and known else RankFailed(text, rank=first)
     error.shared = True
     return error
 

@@ -1,12 +1,13 @@
 """A level of which every rank has its part: a checkpoint is there if every rank has its own."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.errors import StorageError
+from ckio.backends.ram import Ram
+from ckio.errors import RunFailed, StorageError
 from ckio.team import Team
 
 
@@ -25,6 +26,11 @@ class Agreed:
         This rank's part, which is closed with it.
     team : Team
 
+    Attributes
+    ----------
+    own : Backend
+        This rank's part.
+
     Raises
     ------
     StorageError
@@ -32,44 +38,101 @@ class Agreed:
     """
 
     def __init__(self, backend: Backend, team: Team, /) -> None:
-        self._backend, self._team = backend, team
+        self.own, self._team = backend, team
         self.durable = backend.durable
         held = team.each(lambda: set(backend.keys()))
-        common = set[Key].intersection(*team.comm.gather(held))
+        common = set[Key].intersection(*team.gather(held))
         for key in sorted(held - common, key=str):
             with suppress(StorageError):  # it takes room, and is not listed
                 backend.discard(key)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._team.each(lambda: self._backend.reserve(sizes))
+        self._team.each(lambda: self.own.reserve(sizes))
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return self._team.each(
-            lambda: self._backend.write(key, layout, data),
-            undo=lambda _: self._backend.discard(key),
+            lambda: self.own.write(key, layout, data),
+            undo=lambda _: self.own.discard(key),
         )
 
     def layout(self, key: Key, /) -> Layout:
-        return self._team.each(lambda: self._backend.layout(key))
+        return self._team.each(lambda: self.own.layout(key))
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        return self._team.each(lambda: self._backend.read(key, into))
+        return self._team.each(lambda: self.own.read(key, into))
 
     def discard(self, key: Key, /) -> None:
-        self._team.each(lambda: self._backend.discard(key))
+        self._team.each(lambda: self.own.discard(key))
 
     def keys(self) -> Iterable[Key]:
-        held = self._team.each(lambda: set(self._backend.keys()))
-        return sorted(set[Key].intersection(*self._team.comm.gather(held)), key=str)
+        held = self._team.each(lambda: set(self.own.keys()))
+        return sorted(set[Key].intersection(*self._team.gather(held)), key=str)
 
     def close(self) -> None:
-        self._backend.close()
+        self.own.close()
 
     def __getattr__(self, name: str) -> Any:
         """What some levels offer beside, where this one does: see Backend."""
         if name not in ("prepare", "evict", "remove"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        offered = getattr(self._backend, name)
+        offered = getattr(self.own, name)
         if name == "remove":  # of its own files
             return offered
         return lambda *given: self._team.each(lambda: offered(*given))
+
+
+def behind(level: Backend, /) -> Backend:
+    """What a rank reaches a level by that goes on behind its own computation."""
+    match level:
+        case Agreed(own=Ram() as memory):
+            return memory  # which lends room to what is on its way
+        case Agreed():
+            return Behind(level)
+        case _:
+            return level
+
+
+class Behind:
+    """A level that each rank reaches behind its own computation, when it comes to it.
+
+    There ranks have no order that they share, so they agree on nothing but the beginning. What
+    fails on one rank ends the run there, as RunFailed, and the others hear of it at their next
+    step; what all ranks hold is found out when the level is opened again.
+    """
+
+    def __init__(self, level: Agreed, /) -> None:
+        self._level, self._own = level, level.own
+        self.durable, self.lossless = level.durable, getattr(level.own, "lossless", True)
+        self.reserve, self.close = level.reserve, level.close
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        with self._final():
+            return self._own.write(key, layout, data)
+
+    def layout(self, key: Key, /) -> Layout:
+        with self._final():
+            return self._own.layout(key)
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        with self._final():
+            return self._own.read(key, into)
+
+    def discard(self, key: Key, /) -> None:
+        with self._final():
+            self._own.discard(key)
+
+    def keys(self) -> Iterable[Key]:
+        with self._final():
+            return list(self._own.keys())
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "prepare":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._level.prepare
+
+    @contextmanager
+    def _final(self) -> Generator[None]:
+        try:
+            yield
+        except StorageError as error:
+            raise RunFailed(f"{error}; resume the run when that is mended") from error

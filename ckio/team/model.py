@@ -32,8 +32,8 @@ class Together:
 
     def __init__(self, model: Differentiable, team: Team, /) -> None:
         self._model, self._team = model, team
-        mine = sizes_of(model)
-        every = team.comm.gather(mine)
+        mine = team.each(lambda: sizes_of(model))
+        every = team.gather(mine)
         self.largest_sizes = Sizes(
             restart=max(sizes["restart"] for sizes in every),
             tape=max(sizes["tape"] for sizes in every),

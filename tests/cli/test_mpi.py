@@ -176,6 +176,30 @@ def test_a_level_that_fails_on_one_rank_is_given_up_by_all(tmp_path, whole):
     assert len(err.splitlines()) <= 4  # the first rank alone says it
 
 
+OVERLAP = ("--overlap", "write_behind=2,read_ahead=1")
+
+
+def test_transfers_go_on_behind_the_steps_of_all_ranks(tmp_path, whole):
+    words = (*WAVE, "--platform", write_platform(tmp_path), "--into", "run", *OVERLAP)
+    found = answer(4, *words, at=tmp_path)
+    assert found["gradient_digest"] == whole["gradient_digest"]
+    assert found["overlap"] == "write_behind=2,read_ahead=1"
+    assert left(tmp_path) == []
+
+
+def test_a_transfer_that_fails_on_one_rank_ends_all_and_the_run_is_resumed(tmp_path, whole):
+    (tmp_path / "failing.py").write_text(FAILING)
+    into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run", *OVERLAP)
+    _, err = Job(4, "run", "failing:NoDisk", *WAVE[2:], *into, at=tmp_path).ended(status=1)
+    line = err.splitlines()[-1]
+    assert "rank 2: " in line
+    assert "File too large" in line
+    (tmp_path / "failing.py").write_text(FAILING.replace("RANK == 2", "RANK == 9"))
+    found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
+    assert found["gradient_digest"] == whole["gradient_digest"]
+    assert left(tmp_path) == []
+
+
 def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path):
     """One rank has its scratch on a disk of its own, which is full."""
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
@@ -256,8 +280,8 @@ def test_bad_input_is_said_once(tmp_path):
         (("run", "--nonsense"), "run: no such option '--nonsense'"),
         (("plan", "--nonsense"), "plan: no such option '--nonsense'"),
         ((*WAVE, "--platform", "nowhere.toml", "--into", "x"), "nowhere.toml: No such file"),
-        ((*WAVE, "--overlap", "write_behind=1", "--platform", platform, "--into", "x"),
-         "--overlap is for one rank, and this job has 2"),
+        ((*WAVE, "--by-variable", "--platform", platform, "--into", "x"),
+         "--by-variable is for one rank, and this job has 2"),
         (("run", "wave", "--set", "grid=4", "--steps", 3, "--platform", platform, "--into", "x"),
          "grid"),
     ):  # fmt: skip
