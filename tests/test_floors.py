@@ -35,7 +35,7 @@ FORBIDDEN = {
 """What may not be imported although its floor would allow it."""
 
 ROOMS = {
-    "h5py": {"backends"},
+    "h5py": {"backends", "adapters"},
     "simpy": {"sim"},
     "zstandard": {"compression"},
     "blosc2": {"compression"},
