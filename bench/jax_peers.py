@@ -1,8 +1,9 @@
 """What does the gradient of a long loop in JAX take, in seconds and memory, by which means?
 
 256 x 256 cells of a reaction and diffusion, in float64, with explicit steps. Each row is a process
-of its own: what it holds at most is the system's word (VmHWM), beside that of a process that
-compiles and runs the way forward alone. `python bench/jax_peers.py [--steps 10000] [--repeats 3]`.
+of its own, and they take turns: what a process holds at most is the system's word (VmHWM), beside
+that of one that compiles and runs the way forward alone. ckio stores on a directory, inside
+`jax.jit` and outside. `python bench/jax_peers.py [--steps 10000] [--repeats 3] [--record]`.
 """
 
 import argparse
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,8 @@ import numpy as np
 import record
 
 STEPS, CELLS = 10_000, 256
-FORWARD, NESTED, CKIO = "forward alone", "nested jax.checkpoint", "ckio"
+FORWARD, NESTED = "forward alone", "nested jax.checkpoint"
+CKIO, COMPILED = "ckio", "ckio inside jax.jit"
 MOST_DIFFERENCE = 1e-12
 
 
@@ -31,19 +34,17 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    compiling, seconds : float
-        Until the first gradient was there, and of one after it: the median.
+    first, seconds, cpu : float
+        Until the first gradient was there; of one after it, and of all its threads: medians.
     peak, stored : int
         Bytes: of the process, and written to the directory by one gradient.
-    norm : float
-        Of the gradient.
     """
 
-    compiling: float
+    first: float
     seconds: float
+    cpu: float
     peak: int
     stored: int
-    norm: float
 
 
 def _step(u: Any) -> Any:
@@ -102,13 +103,13 @@ def _diffrax(n: int, checkpoints: int) -> Callable[[Any], Any]:
     return run
 
 
-def _ckio(n: int, directory: str, segment: int | str = "auto") -> Callable[[Any], Any]:
+def _ckio(n: int, directory: str) -> Callable[[Any], Any]:
     from ckio import Level, Platform
     from ckio.adapters.jax import checkpointed_scan
 
     disk = Platform((Level(name="disk", backend="directory", options={"path": directory}),))
     one = lambda u, params, i: _step(u)  # noqa: E731
-    return lambda u: checkpointed_scan(one, u, n, platform=disk, segment=segment)
+    return lambda u: checkpointed_scan(one, u, n, platform=disk)
 
 
 PEERS: dict[str, Callable[[int, str], Callable[[Any], Any]]] = {
@@ -119,46 +120,85 @@ PEERS: dict[str, Callable[[int, str], Callable[[Any], Any]]] = {
     "equinox, 100 checkpoints": lambda n, _: _equinox(n, 100),
     "diffrax, 20 checkpoints": lambda n, _: _diffrax(n, 20),
     "diffrax, 100 checkpoints": lambda n, _: _diffrax(n, 100),
+    COMPILED: _ckio,
     CKIO: _ckio,
 }
 
 
-def here(name: str, n: int, cells: int, repeats: int, directory: str) -> tuple[Row, Any]:
-    """Measure one of them in this process."""
+def here(name: str, n: int, cells: int, into: Path) -> None:
+    """One of them, in this process: a gradient for each line that comes in, and a line out."""
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     u = jnp.asarray(np.random.default_rng(0).normal(size=(cells, cells)) * 0.3)
-    run = PEERS[name](n, directory)
-    forward = jax.jit(run)
-    gradient = forward if name == FORWARD else jax.jit(jax.grad(lambda u: jnp.sum(run(u) ** 2) / 2))
-    start = time.perf_counter()
-    found = gradient(u).block_until_ready()
-    compiling = time.perf_counter() - start
-    before = _written()
-    seconds = [record.seconds(lambda: gradient(u).block_until_ready()) for _ in range(repeats)]
-    stored = (_written() - before) // repeats
-    array = np.asarray(found)
-    norm = float(np.linalg.norm(array))
-    return Row(compiling, statistics.median(seconds), _peak(), stored, norm), array
+    run = PEERS[name](n, str(into / "level"))
+    gradient: Any = run if name == FORWARD else jax.grad(lambda u: jnp.sum(run(u) ** 2) / 2)
+    gradient = gradient if name == CKIO else jax.jit(gradient)
+    for turn, _ in enumerate(sys.stdin):
+        before, cpu = _written(), time.process_time()
+        start = time.perf_counter()
+        found = gradient(u).block_until_ready()
+        seconds = time.perf_counter() - start
+        cpu, stored = time.process_time() - cpu, _written() - before
+        if turn == 0:
+            np.save(into / "gradient.npy", np.asarray(found))
+        print(json.dumps([seconds, cpu, _peak(), stored]), flush=True)
 
 
-def measured(name: str, n: int, cells: int, repeats: int, into: Path) -> tuple[Row, Any]:
-    """Measure one of them in a process of its own."""
-    directory = into / re.sub(r"\W+", "-", name)
-    directory.mkdir()
-    script = [sys.executable, str(Path(__file__)), "--row", name, "--into", str(directory)]
-    options = ["--steps", str(n), "--cells", str(cells), "--repeats", str(repeats)]
-    done = subprocess.run(
-        [*script, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    )
-    assert done.returncode == 0, done.stderr
-    return Row(*json.loads(done.stdout)), np.load(directory / "gradient.npy")
+@contextmanager
+def process(name: str, n: int, cells: int, into: Path) -> Iterator[Callable[[], list[float]]]:
+    """A process for one of them: each call is a gradient's seconds, CPU seconds, peak and bytes."""
+    script = [sys.executable, str(Path(__file__)), "--row", name, "--into", str(into)]
+    with (
+        (into / "errors").open("w+") as errors,
+        subprocess.Popen(
+            [*script, "--steps", str(n), "--cells", str(cells)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            bufsize=1,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        ) as child,
+    ):
+
+        def turn() -> list[float]:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write("\n")
+            line = child.stdout.readline()
+            assert line, f"{name}: {(into / 'errors').read_text()}"
+            found: list[float] = json.loads(line)
+            return found
+
+        yield turn
+
+
+Found = tuple[dict[str, Row], dict[str, Any]]
+"""Of each name, what was measured, and the gradient."""
+
+
+def measured(names: Sequence[str], n: int, cells: int, repeats: int, into: Path) -> Found:
+    """Measure these, each in a process of its own; after their first gradients, they take turns."""
+    with ExitStack() as stack:
+        turns, first = {}, {}
+        for name in names:
+            place = into / re.sub(r"\W+", "-", name)
+            place.mkdir()
+            turns[name] = stack.enter_context(process(name, n, cells, place))
+            first[name] = turns[name]()
+        taken: dict[str, list[list[float]]] = {name: [] for name in names}
+        for _ in range(repeats):
+            for name, turn in turns.items():
+                taken[name].append(turn())
+    rows = {}
+    for name, found in taken.items():
+        seconds, cpu, peak, stored = (statistics.median(it) for it in zip(*found, strict=True))
+        rows[name] = Row(first[name][0], seconds, cpu, int(peak), int(stored))
+    return rows, {
+        name: np.load(into / re.sub(r"\W+", "-", name) / "gradient.npy") for name in names
+    }
 
 
 def _peak() -> int:
@@ -177,28 +217,36 @@ def table(rows: dict[str, Row], arrays: dict[str, Any]) -> str:
     floor, reference = rows[FORWARD].peak, arrays[NESTED]
     cells = []
     for name, row in rows.items():
-        line = [name, f"{row.compiling:.1f}", f"{row.seconds:.2f}", f"{row.peak / 1e6:.0f}"]
+        times = (f"{seconds:.2f}" for seconds in (row.first, row.seconds, row.cpu))
+        line = [name, *times, f"{row.peak / 1e6:.0f}"]
         if name != FORWARD:
             difference = np.linalg.norm(arrays[name] - reference) / np.linalg.norm(reference)
             assert difference < MOST_DIFFERENCE, (name, difference)
             above, stored = f"{(row.peak - floor) / 1e6:.0f}", f"{row.stored / 1e6:.0f}"
-            line += [above, stored, f"{row.norm:.12g}", f"{difference:.1e}"]
+            line += [above, stored, f"{difference:.1e}"]
         cells.append(line + [""] * (8 - len(line)))
-    header = ["", "first s", "s", "peak MB", "above forward", "to disk MB", "|g|", "difference"]
+    header = ["", "first s", "s", "CPU s", "peak MB", "above forward", "to disk MB", "difference"]
     return record.columns(header, cells)
 
 
 def verdict(rows: dict[str, Row]) -> str:
     """ckio beside the one with the least memory, and the fastest."""
-    own = rows[CKIO]
-    others = {name: row for name, row in rows.items() if name not in (CKIO, FORWARD)}
+    floor = rows[FORWARD].peak
+    others = {name: row for name, row in rows.items() if name not in (FORWARD, CKIO, COMPILED)}
     least = min(others, key=lambda name: others[name].peak)
     quick = min(others, key=lambda name: others[name].seconds)
-    return "\n".join(
-        f"ckio has {own.peak / others[name].peak:.2f} times the memory and"
-        f" {own.seconds / others[name].seconds:.2f} times the seconds of {name}"
-        for name in dict.fromkeys((least, quick))
-    )
+    lines = []
+    for own in (CKIO, COMPILED):
+        for name in dict.fromkeys((least, quick)):
+            mine, other = rows[own], others[name]
+            met = mine.peak <= other.peak and mine.seconds <= other.seconds
+            lines.append(
+                f"{own}: {(mine.peak - floor) / (other.peak - floor):.2f} of the memory above"
+                f" forward, {mine.seconds / other.seconds:.2f} of the seconds,"
+                f" {mine.cpu / other.cpu:.2f} of the CPU seconds of {name}:"
+                f" {'no more of either' if met else 'NOT less of both'}"
+            )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -206,26 +254,23 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--row", choices=PEERS)
-    parser.add_argument("--into", default=None)
+    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--record", action="store_true", help="write bench/results/jax_peers.txt")
+    parser.add_argument("--row", choices=PEERS, help=argparse.SUPPRESS)
+    parser.add_argument("--into", default=None, help="where the directory level lies")
     given = parser.parse_args()
     if given.row:
-        path = Path(given.into)
-        level = str(path / "level")
-        row, array = here(given.row, given.steps, given.cells, given.repeats, level)
-        np.save(path / "gradient.npy", array)
-        print(json.dumps(row))
+        here(given.row, given.steps, given.cells, Path(given.into))
         return
+    names = [name for name in PEERS if name in {*given.only, FORWARD, NESTED, CKIO, COMPILED}]
     with tempfile.TemporaryDirectory(dir=given.into) as place:
-        into = Path(place)
-        found = {
-            name: measured(name, given.steps, given.cells, given.repeats, into) for name in PEERS
-        }
-    rows = {name: row for name, (row, _) in found.items()}
+        found = measured(names, given.steps, given.cells, given.repeats, Path(place))
     state = f"{given.cells} x {given.cells} cells in float64, {8 * given.cells**2 / 1e6:.2f} MB"
-    print(f"{given.steps} steps of {state}\n")
-    print(table(rows, {name: array for name, (_, array) in found.items()}))
-    print("\n" + verdict(rows))
+    text = f"{given.steps} steps of {state}\n\n{table(*found)}\n\n{verdict(found[0])}"
+    if given.record:
+        record.save("jax_peers", text)
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

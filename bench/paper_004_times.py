@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import peers
+import planner_peers
 import record
 from paper_004_figures import chain, machine
 from printed import folded
@@ -49,12 +49,12 @@ def table(lengths: tuple[int, ...] = LENGTHS) -> str:
         times = [best(lambda n, r=row, p=planner: p(chain(n), r.platform), n) for n in lengths]
         rows.append([f"{row.name}, as printed", *(printed.get(n, "") for n in lengths)])
         rows.append([f"  ckio {row.planner}", *map(spelt, times)])
-    for name, make in peers.table_7().items():
-        rows.append([f"{peers.NAME}: {name}", *peer_times(make, lengths)])
+    for name, make in planner_peers.table_7().items():
+        rows.append([f"{planner_peers.NAME}: {name}", *peer_times(make, lengths)])
     head = (
-        f"Table 7: CPU seconds to plan, best of 3; {peers.named()}; u_f = u_b = 1 for it, and its"
-        "\nactions are walked through once; - where that would have taken it longer than"
-        f" {PATIENCE:g} s\n"
+        f"Table 7: CPU seconds to plan, best of 3; {planner_peers.named()};"
+        " u_f = u_b = 1 for it, and its\nactions are walked through once;"
+        f" - where that would have taken it longer than {PATIENCE:g} s\n"
     )
     return head + record.columns(["", *(f"l = {n}" for n in lengths)], rows)
 

@@ -1,50 +1,232 @@
-"""checkpoint_schedules, where it is installed: a peer of the planners, for benches alone.
+"""One gradient by ckio and by its peers: the same steps of the vorticity model, the same slots.
 
-Version 1.0.4 calls one of its functions with u_f and u_b in each other's place, so it is only ever
-called with both equal to 1. What it calls DiskRevolve reads a disk checkpoint once, Revolve in the
-place of 1D-Revolve, and what it calls PeriodicDiskRevolve is Per-Rev-Revolve.
+A slot holds a state, in memory or in a directory, which is the same for all; beside the slots there
+is the tape of one step. Nobody waits for the disk: files are in the page cache. ckio alone takes
+checksums of them, verifies these, and commits each so that a kill leaves it sound.
+
+Every row runs in a process of its own, one after the other in each round, after a gradient of few
+steps in the same process. Its seconds are those of planning, of the model's steps, and of what is
+beside them: storage and bookkeeping. Memory is what the peak adds to a process that stands at x_0.
+
+    python bench/peers.py [--grid 128] [--steps 1000] [--slots 20] [--disk 20] [--rounds 3]
 """
 
-import contextlib
-import importlib
-import importlib.util
-import io
-from collections.abc import Callable
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, replace
 from importlib.metadata import version
+from importlib.util import find_spec
+from math import nan
+from pathlib import Path
+from typing import Any
 
-NAME = "checkpoint_schedules"
+import numpy as np
+import record
+from peer_others import THEIRS
+from peer_rows import Row, Task, Work, ours, warm_up
 
-Make = Callable[[int], int]
-"""From the number of steps to the number of actions that were made and walked through."""
+TOLERANCE = 1e-12
+
+FOUND = "gradient.npz"
+
+PARTS = "planning", "steps", "beside"
+
+CLEAR = 0.05
+"""A part that is smaller by less than this much of what a peer is ahead is no reason."""
+
+Figures = dict[str, float]
 
 
-def installed() -> bool:
-    return importlib.util.find_spec(NAME) is not None
+def rows_of(task: Task) -> dict[str, Row]:
+    return ours(task) | {name: row for name, row in THEIRS.items() if find_spec(name)}
 
 
-def named() -> str:
-    """The peer with its version, or that it is not there."""
-    return f"{NAME} {version(NAME)}" if installed() else f"{NAME} not installed"
+# One row in a process of its own
 
 
-def table_7() -> dict[str, Make]:
-    """What the peer has for the rows of HP's Table 7; its H-Revolve knows two levels only."""
-    if not installed():
-        return {}
-    peer = importlib.import_module(NAME)
-    disk = {"wd": 10, "rd": 2, "uf": 1, "ub": 1}
+Found = tuple[Figures, dict[str, Any]]
+"""The figures of a row, and the J and gradient that it computed."""
+
+
+def measured(name: str, task: Task) -> Found:
+    """A row from x_0 to the gradient, in this process."""
+    row = rows_of(task)[name]
+    warm_up(row, task)
+    work = Work(task)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, start, cpu = _status("VmRSS"), time.perf_counter(), time.process_time()
+    gradient = row(work)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    memory = _status("VmHWM") - before
+    planning, steps = work.seconds["planning"], work.seconds["steps"]
+    figures = {
+        "seconds": seconds,
+        "planning": planning,
+        "steps": steps,
+        "beside": seconds - planning - steps,
+        "cpu": cpu,
+        "forward": work.calls["step"],
+        "moved": work.moved,
+        "memory": memory,
+    }
+    return figures, {"J": np.asarray(work.functional), **gradient}
+
+
+def _status(name: str) -> int:
+    """Bytes of this process, as the system counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def asked(name: str, task: Task) -> Found:
+    """A row in a new process."""
+    with tempfile.TemporaryDirectory(dir=task.place) as place:
+        words = json.dumps([name, *astuple(replace(task, place=place))])
+        command = [sys.executable, __file__, "--task", words]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        with np.load(Path(place) / FOUND) as found:
+            return json.loads(done.stdout.splitlines()[-1]), dict(found)
+
+
+def distance(found: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+    """The largest difference of J and of the gradients, relatively."""
+    return max(
+        float(np.abs(found[name] - array).max() / np.abs(array).max())
+        for name, array in expected.items()
+    )
+
+
+def answer(name: str, task: Task) -> None:
+    """What `asked` asks for: printed, and put into a file."""
+    figures, found = measured(name, task)
+    np.savez(Path(task.place) / FOUND, **found)
+    print(json.dumps(figures))
+
+
+def rounds(task: Task, many: int, ask: Callable[[str, Task], Found] = asked) -> dict[str, Figures]:
+    """The medians of all rows, taken in turns, and how far each is from the first at most."""
+    figures: dict[str, list[Figures]] = {name: [] for name in rows_of(task)}
+    expected: dict[str, Any] | None = None
+    for _ in range(many):
+        for name, rows in figures.items():
+            row, found = ask(name, task)
+            expected = expected or found
+            row["error"] = distance(found, expected)
+            assert row["error"] <= TOLERANCE, f"{name}: {row['error']:.1e} from the gradient"
+            rows.append(row)
     return {
-        "Revolve(l, 20)": lambda n: _walked(lambda: peer.Revolve(n, 20, uf=1, ub=1)),
-        "Disk-Revolve(l, 20, 10, 2)": lambda n: _walked(lambda: peer.DiskRevolve(n, 20, **disk)),
-        "Per-Rev-Revolve(l, 20, 10, 2)": lambda n: _walked(
-            lambda: peer.PeriodicDiskRevolve(n, 20, **disk)
-        ),
-        "H-Revolve, 4 free slots, 20 of w = r = 20": lambda n: _walked(
-            lambda: peer.HRevolve(n, 4, 20, wd=20, rd=20, uf=1, ub=1)
-        ),
+        name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        | {"error": max(row["error"] for row in rows)}
+        for name, rows in figures.items()
     }
 
 
-def _walked(make: Callable[[], object]) -> int:
-    with contextlib.redirect_stdout(io.StringIO()):  # one of its classes prints
-        return sum(1 for _ in make())  # type: ignore[attr-defined]
+# The table
+
+
+def best_of_ckio(rows: Mapping[str, Figures]) -> str:
+    """The fastest of ckio's rows."""
+    return min((name for name in rows if name.startswith("ckio")), key=lambda n: rows[n]["seconds"])
+
+
+def ratio(row: Figures, base: Figures, key: str) -> float:
+    return row[key] / base[key] if base[key] else nan
+
+
+def why_ahead(row: Figures, ours: Figures) -> str:
+    """Why ckio is not ahead of a row: the parts in which it takes less; "" where ckio is."""
+    ahead = ours["seconds"] - row["seconds"]
+    if ahead <= 0:
+        return ""
+    saved = {part: ours[part] - row[part] for part in PARTS}
+    fewer = f" ({row['forward']:.0f} forward)" if row["forward"] < ours["forward"] else ""
+    reasons = [
+        f"{part} {seconds:.2f} s less" + fewer * (part == "steps")
+        for part, seconds in sorted(saved.items(), key=lambda item: -item[1])
+        if seconds > CLEAR * ahead
+    ]
+    times = ratio(row, ours, "memory")
+    return ", ".join(reasons) + (f"; {times:.1f} times the memory" if times > 1 else "")
+
+
+HEADER = (
+    "row", "seconds", "planning", "steps", "beside", "cpu s", "memory MB", "forward", "moved MB",
+    "error", "it is ahead of ckio by",
+)  # fmt: skip
+
+
+def table(task: Task, rows: Mapping[str, Figures], many: int) -> str:
+    """Absolute figures, and in parentheses those relative to the fastest row of ckio."""
+    best = best_of_ckio(rows)
+    base = rows[best]
+
+    def both(row: Figures, key: str, text: str) -> str:
+        return f"{text} ({ratio(row, base, key):.2f})"
+
+    cells = [
+        [
+            name,
+            both(row, "seconds", f"{row['seconds']:.2f}"),
+            *(f"{row[part]:.2f}" for part in PARTS),
+            f"{row['cpu']:.2f}",
+            both(row, "memory", f"{row['memory'] / 1e6:.1f}"),
+            both(row, "forward", f"{row['forward']:.0f}"),
+            both(row, "moved", f"{row['moved'] / 1e6:.0f}"),
+            f"{row['error']:.0e}",
+            why_ahead(row, base) if not name.startswith("ckio") else "",
+        ]
+        for name, row in rows.items()
+    ]
+    room = f"{task.slots} slots in memory" + (f", {task.disk} in a directory" if task.disk else "")
+    return (
+        f"{room}, of {Work(task).nbytes / 1e6:.2f} MB; medians of {many} rounds;"
+        f" in parentheses, times '{best}'\n{record.columns(HEADER, cells)}"
+    )
+
+
+def tables(task: Task, many: int) -> str:
+    """Without the slots in a directory, and with them."""
+    names = [*filter(find_spec, THEIRS), *filter(find_spec, ("checkpoint_schedules",))]
+    peers = ", ".join(f"{name} {_version(name)}" for name in names) or "no peers installed"
+    parts = [
+        f"vorticity, {task.grid} x {task.grid} cells, {task.steps} steps, J and gradient of all"
+        f" rows equal; {peers}",
+        *(table(each, rounds(each, many), many) for each in (replace(task, disk=0), task)),
+    ]
+    return "\n\n".join(parts)
+
+
+def _version(name: str) -> str:
+    return version({"pyadjoint": "pyadjoint-ad"}.get(name, name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--grid", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--slots", type=int, default=20)
+    parser.add_argument("--disk", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--place", default=tempfile.gettempdir(), help="where the directories go")
+    parser.add_argument("--record", action="store_true", help="keep it in bench/results")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.task is not None:
+        name, *task = json.loads(given.task)
+        answer(name, Task(*task))
+        return
+    text = tables(Task(given.grid, given.steps, given.slots, given.disk, given.place), given.rounds)
+    if given.record:
+        record.save("peers", text)
+    else:
+        print(f"{record.machine()}\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()

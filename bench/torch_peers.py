@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-STEPS = 400
+STEPS = 40
 MIB = 8
 """Of a state."""
 

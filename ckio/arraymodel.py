@@ -8,7 +8,7 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.arrays import Array, Arrays, as_bytes, copies, copy
+from ckio.arrays import Arrays, Views, copies, copy
 from ckio.checkpoints import check, checkpoints
 from ckio.derived import Derived
 from ckio.errors import BadInput, RunFailed
@@ -126,6 +126,7 @@ class ArrayModel(ABC):
         stored = dict.fromkeys((*self._checkpoints.restart, *self._checkpoints.tape))
         self._spares = Spares({name: self._state[name] for name in stored})
         self._spare_adjoint = Adjoint.of(self._state, self._control)
+        self._views = Views()
 
         self._started = False  # whether x_0 was made
         self._step: int | None = None  # i where the state is x_i, as far as the next step needs it
@@ -223,14 +224,14 @@ class ArrayModel(ABC):
                 self._checkpoints.layout(key)
                 if not self._turned:
                     self._check_seeded(key.step)
-                return _views(self._adjoint.arrays())
+                return self._views.of(self._adjoint.arrays())
             case Kind.RESTART:
                 names, register = self._checkpoints.names(key), self._state
                 self._ensure_started()
             case Kind.TAPE:
                 names = self._checkpoints.names(key)
                 register = self._tapes.single() if key.name else self._tapes.of(key.step)
-        return _views([self._home(name, register)[name] for name in names])
+        return self._views.of([self._home(name, register)[name] for name in names])
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
         if layout != self.layout(key):
@@ -242,15 +243,16 @@ class ArrayModel(ABC):
 
     @contextmanager
     def _load_adjoint(self) -> Generator[Buffers]:
-        yield _views(self._spare_adjoint.arrays())
+        yield self._views.of(self._spare_adjoint.arrays())
         self._adjoint, self._spare_adjoint = self._spare_adjoint, self._adjoint
         self._turned = True
 
     @contextmanager
     def _load(self, key: Key) -> Generator[Buffers]:
         names = self._checkpoints.names(key)
-        with self._spares.filled({name: self._state[name] for name in names}) as filled:
-            yield _views([filled[name] for name in names])
+        filled = self._spares.take(self._state, names)
+        try:
+            yield self._views.of(filled.values())
             match key.kind:
                 case Kind.RESTART:
                     register = self._state
@@ -261,6 +263,8 @@ class ArrayModel(ABC):
                     register = self._tapes.read(None if key.name else key.step)
             for name in names:
                 exchange(self._home(name, register), filled, name)
+        finally:
+            self._spares.give(filled)
 
     def _home(self, name: str, register: Arrays) -> Arrays:
         """Where an array of a register is: what no step overwrites is on no tape, but there."""
@@ -367,7 +371,3 @@ class ArrayModel(ABC):
 
 def _listed(layout: Layout) -> str:
     return ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in layout) or "nothing"
-
-
-def _views(arrays: Iterable[Array]) -> Buffers:
-    return [as_bytes(array) for array in arrays]

@@ -1,7 +1,7 @@
 """Named arrays that stay where they are, and their memory as bytes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -28,6 +28,28 @@ def as_bytes(array: Array, /) -> memoryview:
             "an array must be contiguous (C or Fortran order) to be checkpointed in place"
         )
     return array.reshape(-1, order="A").view(np.uint8).data
+
+
+class Views:
+    """The memory of arrays that are asked for again and again: looked up, and not made each time.
+
+    An array is known by its identity, and kept: those of a model stay, and only change places.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Array, memoryview]] = {}
+
+    def of(self, arrays: Iterable[Array], /) -> list[memoryview]:
+        """Their bytes, as `as_bytes` gives them."""
+        known = self._known
+        return [(known.get(id(array)) or self._learn(array))[1] for array in arrays]
+
+    def _learn(self, array: Array) -> tuple[Array, memoryview]:
+        found = self._known[id(array)] = array, as_bytes(array)
+        return found
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(self), ()  # a copy of a model has arrays of its own
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, /) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,9 +52,16 @@ class Checkpoints:
 
     def layout(self, key: Key, /) -> Layout:
         """What the buffers of a checkpoint are; raises UnsupportedKind."""
-        if key.kind is Kind.ADJOINT and not key.name:
-            return self.adjoint
-        return tuple(self.fields[name] for name in self.names(key))
+        return self._of(self.names(key)) if key.name else self._whole[key.kind]
+
+    @cached_property
+    def _whole(self) -> Mapping[Kind, Layout]:
+        """Of whole checkpoints: the same objects each time, which levels recognise as such."""
+        restart, tape = self._of(self.restart), self._of(self.tape)
+        return {Kind.RESTART: restart, Kind.TAPE: tape, Kind.ADJOINT: self.adjoint}
+
+    def _of(self, names: Iterable[str]) -> Layout:
+        return tuple(self.fields[name] for name in names)
 
     def check_known(self, step: int, /) -> None:
         """Raises RunFailed where steps differ, and nobody has said what this one does."""

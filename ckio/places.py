@@ -18,9 +18,10 @@ from typing import Any, Final
 from ckio import registry
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.hdf5.start import PAGE
-from ckio.backends.runid import RunId, of_rank
+from ckio.backends.runid import RunId, of_rank, rank_of
 from ckio.checks import is_whole
 from ckio.errors import BadInput
+from ckio.platforms import Level, Platform
 from ckio.rundir import FORMAT, MANIFEST, SCHEDULE, platform_in
 
 SLOTS: Final = re.compile(r"slots-(\d{1,15})-v\d{1,9}\.ckio")
@@ -180,7 +181,7 @@ def _is_archive(path: Path) -> bool:
 def _of_run(path: Path) -> Iterator[Holding]:
     """What the run of this directory keeps on the levels of its platform."""
     runs = _run(path / MANIFEST)
-    for level, run in product(platform_in(path / SCHEDULE).levels, runs):
+    for level, run in _parts_of(platform_in(path / SCHEDULE), runs):
         where = registry.place(level, run)
         if where is None or not os.path.lexists(where):
             continue
@@ -188,6 +189,12 @@ def _of_run(path: Path) -> Iterator[Holding]:
         if ours and where.is_dir() and not _has_slots(where):  # the run never wrote to it
             continue
         yield Holding(where, level.backend, run)
+
+
+def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
+    """Each level with each name that the run has there: one, where all ranks share it."""
+    for level in platform.levels:
+        yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
 
 def _run(manifest: Path) -> list[str]:

@@ -4,8 +4,7 @@ What is read takes the place of what it is read for once it is complete: arrays 
 not copied, and until then nothing has changed.
 """
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,19 +55,17 @@ class Spares:
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._free = {name: [copy(array)] for name, array in arrays.items()}
 
-    @contextmanager
-    def filled(self, like: Mapping[str, Array]) -> Generator[dict[str, NDArray[Any]]]:
-        """Arrays to fill; those that are still in the dict in the end are spare again."""
-        taken = {name: self._take(name, array) for name, array in like.items()}
-        try:
-            yield taken
-        finally:
-            for name, array in taken.items():
-                self._free.setdefault(name, []).append(array)
+    def take(self, like: Mapping[str, Array], names: Iterable[str], /) -> dict[str, NDArray[Any]]:
+        """Arrays of these names to fill, each like the one in `like`."""
+        return {
+            name: free.pop() if (free := self._free.get(name)) else copy(like[name])
+            for name in names
+        }
 
-    def _take(self, name: str, like: Array) -> NDArray[Any]:
-        free = self._free.get(name)
-        return free.pop() if free else empty(like.shape, like.dtype)
+    def give(self, arrays: Mapping[str, NDArray[Any]], /) -> None:
+        """They are spare again, or others that took their places."""
+        for name, array in arrays.items():
+            self._free.setdefault(name, []).append(array)
 
 
 def exchange(arrays: Arrays, others: dict[str, NDArray[Any]], name: str, /) -> None:
@@ -95,7 +92,8 @@ class Tapes:
 
     def record(self, begin: int, end: int, /) -> None:
         """Make room for the tape of these steps; what was held is lost."""
-        self._slots += self._rooms(end - begin - len(self._slots))
+        if (lacking := end - begin - len(self._slots)) > 0:
+            self._slots += self._rooms(lacking)
         self._begin = self._end = begin
         self._put_together = False
 
@@ -141,8 +139,7 @@ class Tapes:
     def _rooms(self, count: int) -> list[Arrays]:
         """Room for so many steps; in one piece, which costs fewer page faults."""
         rooms = {
-            name: empty((max(0, count), *shape), dtype)
-            for name, (shape, dtype) in self._forms.items()
+            name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
         }
         return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
 

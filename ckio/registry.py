@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.backends.base import Backend
-from ckio.backends.runid import RunId
+from ckio.backends.runid import RunId, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.platforms import Level, Option, Platform
+from ckio.team import ALONE, Team
 
 if TYPE_CHECKING:  # which brings zstandard in
     from ckio.compression import Codec
@@ -167,26 +168,37 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
 
 def place(level: Level, run: str, /) -> Path | None:
     """Where a level keeps the files of the run called `run`; None where it keeps none."""
-    path = level.options.get("path")
-    for_run = getattr(find("backends", level.backend), "for_run", None)
+    path, factory = level.options.get("path"), find("backends", level.backend)
+    for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
         return None
-    return Path(for_run(Path(str(path)), run)) if run else Path(str(path))
+    own = rank_of(run)[0] if takes(factory, "team") else run
+    return Path(for_run(Path(str(path)), own)) if run else Path(str(path))
 
 
-def open_level(level: Level, /, *, run: str = "") -> Backend:
-    """Open the storage of a level, for the run called `run`.
+def is_shared(level: Level, /) -> bool:
+    """Whether all ranks of a job have one storage of it, which is told the team."""
+    return takes(find("backends", level.backend), "team")
+
+
+def open_level(level: Level, /, *, run: str = "", team: Team = ALONE) -> Backend:
+    """Open the storage of a level, for the run called `run`, or one rank's part of it.
 
     The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
     the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
-    out to be those of another run.
+    out to be those of another run. A level that all ranks share is opened by all of the `team`.
     """
     codec = codec_of(level)  # first: what cannot be wrapped must not be left open
     what = f"level {level.name!r}: {level.backend}"
     factory = find("backends", level.backend)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
+    if shared := takes(factory, "team"):
+        if codec is not None:
+            raise BadInput(f"{what} takes no codec: its slots have one size; use hdf5")
+        options["team"] = team
     if (where := place(level, run)) is not None:
-        options |= {"path": where, **({"run": RunId(run)} if takes(factory, "run") else {})}
+        own = RunId(rank_of(run)[0] if shared else run)
+        options |= {"path": where, **({"run": own} if takes(factory, "run") else {})}
     backend: Backend = make(what, factory, options)
     if codec is None:
         return backend

@@ -1,9 +1,11 @@
 """Where arrays lie, and what they hold."""
 
+import copy as copying
+
 import numpy as np
 import pytest
 
-from ckio.arrays import copies, copy, empty
+from ckio.arrays import Views, as_bytes, copies, copy, empty
 from ckio.errors import BadInput
 
 
@@ -34,3 +36,30 @@ def test_a_copy_has_the_values_and_its_own_memory() -> None:
 def test_arrays_of_objects_are_refused_by_name() -> None:
     with pytest.raises(BadInput, match=r"states \['x'\] hold objects"):
         copies("states", {"x": np.array([None, 1])})
+
+
+def test_views_are_of_the_arrays_and_made_once() -> None:
+    views, (one, other) = Views(), np.ones((2, 3))
+    first = views.of([one, other])
+    assert first == [as_bytes(one), as_bytes(other)]
+    one += 1
+    assert bytes(first[0]) == one.tobytes()
+    again = views.of([other, one])
+    assert again[0] is first[1]
+    assert again[1] is first[0]
+
+
+def test_views_keep_what_they_know() -> None:
+    """An array made where one was that is gone must not be taken for it."""
+    views, found = Views(), set()
+    for number in range(100):
+        (view,) = views.of([np.full(3, number)])
+        found.add(bytes(view))
+    assert len(found) == 100
+
+
+def test_a_copy_of_views_knows_nothing() -> None:
+    views, array = Views(), np.ones(3)
+    views.of([array])
+    (view,) = copying.deepcopy(views).of([array])
+    assert view is not views.of([array])[0]

@@ -182,6 +182,7 @@ def test_python_on_the_pages_runs(page: str, tmp_path: Path) -> None:
         assert page != "own_model" or "the gradient is right: True" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_model_of_the_page_runs_from_the_command_line(tmp_path: Path) -> None:
     page = text("own_model")
     ((name, code),) = re.findall(r"```python\n# (heat\.py)\n(.*?)```", page, re.DOTALL)
@@ -227,6 +228,7 @@ def on_this_machine(place: Path) -> None:
     (place / "node.toml").write_text(platform.replace(PLACE, str(place)), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_tour_prints_what_it_says(tmp_path: Path) -> None:
     """All that goes by the platform file is the same wherever it is done."""
     on_this_machine(tmp_path)
@@ -256,10 +258,14 @@ def test_the_tour_measures_what_it_says(tmp_path: Path) -> None:
 def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
     on_this_machine(tmp_path)
     (first, _), (again, printed) = blocks("another time")
-    done = command(first.replace("--walltime 6s", "--walltime 20s"), tmp_path)
-    while done.returncode == 75:
+    for seconds in (6, 12, 24, 48):  # where the machine is busy, it may take that long to start
+        done = command(first.replace("--walltime 6s", f"--walltime {seconds}s"), tmp_path)
+        if done.returncode != 1:
+            break
+        assert "--walltime is over before the first step" in done.stderr
+    if done.returncode == 75:
         assert "go on with: ckio run --resume --into run2" in done.stderr
-        done = command(f"{again} --walltime 20s", tmp_path)
+        done = command(again, tmp_path)
     assert done.returncode == 0, done.stderr
     (digest,) = re.findall(r"functional +(\S+)", printed)
     assert digest in done.stdout

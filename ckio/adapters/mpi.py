@@ -2,6 +2,8 @@
 
 Who waits looks at three things in turn: whether what is waited for has come, whether another rank
 has called it off, and now and then whether the processes of the ranks on this host are still there.
+Who waits for long where all ranks meet says so: a rank that still waits for it elsewhere does so in
+vain.
 """
 
 import atexit
@@ -9,15 +11,16 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.arrays import as_bytes
 from ckio.comm import SOLO, Comm, launched
-from ckio.errors import BadInput, RankFailed
+from ckio.errors import BadInput, RankFailed, RunFailed
 
 T = TypeVar("T")
 
@@ -27,8 +30,17 @@ GRACE: Final = 20.0
 _LOOK: Final = 0.5
 """Seconds between two looks whether the others are still there."""
 
+_LONG: Final = 4.0
+"""Seconds after which a rank that waits where all meet tells the others that it is there."""
+
 _TEXT: Final = 4096
 """Bytes that a rank may say of why it has failed."""
+
+_TAKEN: Final = {"?": "u1", "e": "f4"}
+"""What MPI compares in place of truth values and of half precision."""
+
+_FAILED, _MEETING = 0, 1
+"""What a word on the alarm's channel is about: why a rank has failed; at which meeting it waits."""
 
 
 def world(*, grace: float = GRACE) -> Comm:
@@ -80,21 +92,25 @@ class Mpi:
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self._alarm, self._heeds = alarm, heeds
+        self._others = [rank for rank in range(self.size) if rank != self.rank]
 
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        coming = [self.mpi.Irecv(array, source=rank) for rank, array in into.items()]
-        going = [self.mpi.Isend(array, dest=rank) for rank, array in send.items()]
-        for request in (*coming, *going):
-            self._wait(request)
+        coming = [
+            (self.mpi.Irecv(as_bytes(array), source=rank), [rank]) for rank, array in into.items()
+        ]
+        going = [
+            (self.mpi.Isend(as_bytes(array), dest=rank), [rank]) for rank, array in send.items()
+        ]
+        self._wait(*coming, *going)
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
         from mpi4py import MPI
 
-        mine = np.array(values, np.uint8 if values.dtype == bool else None)
+        mine = np.array(values, _TAKEN.get(values.dtype.char, values.dtype.newbyteorder("=")))
         found = np.empty_like(mine)
-        self._wait(self.mpi.Iallreduce(mine, found, op=MPI.MAX))
+        self._wait((self.mpi.Iallreduce(mine, found, op=MPI.MAX), self._others))
         return found.astype(values.dtype, copy=False)
 
     def gather(self, value: T, /) -> list[T]:
@@ -102,9 +118,10 @@ class Mpi:
 
         mine = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
         lengths = np.empty(self.size, np.int64)
-        self._wait(self.mpi.Iallgather(np.array([mine.size], np.int64), lengths))
+        length = np.array([mine.size], np.int64)
+        self._wait((self.mpi.Iallgather(length, lengths), self._others))
         every = np.empty(lengths.sum(), np.uint8)
-        self._wait(self.mpi.Iallgatherv(mine, (every, lengths)))
+        self._wait((self.mpi.Iallgatherv(mine, (every, lengths)), self._others))
         parts = np.split(every, np.cumsum(lengths)[:-1])
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
@@ -114,19 +131,43 @@ class Mpi:
     def call_off(self, why: str, /) -> None:
         self._alarm.ring(why)
 
-    def _wait(self, request: Any) -> None:
-        """Until it is done; raises RankFailed where it will never be."""
-        check = self._alarm.check if self._heeds else self._alarm.look
-        look = time.monotonic() + _LOOK
+    def _wait(self, *requests: tuple[Any, Collection[int]]) -> None:
+        """Until all are done, which wait for these ranks; raises RankFailed where one never is."""
+        if not self._heeds:
+            self._alarm.met += 1
+        try:
+            for request, ranks in requests:
+                self._wait_for(request, ranks)
+        except BaseException:
+            self._alarm.unfinished.append(requests)  # MPI may yet write into their arrays
+            raise
+
+    def _wait_for(self, request: Any, ranks: Collection[int]) -> None:
+        alarm, begun, looked = self._alarm, time.monotonic(), 0
         while not request.Test():
-            if self._heeds or time.monotonic() > look:
-                check()
-                look = time.monotonic() + _LOOK
+            if self._heeds:
+                alarm.check()
+            waited = time.monotonic() - begun
+            if waited > (looked + 1) * _LOOK:
+                looked += 1
+                alarm.look()
+                if self._heeds and looked > 1:  # what was sent before has come by now
+                    alarm.check_left(ranks)
+                elif not self._heeds and waited > _LONG:
+                    alarm.tell_meeting()
             time.sleep(0)  # another rank may be waiting for this processor
 
 
 class _Alarm:
-    """What ranks that have failed tell all others, whether or not anybody asks."""
+    """What ranks that have failed tell all others, whether or not anybody asks.
+
+    Attributes
+    ----------
+    met : int
+        How often this rank has asked something of all where nobody is let go.
+    unfinished : list
+        What was given up with its arrays, of which MPI has not let go.
+    """
 
     def __init__(self, mpi: Any, grace: float) -> None:
         self._mpi, self._grace = mpi, grace
@@ -134,31 +175,59 @@ class _Alarm:
         self._sent: list[Any] = []
         self._why, self._since = "", 0.0
         self._heard: tuple[int, str] | None = None
+        self._told, self._at = 0, dict[int, int]()
+        self.met, self.unfinished = 0, list[Any]()
 
     def ring(self, why: str) -> None:
         """Tell all others why this rank has failed; the first reason is the one."""
-        if self._sent:
+        if self._since:
             return
         self._why, self._since = why, time.monotonic()
         word = np.zeros(_TEXT, np.uint8)
         text = why.encode(errors="replace")[:_TEXT]
         word[: len(text)] = np.frombuffer(text, np.uint8)
+        self._tell(word, _FAILED)
+
+    def tell_meeting(self) -> None:
+        """Tell all others once that this rank is at the meeting of this number."""
+        if self._told < self.met:
+            self._told = self.met
+            self._tell(np.array([self.met], np.int64), _MEETING)
+
+    def _tell(self, word: NDArray[Any], tag: int) -> None:
         me = self._mpi.Get_rank()
-        others = (rank for rank in range(self._mpi.Get_size()) if rank != me)
-        self._sent = [word, *(self._mpi.Isend(word, dest=rank) for rank in others)]
+        others = [rank for rank in range(self._mpi.Get_size()) if rank != me]
+        self._sent += [self._mpi.Isend(word, dest=rank, tag=tag) for rank in others]
 
     def check(self) -> None:
-        """Raise RankFailed where another rank has called it off, or is gone."""
+        """Raise RankFailed where another rank has called it off."""
         from mpi4py import MPI
 
-        if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE):
+        if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):
             status, word = MPI.Status(), np.empty(_TEXT, np.uint8)
-            self._mpi.Recv(word, source=MPI.ANY_SOURCE, status=status)
-            self._heard = status.Get_source(), word.tobytes().rstrip(b"\0").decode(errors="replace")
+            self._mpi.Recv(word, source=MPI.ANY_SOURCE, tag=_FAILED, status=status)
+            text = word.tobytes().rstrip(b"\0").decode(errors="replace")
+            self._heard = status.Get_source(), text
         if self._heard is not None:
             rank, why = self._heard
             raise RankFailed(f"rank {rank}: {why}", rank=rank)
-        self.look()
+
+    def check_left(self, ranks: Collection[int]) -> None:
+        """Raise RunFailed where one of these ranks waits at a meeting to which this one has yet to
+        come: it sends nothing any more before that.
+        """
+        from mpi4py import MPI
+
+        status, number = MPI.Status(), np.empty(1, np.int64)
+        while self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_MEETING):
+            self._mpi.Recv(number, source=MPI.ANY_SOURCE, tag=_MEETING, status=status)
+            self._at[status.Get_source()] = int(number[0])
+        for rank in ranks:
+            if self._at.get(rank, 0) > self.met:
+                raise RunFailed(
+                    f"rank {self._mpi.Get_rank()} waits for what rank {rank} sends, which has done"
+                    " what it had to do: their steps do not exchange the same, or end elsewhere"
+                )
 
     def look(self) -> None:
         """Raise RankFailed where a rank on this host is gone; end the job where nobody comes."""
@@ -166,7 +235,7 @@ class _Alarm:
             if not _runs(process):
                 atexit.register(_abandon, self._mpi)
                 raise RankFailed(f"rank {rank}: its process ({process}) has ended", rank=rank)
-        if self._sent and time.monotonic() > self._since + self._grace:
+        if self._since and time.monotonic() > self._since + self._grace:
             rank = self._mpi.Get_rank()
             sys.stderr.write(
                 f"ckio: rank {rank}: {self._why}; the other ranks wait for it elsewhere, and the"

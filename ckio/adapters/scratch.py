@@ -82,8 +82,13 @@ class Scratch:
     ) -> dict[str, NDArray[Any]]:
         """What is stored under a key, in new arrays or `into` those that have its names.
 
-        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where it does not fit `into`.
+        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where it does not fit `into`, or
+        nothing can be written there.
         """
+        for name, array in (into or {}).items():
+            if not array.flags.writeable:
+                raise BadInput(f"array {name!r} is read-only: nothing can be read into it")
+            _check_plain(name, array)
         with self._locks[level]:
             layout = self.backends[level].layout(key)
             found = dict(into) if into is not None else _room(layout)
@@ -120,9 +125,15 @@ def _closed(stack: ExitStack) -> None:
 
 def _contiguous(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The array, or a copy in C order; raises BadInput where its bytes mean nothing."""
-    if array.dtype.hasobject or array.dtype.kind not in _NATIVE + "V":
-        raise BadInput(f"array {name!r} has dtype {array.dtype}: ckio stores plain numbers")
+    _check_plain(name, array)
     return array if array.flags.forc else copy(array)
+
+
+def _check_plain(name: str, array: NDArray[Any]) -> None:
+    """Raise BadInput for a dtype whose name does not say all of it, or is of objects."""
+    kind = array.dtype
+    if kind.hasobject or kind.names is not None or kind.kind not in _NATIVE + "V":
+        raise BadInput(f"array {name!r} has dtype {kind}: ckio stores plain numbers")
 
 
 def _field(name: str, array: NDArray[Any]) -> Field:

@@ -16,12 +16,13 @@ from ckio.cli.levels import opened, parse_level, say_lossy
 from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.cli.profiles import print_profiles
-from ckio.cli.team import all_ranks
+from ckio.cli.team import all_ranks, check_alike
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
 from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
 from ckio.team import ALONE, MeetingsClock, Team
+from ckio.team.levels import Widest
 
 if TYPE_CHECKING:
     from ckio.calibrate.late import Checkpoint
@@ -106,6 +107,7 @@ def command(
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
     with all_ranks() as team:
+        check_alike(team, click.get_current_context().params)
         asked = [parse_level(text, here=Path.cwd()) for text in levels]
         models: dict[str, Callable[[], Any]] = {}
         if model is not None:
@@ -158,7 +160,8 @@ def measured(
     name = secrets.token_hex(4)
     run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
     there = opened(bare, run, keep="nothing", team=team)
-    with there as backends, bar as tick, blamed("measuring failed"):
+    with there as open_levels, bar as tick, blamed("measuring failed"):
+        backends = [it if team.is_alone else Widest(it, team) for it in open_levels]
         try:
             late, step = _late(asked, models)
             chosen = []

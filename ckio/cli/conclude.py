@@ -116,7 +116,8 @@ def _performed(
             return live
 
         def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
-            return next_plan(chain, rest, stored, live, kept, tapes=stores_tapes(job, stored))[0]
+            args = chain, rest, stored, live, kept
+            return how.team.once(lambda: next_plan(*args, tapes=stores_tapes(job, stored))[0])
 
         if stopper is not None:
             stopper.start(seconds_to_stop(schedule, platform))
@@ -144,6 +145,7 @@ def _performed(
                     platform,
                     schedule.chain,
                     before=schedule.stored,
+                    team=how.team,
                 )
             raise halted(stopper.why, standing) from None
 
@@ -157,7 +159,8 @@ def _checked(
     total = None if steps is None else (HALVINGS + 4) * steps
     with console.progress("checking the gradient", total, quiet=how.quiet) as tick:
         again = watched(fresh, tick)
-        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=how.team.comm.apart())
+        ranks = how.team.comm.apart()
+        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
 
 
 def _keep(directory: RunDirectory, name: str, text: str) -> None:

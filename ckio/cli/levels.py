@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from ckio.backends.runid import of_rank, rank_of
 from ckio.cli.options import typed
 from ckio.errors import BadInput, StorageError
 from ckio.platforms import Level, Option, Platform, size
-from ckio.registry import close, lossy, open_level, place
+from ckio.registry import close, is_shared, lossy, open_level, place
 from ckio.rundir import missing_folders
 from ckio.team import ALONE, Team
 from ckio.team.levels import Agreed
@@ -69,8 +70,8 @@ def opened(
 ) -> Iterator[list[Backend]]:
     """Levels open for the run called `run`; what is not kept on them is removed in the end.
 
-    Each rank of a team has its own part of each. An error that leaves checkpoints on a level gets a
-    note that says where.
+    Each rank of a team has its own part of each, or all share it. An error that leaves checkpoints
+    on a level gets a note that says where.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
@@ -89,9 +90,10 @@ def called(run: str, team: Team, /) -> str:
 @contextmanager
 def _opened(level: Level, run: str, keep: Keep, team: Team) -> Iterator[Backend]:
     own = called(run, team)
-    backend = team.each(lambda: open_level(level, run=own), undo=lambda it: it.close())
+    open_ours = partial(open_level, level, run=own, team=team)
+    backend = team.each(open_ours, undo=_left_as_it_was)
     try:
-        yield backend if team.is_alone else Agreed(backend, team)
+        yield backend if team.is_alone or is_shared(level) else Agreed(backend, team)
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is on its way says more
@@ -102,6 +104,11 @@ def _opened(level: Level, run: str, keep: Keep, team: Team) -> Iterator[Backend]
         raise
     else:
         close(backend, remove=keep != "everything")
+
+
+def _left_as_it_was(backend: Backend) -> None:
+    """Close a level that others could not open; where nothing is stored nothing stays."""
+    close(backend, remove=not list(backend.keys()))
 
 
 @contextmanager

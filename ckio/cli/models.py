@@ -56,16 +56,32 @@ def maker(model: str, settings: Settings, /, team: Team = ALONE) -> Callable[[],
 
     One that takes an option `comm` gets the ranks of the team, and makes this one's part.
     """
-    factory, what = find_model(model), f"model {model!r}"
-    check_options(what, factory, settings)
-    given: dict[str, Any] = dict(settings)
-    if not team.is_alone and takes(factory, "comm"):
-        given["comm"] = team.comm.apart()
+    what = f"model {model!r}"
 
-    def made() -> Any:
+    def found() -> Any:
+        factory = find_model(model)
+        check_options(what, factory, settings)
+        return factory
+
+    factory = team.each(found)  # which may be there on some ranks, and not on others
+    given: dict[str, Any] = dict(settings)
+    if takes(factory, "comm") and not team.is_alone:
+        given["comm"] = team.comm.apart()
+    elif not team.is_alone:
+        log.warning(
+            "%s takes no `comm`: each of the %d ranks computes all of it, unless it finds the"
+            " others itself",
+            what,
+            team.size,
+        )
+
+    def own() -> Any:
         fresh = make(what, factory, given)
         check_has(what, fresh, MOVES)
-        return fresh if team.is_alone else Together(fresh, team)
+        return fresh
+
+    def made() -> Any:
+        return own() if team.is_alone else Together(team.each(own, calls_off=True), team)
 
     return made
 

@@ -78,7 +78,7 @@ def begin(
         if how.by_variable:
             known = variables_of(job.model, model).cut(job.plan.chain.length)
             job = replace(job, variables=known)
-        schedule, kept, own = _first(job, model, wish, quiet=how.quiet)
+        schedule, kept, own = how.team.once(lambda: _first(job, model, wish, quiet=how.quiet))
         how = replace(how, overlap=policy(asked, own, "of the plan", quiet=how.quiet))
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
@@ -180,7 +180,7 @@ def go_on(
     there = reopened(platform, manifest.run, keep=how.keeps, quiet=how.quiet, team=how.team)
     with there as opened_again:
         last = killed_in(directory, platform)
-        schedule, found, kept = _rest(job, model, opened_again, kept, last, quiet=how.quiet)
+        schedule, found, kept = _rest(job, model, opened_again, kept, last, how=how)
         for line in found.lost:
             how.warn(line)
         predicted = write_plan(directory, schedule, platform, how)
@@ -261,7 +261,7 @@ def _rest(
     killed: Killed | None,
     /,
     *,
-    quiet: bool,
+    how: How,
 ) -> tuple[Schedule, Found, Kept]:
     """The schedule from what was found, for which there is room.
 
@@ -270,15 +270,16 @@ def _rest(
     tapes = stores_tapes(job, found.survivors)
     chain = replace(job.plan.chain, variables=job.variables)
     args = chain, found.platform, found.survivors, model, kept
+    quiet = how.quiet
     with console.progress(f"planning the rest of {job.plan.chain.length} steps", quiet=quiet):
-        schedule, now_kept = next_plan(*args, tapes=tapes, killed=killed)
+        schedule, now_kept = how.team.once(lambda: next_plan(*args, tapes=tapes, killed=killed))
     try:
         reserve(schedule, found.platform, found.backends)
     except (BadInput, StorageError) as error:
         if not found.damaged:
             raise
         sound = found.without(found.damaged, str(error))
-        return _rest(job, model, sound, kept, killed, quiet=quiet)
+        return _rest(job, model, sound, kept, killed, how=how)
     return schedule, found, now_kept
 
 
@@ -312,6 +313,6 @@ def _read_back(directory: RunDirectory, platform: Platform, how: How) -> Outcome
         raise BadInput(
             f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
         )
-    if not how.keep and how.team.rank == 0:
-        remove_left(directory)
+    if not how.keep:
+        remove_left(directory, platform, how.team)
     return found

@@ -12,6 +12,7 @@ from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged
 from ckio.backends.ram import Ram
+from ckio.backends.runid import of_rank
 from ckio.backends.verified import verified
 from ckio.cli import console
 from ckio.cli.job import How
@@ -109,7 +110,8 @@ def _elsewhere(manifest: Manifest, platform: Platform) -> Iterator[str]:
     if not manifest.here:
         return
     for level in platform.levels:
-        where = registry.place(level, manifest.run)
+        first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
+        where = registry.place(level, first)
         if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
             yield f"level {level.name} lies in {where} from {manifest.here}: go there first"
 
@@ -256,10 +258,22 @@ def _damage(level: Level, where: Path | None) -> list[str]:
     ]
 
 
-def remove_left(directory: RunDirectory, /) -> None:
+def remove_left(directory: RunDirectory, platform: Platform, team: Team, /) -> None:
     """Remove the checkpoints that a process left which was killed after it wrote its result."""
+    if not team.is_alone:
+        _remove_parts(directory.id, platform, team)
+        return
     for holding in holdings(directory.path):
         try:
             leftovers.remove(holding)
         except StorageError as error:
             log.warning("%s", error)
+
+
+def _remove_parts(run: str, platform: Platform, team: Team) -> None:
+    """What each rank has left where it sees it; nothing is made where nothing is."""
+    own = called(run, team)
+    places = [registry.place(level, own) for level in platform.levels]
+    if any(team.gather(any(where is not None and where.exists() for where in places))):
+        with opened(platform.levels, run, keep="nothing", team=team):
+            pass

@@ -9,7 +9,7 @@ import click
 
 from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish, kept_on
-from ckio.cli.files import FILE, read_platform
+from ckio.cli.files import FILE
 from ckio.cli.guarding import TOLD, guarding
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
@@ -19,7 +19,7 @@ from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
-from ckio.cli.team import all_ranks, run_directory
+from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
 from ckio.rundir import MANIFEST, Manifest, RunDirectory
@@ -89,11 +89,12 @@ def command(
     began = stopping.began()
     wish = Wish(every, mtbf or DAY, always=walltime is not None)
     with all_ranks() as team:
+        check_alike(team, click.get_current_context().params)
         given = Given(
             model=model,
             settings=settings,
             steps=steps,
-            platform=None if platform is None else read_platform(platform),
+            platform=None if platform is None else platform_file(platform, team),
             planner=planner,
             options={name: value for name, value in own.items() if value is not None},
             overlap=overlap,

@@ -16,6 +16,7 @@ from ckio.errors import LevelFull, Stopped, StorageError
 from ckio.layout import nbytes_of
 from ckio.model import Model
 from ckio.platforms import Level, Platform
+from ckio.team import ALONE, Team
 
 _Levels: TypeAlias = Sequence[tuple[Backend, Level]]
 """The durable levels, nearest first."""
@@ -59,6 +60,7 @@ def store_standing(
     /,
     *,
     before: Sequence[Collection[Key]] | None = None,
+    team: Team = ALONE,
 ) -> Standing:
     """Store the adjoint and the state of a stopped run on the nearest durable level that can.
 
@@ -67,14 +69,14 @@ def store_standing(
     no room, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
     process would stand no further than this one, which began with what was there `before`. Nothing
     is raised where a level refuses: older checkpoints remain, and there is less
-    to go on from.
+    to go on from. The ranks of a `team` store the same, by what is largest on any of them.
     """
     levels = [
         (backend, level)
         for backend, level in zip(backends, platform.levels, strict=True)
         if backend.durable
     ]
-    storing = _Storing(model, levels, stopped.adjoint, chain)
+    storing = _Storing(model, levels, stopped.adjoint, chain, team)
     began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
@@ -120,6 +122,7 @@ class _Storing:
     levels: _Levels
     adjoint: int
     chain: Chain
+    team: Team
 
     def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
         """The whole checkpoints that lie on one level with these keys, and what they are made of.
@@ -192,16 +195,23 @@ class _Storing:
         """Discard what is worth less than what is `needed`, if that makes room; says if it did."""
         if level.capacity is None:  # it is its disk that is full
             return False
-        sizes = {other: level.stored(nbytes_of(backend.layout(other))) for other in _held(backend)}
+        held = _held(backend)
+        layouts = {key: backend.layout(key) for key in sorted(held, key=str)}
+        layouts |= {key: self.model.layout(key) for key in needed if key not in held}
+        taken = self._taken({key: level.stored(nbytes_of(it)) for key, it in layouts.items()})
+        sizes = {key: nbytes for key, nbytes in taken.items() if key in held}
         free = max(0, level.capacity - sum(sizes.values()))
-        lacking = -free
-        for key in (key for key in needed if key not in sizes):
-            lacking += level.stored(nbytes_of(self.model.layout(key)))
+        lacking = sum(taken.values()) - sum(sizes.values()) - free
         made = self.made(sizes)
         gone = displaced(sizes, lacking, reversing=self.adjoint, come=come, made=made, stays=needed)
         for other in gone:
             backend.discard(other)
         return bool(gone)
+
+    def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
+        """Bytes of each of these on the rank where they are most."""
+        every = self.team.gather(mine)
+        return {key: max(there[key] for there in every) for key in mine}
 
 
 def displaced(
@@ -260,7 +270,7 @@ def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
 
 def _discard_older(adjoint: Key, levels: _Levels) -> None:
     for backend, _ in levels:
-        for key in _held(backend):
+        for key in sorted(_held(backend), key=str):
             if key.kind is Kind.ADJOINT and key.step > adjoint.step:
                 with suppress(StorageError):
                     backend.discard(key)

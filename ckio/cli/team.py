@@ -1,7 +1,7 @@
 """The ranks that a command runs on: started by mpiexec or srun, or this process alone."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from ckio.cli.files import read_platform
 from ckio.comm import launched
-from ckio.errors import CkioError, RankFailed
+from ckio.errors import BadInput, CkioError, RankFailed
 from ckio.platforms import Platform
 from ckio.rundir import MANIFEST, SCHEDULE, Manifest, RunDirectory
 from ckio.team import ALONE, Team
@@ -45,6 +46,25 @@ def all_ranks() -> Iterator[Team]:
         if team.rank:
             raise click.exceptions.Exit(0) from error
         raise
+
+
+def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
+    """Raise BadInput where ranks were started with other words than the first one."""
+    every = team.gather({name: str(value) for name, value in given.items()})
+    for rank, there in enumerate(every):
+        for name in (name for name in there if there[name] != every[0][name]):
+            raise BadInput(
+                f"the ranks were started with different words: {name} is {there[name]} on rank"
+                f" {rank}, and {every[0][name]} on rank 0"
+            )
+
+
+def platform_file(path: Path, team: Team, /) -> Platform:
+    """A platform file as the first rank finds it."""
+    if team.is_alone:
+        return read_platform(path)
+    text = team.once(lambda: read_platform(path).dumps())
+    return Platform.loads(text, source=str(path))
 
 
 def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:

@@ -145,7 +145,8 @@ def _forward(
             assert stopper is not None
             with blamed(f"model {job.model!r}, stopped"):
                 chain = job.plan.chain.with_steps(max(1, stopped.adjoint))
-                standing = store_standing(stopped, live, backends, platform, chain, before=stored)
+                args = stopped, live, backends, platform, chain
+                standing = store_standing(*args, before=stored, team=how.team)
             raise halted(stopper.why, standing) from None
 
 
@@ -170,7 +171,8 @@ def _back(
     def plan(rest: Platform, stored: Stored) -> Schedule:
         nonlocal kept
         tapes = stores_tapes(job, stored)
-        schedule, kept = next_plan(chain, rest, stored, model, wished, tapes=tapes)
+        args = chain, rest, stored, model, wished
+        schedule, kept = how.team.once(lambda: next_plan(*args, tapes=tapes))
         return schedule
 
     with console.progress(f"planning the way back over {steps} steps", quiet=how.quiet):

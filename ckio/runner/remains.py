@@ -117,7 +117,8 @@ class Remains:
         levels = range(len(self._levels))
         there = [self._listed(number) for number in levels]
         for number in levels:
-            for key in there[number].difference(machine.stored[number]):
+            lost = there[number].difference(machine.stored[number])
+            for key in sorted(lost, key=str):  # the same order on all ranks of a job
                 with suppress(StorageError):
                     self._backends[number].discard(key)
         kept = [there[number].intersection(machine.stored[number]) for number in levels]

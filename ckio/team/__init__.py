@@ -100,16 +100,20 @@ class Team:
         *,
         undo: Callable[[T], object] | None = None,
         number: Callable[[T], int] | None = None,
+        calls_off: bool = False,
     ) -> T:
         """Do something on every rank; where one cannot, those that could undo it, and all raise.
 
         `number` makes of what was done what has to be the same on all ranks: the step they are at.
+        What fails `calls_off` where others may wait for this rank meanwhile, apart.
         """
         try:
             done = do()
         except Exception as error:
             if _is_shared(error):
                 raise
+            if calls_off:
+                self.comm.call_off(_told(error))
             self.meet(error)
             raise  # not reached: who fails hears of it
         try:

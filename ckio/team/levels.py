@@ -81,6 +81,16 @@ class Agreed:
         return lambda *given: self._team.each(lambda: offered(*given))
 
 
+class Widest(Agreed):
+    """The same, for those who measure: what is written takes what it does where it takes most."""
+
+    def __init__(self, level: Backend, team: Team, /) -> None:
+        super().__init__(level.own if isinstance(level, Agreed) else level, team)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        return max(self._team.gather(super().write(key, layout, data)))
+
+
 def behind(level: Backend, /) -> Backend:
     """What a rank reaches a level by that goes on behind its own computation."""
     match level:

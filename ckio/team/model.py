@@ -86,12 +86,4 @@ class Together:
 
     def _moved(self, move: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
         """Move on all ranks; one that fails leaves nobody waiting for its halo."""
-
-        def do() -> T:
-            try:
-                return move()
-            except Exception as error:
-                self._team.comm.call_off(f"{type(error).__name__}: {error}")
-                raise
-
-        return self._team.each(do, number=number)
+        return self._team.each(move, number=number, calls_off=True)

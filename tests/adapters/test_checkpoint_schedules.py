@@ -35,7 +35,7 @@ from ckio import (
     run,
     sizes_of,
 )
-from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.multistage import multistage
@@ -177,6 +177,33 @@ def test_a_schedule_that_did_not_know_the_end_is_legal_there_or_refused(name, ch
         assert (name, "what they stored of it serves up to step" in reason) == ("online", True)
     else:
         assert legal(theirs, chain.steps)["forward"] == counts(schedule).forward
+
+
+def test_what_is_only_moved_about_is_not_stored_there():
+    """x_3 is moved to a level of the same storage, and never read there: it is not there at all."""
+    actions = [Write(X0, 0), Advance(0, 3), Write(X3, 0), Advance(3, 4), Read(X3, 0)]
+    moved = [Write(X3, 1), Discard(X3, 0)]
+    rest = [Read(X0, 0), Advance(0, 3), Record(3, 4), Reverse(3, 4), *BACK_FROM_3]
+    for order in moved, moved[::-1]:
+        schedule = Schedule(chain(4), [*actions, *order, *rest])
+        for disk in RAM, DISK:
+            theirs = as_checkpoint_schedule(schedule, storage={0: RAM, 1: disk})
+            assert legal(theirs, 4) == Counter({"forward": 11, ("write", RAM): 1, ("read", RAM): 2})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PLANNERS if name not in ONLINE])
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(chains(), platforms())
+def test_a_campaign_of_300_for_each_planner(name, chain, platform):
+    schedule = PLANNERS[name](chain, platform)
+    for storage in (
+        {0: RAM, 1: DISK, 2: DISK},
+        {0: RAM, 1: RAM, 2: DISK},
+        dict.fromkeys((0, 1, 2), DISK),
+    ):
+        did = legal(as_checkpoint_schedule(schedule, platform, storage=storage), chain.steps)
+        assert did["forward"] == counts(schedule).forward
 
 
 @pytest.mark.parametrize("name", RESTART_ONLY | WITH_TAPES)

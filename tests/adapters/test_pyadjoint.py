@@ -10,16 +10,27 @@ import pytest
 pytest.importorskip("pyadjoint")
 
 import checkpoint_schedules as upstream
-from adjoint_tapes import (
-    Array,
-    Field,
-    Function,
-    apply,
-    diffused,
-    diffused_adjoint,
-    half_square,
-    half_square_adjoint,
+from adapters.adjoint_programs import (
+    AFTER,
+    BEFORE,
+    CHAIN,
+    FIELD,
+    PROGRAMS,
+    SQUARE,
+    STEP,
+    STEPS,
+    Program,
+    coefficient,
+    files,
+    forced,
+    in_place,
+    plain,
+    platform,
+    record,
+    right,
+    two_steps,
 )
+from adjoint_fields import Field, Function, apply
 from pyadjoint import (
     AdjFloat,
     Control,
@@ -28,152 +39,13 @@ from pyadjoint import (
     continue_annotation,
     pause_annotation,
     set_working_tape,
-    stop_annotating,
     taylor_test,
 )
 
 from ckio import registry
 from ckio.adapters.pyadjoint import Manager, enable
-from ckio.chain import Chain
 from ckio.errors import MissingCheckpoint
-from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import counts
-
-STEPS, CELLS = 30, 16
-FIELD = 8 * CELLS
-BEFORE, AFTER = (np.random.default_rng(seed).normal(scale=0.4, size=CELLS) for seed in (1, 2))
-
-STEP = diffused, diffused_adjoint
-SQUARE = half_square, half_square_adjoint
-COPY = (lambda u: u.copy(), lambda bar, u: (bar,))
-TIMES = (lambda u, k: u * (1 + 0.1 * k), lambda bar, u, k: (bar * (1 + 0.1 * k), bar * u * 0.1))
-PLUS = (lambda u, f: u + 0.1 * f, lambda bar, u, f: (bar, 0.1 * bar))
-TWO = (
-    lambda u, v: 0.6 * u + 0.4 * np.roll(v, 1) + 0.01 * u * v * v,
-    lambda bar, u, v: (
-        0.6 * bar + 0.01 * bar * v * v,
-        np.roll(0.4 * bar, -1) + 0.02 * bar * u * v,
-    ),
-)
-
-Program = Callable[[Iterable[int], Field], Any]
-
-
-def plain(times: Iterable[int], u: Field) -> Any:
-    for _ in times:
-        u = apply(*STEP, u)
-    return apply(*SQUARE, u)
-
-
-def in_place(times: Iterable[int], control: Field) -> Any:
-    """As solvers do it: one object, which each step overwrites."""
-    u = apply(*COPY, control)
-    for _ in times:
-        apply(*STEP, u, out=u)
-    return apply(*SQUARE, u)
-
-
-def two_steps(times: Iterable[int], u: Field) -> Any:
-    """A scheme of second order: a step starts from two states."""
-    before = u
-    for _ in times:
-        u, before = apply(*TWO, u, before), u
-    return apply(*SQUARE, u)
-
-
-def seldom(times: Iterable[int], u: Field) -> Any:
-    """What step 2 makes is used at every seventh step, long after checkpoints were written."""
-    kept = u
-    for i in times:
-        if i == 2:
-            kept = apply(*STEP, u)
-        u = apply(*STEP, u)
-        if i % 7 == 6:
-            u = apply(*TIMES, u, kept)
-    return apply(*SQUARE, u)
-
-
-def forced(times: Iterable[int], control: Field) -> Any:
-    """The program changes an input of its own before every step."""
-    u, force = apply(*COPY, control), Field(np.zeros(CELLS))
-    for i in times:
-        with stop_annotating(modifies=force):
-            force.data[...] = np.sin(i + np.arange(CELLS))
-        u = apply(*STEP, apply(*PLUS, u, force))
-    return apply(*SQUARE, u)
-
-
-def summed(times: Iterable[int], u: Field) -> Any:
-    """The functional is a sum over all steps."""
-    total = AdjFloat(0.0)
-    for _ in times:
-        u = apply(*STEP, u)
-        total = total + apply(*SQUARE, u)
-    return total
-
-
-def coefficient(times: Iterable[int], u: Field) -> Any:
-    """What is made before the loop is used in every step."""
-    k = apply(*STEP, u)
-    for _ in times:
-        u = apply(*STEP, apply(*TIMES, u, k))
-    return apply(*SQUARE, u)
-
-
-PROGRAMS = (plain, in_place, two_steps, seldom, forced, summed, coefficient)
-
-Enable = Callable[[Tape], Any]
-
-
-def record(
-    program: Program, start: Array, use: Enable = lambda _: None, steps: int = STEPS
-) -> tuple[ReducedFunctional, Any]:
-    """The reduced functional of a program, and what `use` made of its tape."""
-    tape = Tape()
-    set_working_tape(tape)
-    continue_annotation()
-    try:
-        used = use(tape)
-        control = Field(start)
-        functional = program(tape.timestepper(iter(range(steps))), control)
-    finally:
-        pause_annotation()
-    return ReducedFunctional(functional, Control(control)), used
-
-
-def right(program: Program, start: Array, steps: int = STEPS) -> tuple[float, Array]:
-    """Functional and gradient by a tape that stores all."""
-    reduced, _ = record(program, start, steps=steps)
-    return float(reduced.functional), reduced.derivative().data
-
-
-def platform(place: Path, slots: int = 3) -> Platform:
-    """Two levels with room for so many states of two fields each."""
-    cost = Affine(latency=1e-4, per_byte=0)
-    return Platform(
-        (
-            Level(name="memory", capacity=slots * 2 * FIELD),
-            Level(
-                name="files",
-                capacity=slots * 2 * FIELD,
-                write=cost,
-                read=cost,
-                backend="directory",
-                options={"path": str(place / "level")},
-            ),
-        ),
-        working_memory=6 * FIELD,
-    )
-
-
-CHAIN = Chain(
-    steps=None, advance=1e-4, record=1e-4, reverse=1e-4, restart=2 * FIELD, tape=6 * FIELD,
-    adjoint=FIELD,
-)  # fmt: skip
-
-
-def files(place: Path) -> list[Path]:
-    return [path for path in place.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("steps", [STEPS, None], ids=["known", "not known"])

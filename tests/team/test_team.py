@@ -10,11 +10,16 @@ from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.ram import Ram
+from ckio.chain import Chain
+from ckio.cli.standing import store_standing
 from ckio.comm import SOLO, Comm, Solo, launched, share
-from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed
+from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
+from ckio.layout import nbytes_of
+from ckio.model import sizes_of
 from ckio.models.wave import Wave
+from ckio.platforms import Level, Platform
 from ckio.team import ALONE, MeetingsClock, Team
-from ckio.team.levels import Agreed
+from ckio.team.levels import Agreed, Widest
 from ckio.team.model import Together
 
 X = Key(Kind.RESTART, 0), Key(Kind.RESTART, 1), Key(Kind.RESTART, 2)
@@ -130,7 +135,7 @@ def test_what_the_first_rank_cannot_do_or_send_all_raise(what):
 
     found = raised(3, work)
     assert {str(error) for error in found} == {
-        "rank 0: no such file"
+        "no such file"  # which nobody else has looked for
         if isinstance(what, Exception)
         else "rank 0: TypeError: cannot pickle '_thread.lock' object"
     }
@@ -248,6 +253,46 @@ def test_a_level_offers_what_its_parts_offer():
         level.close()
 
     on_ranks(2, work)
+
+
+def test_who_measures_hears_what_a_write_takes_where_it_takes_most():
+    def work(comm: Comm) -> int:
+        team = Team(comm)
+        level = Widest(Agreed(Ram(), team), team)
+        layout = (Field("u", "uint8", (4 + comm.rank,)),)
+        return level.write(X[0], layout, [memoryview(bytes(4 + comm.rank))])
+
+    assert on_ranks(3, work) == [6] * 3
+
+
+class Lasting(Ram):
+    durable = True
+
+
+def test_ranks_with_parts_of_different_size_make_room_alike_for_where_they_stand():
+    """By the bytes of each alone, some would discard what others keep."""
+    there = {Key(Kind.RESTART, step) for step in range(1, 5)}
+
+    def work(comm: Comm) -> tuple[set[Key], object]:
+        team = Team(comm)
+        model = Together(Wave(grid=25, comm=comm.apart()), team)
+        nbytes = dict(sizes_of(model))
+        chain = Chain(steps=9, advance=1, record=1, reverse=1, **nbytes)
+        room = int(4.8 * nbytes["restart"])  # for five of the smaller parts
+        platform = Platform((Level(name="disk", capacity=room),))
+        level = Agreed(Lasting(capacity=room), team)
+        for key in sorted(there, key=str):
+            level.write(key, model.layout(key), model.dump(key))
+        assert (5 * nbytes_of(model.layout(X[0])) <= room) == (comm.rank == 0)
+        model.advance(0, 7)
+        stopped = Stopped("", action=0, state=7, adjoint=9)
+        standing = store_standing(stopped, model, [level], platform, chain, team=team)
+        return set(level.keys()), standing
+
+    found = on_ranks(2, work)
+    assert found[0] == found[1]
+    assert Key(Kind.RESTART, 7) in found[0][0]
+    assert len(found[0][0]) == 4
 
 
 # Models

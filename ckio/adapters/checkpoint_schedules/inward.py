@@ -186,11 +186,11 @@ def _moved(asked: Schedule, later: Later, places: Mapping[int, int]) -> Iterator
             case Write(key, place):
                 if number in later.written:
                     yield Write(key, places[place])
-            case Read(key, place):
+            case Read(key, place) if number in later.read:
                 yield Read(key, places[place])
                 if number in later.last or number in later.left:
                     yield Discard(key, places[place])
-            case Discard():
+            case Read() | Discard():
                 pass
             case _:
                 yield action

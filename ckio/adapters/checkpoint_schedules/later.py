@@ -16,6 +16,9 @@ class Later:
 
     Attributes
     ----------
+    read : set of int
+        The Reads with which something is done: a step is computed or reversed, or what was read is
+        written to where it is read again.
     written : set of int
         The Writes of what is read again. A checkpoint on two levels of one place is written once.
     last : set of int
@@ -28,6 +31,7 @@ class Later:
         The Reverses after which nothing is used of their tape.
     """
 
+    read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     last: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
@@ -37,8 +41,9 @@ class Later:
     @staticmethod
     def of(schedule: Schedule, places: Mapping[int, Place], /) -> "Later":
         """Look through a legal schedule whose levels are in these places."""
-        later = Later()
-        _stays(schedule, places, later)
+        read, useful = _used(schedule)
+        later = Later(read)
+        _stays(schedule, places, useful, later)
         _tapes(schedule, later)
         return later
 
@@ -52,22 +57,49 @@ class _Stay(Generic[Place]):
     levels: set[int] = field(default_factory=set)
 
 
-def _stays(schedule: Schedule, places: Mapping[int, Place], later: Later) -> None:
+def _used(schedule: Schedule) -> tuple[set[int], set[int]]:
+    """The Reads that are used, and the Writes of what they read; found from the end backwards."""
+    read, written = set[int](), set[int]()
+    wanted = set[tuple[Key, int]]()
+    held = {Kind.RESTART: False, Kind.TAPE: False}  # whether what is in a register is used
+    for number in reversed(range(len(schedule.actions))):
+        match schedule.actions[number]:
+            case Advance():
+                held[Kind.RESTART] = True
+            case Record():
+                held[Kind.RESTART], held[Kind.TAPE] = True, False
+            case Reverse():
+                held[Kind.TAPE] = True
+            case Write(key, level) if (key, level) in wanted:
+                wanted.remove((key, level))
+                written.add(number)
+                held[key.kind] = True
+            case Read(key, level):
+                if held[key.kind]:
+                    read.add(number)
+                    wanted.add((key, level))
+                held[key.kind] = False
+            case Write() | Discard():
+                pass
+    return read, written
+
+
+def _stays(schedule: Schedule, places: Mapping[int, Place], useful: set[int], later: Later) -> None:
     there: dict[tuple[Place, Key], _Stay[Place]] = {}
     for number, action in enumerate(schedule.actions):
         match action:
-            case Write(key, level):
+            case Write(key, level) if number in useful:
                 there.setdefault((places[level], key), _Stay(number)).levels.add(level)
-            case Read(key, level):
+            case Read(key, level) if number in later.read:
                 stay = there[places[level], key]
                 stay.read = number
                 later.written.add(stay.written)
-            case Discard(key, level):
+            case Discard(key, level) if (places[level], key) in there:
                 stay = there[places[level], key]
-                stay.levels.remove(level)
+                stay.levels.discard(level)
                 if not stay.levels:
                     later.last.add(there.pop((places[level], key)).read)
-            case Advance() | Record() | Reverse():
+            case _:
                 pass
     later.left.update(stay.read for stay in there.values() if stay.read >= 0)
 

@@ -93,11 +93,11 @@ class Translation:
                     self._reverse(begin, end, clear=number in later.cleared)
                 case Write(key, level) if number in later.written:
                     self._write(key, self.places[level])
-                case Read(key, level):
+                case Read(key, level) if number in later.read:
                     self._settle()
                     self._fetch(_Fetched(number, key, self.places[level], number in later.last))
-                case Write() | Discard():
-                    pass  # what is not read is not written, and the last Read is a Move
+                case Write() | Read() | Discard():
+                    pass  # what is not used is not stored, and the last Read is a Move
                 case _:
                     assert_never(action)
         self._settle()

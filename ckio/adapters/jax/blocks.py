@@ -6,7 +6,7 @@ what the adjoint of its steps needs, and nothing outside keeps more than the blo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -22,8 +22,11 @@ Leaves = list[Any]
 like: Any = jax.ShapeDtypeStruct
 """A shape and a dtype."""
 
-ROOM: Final = 8 * 2**20
-"""Bytes that the states between the steps of a block may take where nobody says how long it is."""
+ROOM: Final = 16 * 2**20
+"""Bytes that the states between the steps of a block may take where nobody says how long it is.
+
+Allocators give larger pieces back to the system each time, and get them anew page by page.
+"""
 
 MOST: Final = 2**31 - 1
 """Steps are counted in 32 bits."""
@@ -123,22 +126,22 @@ class Blocks:
         done: Leaves = lax.fori_loop(first, last, one, x)
         return done
 
+    def length(self, number: int, /) -> int:
+        """How many steps a block has."""
+        return min(self.size, self.n - number * self.size)
+
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         """Over one block, from its first state; the cotangents of parameters grow by its part."""
-        rest = self.n - (self.count - 1) * self.size
-        if rest == self.size:
-            return self._reverse(self.size, x, given, number, back)
-        if self.count == 1:
-            return self._reverse(rest, x, given, number, back)
-        last = number == self.count - 1
-        whole, short = (
-            lambda *args, length=length: self._reverse(length, *args)
-            for length in (self.size, rest)
-        )
-        found: Back = lax.cond(last, short, whole, x, given, number, back)
+        last = self.count - 1
+        whole, short = self.length(0), self.length(last)
+        if whole == short:
+            return self.reverse_of(whole, x, given, number, back)
+        either = [partial(self.reverse_of, short), partial(self.reverse_of, whole)]
+        found: Back = lax.cond(number == last, *either, x, given, number, back)
         return found
 
-    def _reverse(self, length: int, x: Leaves, given: Given, number: Any, back: Back) -> Back:
+    def reverse_of(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+        """The same, where it is known how long the block is."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
 
@@ -171,18 +174,30 @@ def blocks_of(step: Callable[..., Any], shapes: Shapes, n: int, segment: int | s
     """The blocks of a loop, checked; raises BadInput where it is none.
 
     With "auto", a block is as long as its states have room in `ROOM`; then all are made as long as
-    each other.
+    each other, if that does not make them much shorter: one of another length is compiled, too.
     """
+    try:
+        hash(step)
+    except TypeError as error:
+        raise BadInput(f"step cannot be hashed, so nothing is compiled for it: {error}") from error
     _check_step(step, shapes)
     if segment == "auto":
-        two, three = (_tape(Blocks(step, shapes, max(n, length), length)) for length in (2, 3))
-        size = max(1, ROOM // max(1, three - two))
+        most = min(n, _automatic(step, shapes))
+        count = -(-n // most)
+        equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
+        size = -(-n // next(equal, count))
     elif not isinstance(segment, str) and is_whole(segment) and segment >= 1:
-        size = int(segment)
+        size = min(n, int(segment))
     else:
         raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
-    count = -(-n // min(n, size))
-    return Blocks(step, shapes, n, -(-n // count) if segment == "auto" else min(n, size))
+    return Blocks(step, shapes, n, size)
+
+
+@lru_cache(maxsize=64)
+def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
+    """Steps whose states have room in `ROOM`."""
+    two, three = (_tape(Blocks(step, shapes, length, length)) for length in (2, 3))
+    return max(1, ROOM // max(1, three - two))
 
 
 def _tape(blocks: Blocks) -> int:

@@ -1,7 +1,5 @@
 """`jax.lax.scan` over a state, whose reverse mode keeps states on the levels of a platform."""
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -27,8 +25,10 @@ from ckio.adapters.jax.blocks import (
     like,
     zeros,
 )
+from ckio.adapters.jax.drive import Held, drive_of, is_traced
 from ckio.adapters.jax.plans import Op, Plan, plan
-from ckio.adapters.jax.store import GONE, STORE
+from ckio.adapters.jax.seconds import measured
+from ckio.adapters.jax.store import GONE, STORE, Run
 from ckio.planners.base import Planner
 from ckio.platforms import Level, Platform
 
@@ -88,7 +88,7 @@ def checkpointed_scan(
         A name, or a function of chain and platform; one that stores no tapes.
     segment : int or "auto", optional
         Steps of a block, whose states are all in JAX's memory while it is reversed; "auto" gives
-        them 8 MiB.
+        them at most 16 MiB.
 
     Raises
     ------
@@ -96,8 +96,9 @@ def checkpointed_scan(
         The step does not return what it was given; or an argument is none of the above.
     NoSchedule
         Where a gradient is asked for, and the levels have no room for one state.
-    jax.errors.JaxRuntimeError
-        A level failed; its own error is in the message. No files stay.
+    StorageError
+        A level failed; inside `jax.jit` as a JaxRuntimeError with this error in its message. No
+        files stay.
     """
     x, params, xs = arrays("x0", x0), arrays("params", params), arrays("xs", xs)
     n = check_steps(n, xs)
@@ -116,7 +117,23 @@ def _loop(blocks: Blocks, platform: Platform, planner: str | Planner) -> Callabl
     sweeps = Sweeps(blocks, platform, planner)
     loop: Any = jax.custom_vjp(jax.jit(sweeps.value))
     one_by_one: Any = jax.custom_batching.sequential_vmap
-    loop.defvjp(one_by_one(jax.jit(sweeps.forward)), one_by_one(jax.jit(sweeps.backward)))
+    forward, backward = one_by_one(jax.jit(sweeps.forward)), one_by_one(jax.jit(sweeps.backward))
+
+    def forth(x: Leaves, given: Given) -> tuple[Leaves, Any]:
+        result: tuple[Leaves, Any] = (forward if is_traced(x, given) else sweeps.drive_forward)(
+            x, given
+        )
+        return result
+
+    def back(residuals: Any, x_bar: Leaves) -> tuple[Leaves, Given]:
+        held, *arrays = residuals
+        if not is_traced(arrays, x_bar):
+            return sweeps.drive_backward(residuals, x_bar)
+        number = jnp.int32(GONE) if isinstance(held, Held) else held
+        result: tuple[Leaves, Given] = backward((number, *arrays), x_bar)
+        return result
+
+    loop.defvjp(forth, back)
     made: Callable[..., Leaves] = loop
     return made
 
@@ -148,14 +165,31 @@ class Sweeps:
         number, kept, x, given = residuals
         if self.plan.slots:
             number, kept = self._taken(number, kept, x, given)
-        shapes = self.blocks.shapes.leaves
-        seed = [bar for bar, leaf in zip(x_bar, shapes[0], strict=True) if is_smooth(leaf)]
-        back = Back(seed, zeros(given.params), zeros(given.rows))
-        found = self._backward(number, kept, given, back)
-        x_, params, rows = (
-            _whole(leaves, bars) for leaves, bars in zip(shapes, found, strict=True)
-        )
-        return x_, Given(params, rows)
+        return self._cotangents(self._backward(number, kept, given, self._seed(given, x_bar)))
+
+    def drive_forward(self, x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
+        """As `forward`, outside of any compiled program."""
+        run, kept, end = drive_of(self.blocks).forward(self.plan, x, given)
+        return end, (Held(run), kept, x, given)
+
+    def drive_backward(self, residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
+        """As `backward`, outside of any compiled program."""
+        held, kept, x, given = residuals
+        run: Run | None = held.take() if isinstance(held, Held) else STORE.claim(held)
+        if run is None and self.plan.slots:
+            run, kept, _ = drive_of(self.blocks).forward(self.plan, x, given)
+        seed = jax.tree.map(jnp.array, self._seed(given, x_bar))  # copied, as it is used up
+        return self._cotangents(drive_of(self.blocks).backward(self.plan, run, kept, given, seed))
+
+    def _seed(self, given: Given, x_bar: Leaves) -> Back:
+        pairs = zip(x_bar, self.blocks.shapes.leaves[0], strict=True)
+        seed = [bar for bar, leaf in pairs if is_smooth(leaf)]
+        return Back(seed, zeros(given.params), zeros(given.rows))
+
+    def _cotangents(self, found: Back) -> tuple[Leaves, Given]:
+        pairs = zip(self.blocks.shapes.leaves, found, strict=True)
+        x, params, rows = (_whole(leaves, bars) for leaves, bars in pairs)
+        return x, Given(params, rows)
 
     def _taken(self, number: Any, kept: Leaves, x: Leaves, given: Given) -> tuple[Any, Leaves]:
         """The gradient that waits for its way back; begun anew where nothing waits any more."""
@@ -215,14 +249,15 @@ class Sweeps:
 
     def _put(self, number: Any, access: Any, x: Leaves) -> Any:
         bits = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in x]
-        return io_callback(partial(STORE.put, self.plan), _NUMBER, number, access, bits)
+        return io_callback(STORE.put, _NUMBER, number, access, bits)
 
     def _get(self, number: Any, access: Any, old: Leaves) -> tuple[Any, Leaves]:
         shapes = self.blocks.shapes.leaves[0]
         bits = [jax.eval_shape(jax.random.key_data, a) if is_key(a) else a for a in shapes]
+        last = len(self.plan.slots) - 1
 
         def get(number: Any, access: Any) -> tuple[Any, ...]:
-            return STORE.get(self.plan, number, access, bits)
+            return STORE.get(last, number, access, bits)
 
         number, found = io_callback(get, (_NUMBER, bits), number, access)
         wrap = jax.random.wrap_key_data
@@ -250,44 +285,3 @@ def _whole(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:
         next(smooth) if is_smooth(leaf) else np.zeros(leaf.shape, jax.dtypes.float0)
         for leaf in leaves
     ]
-
-
-def measured(blocks: Blocks, /) -> tuple[float, float]:
-    """Seconds of a block, forward and back: the least of three, with zeros for content.
-
-    In a thread of its own, as whoever asks may be tracing.
-    """
-    found: list[float] = []
-    thread = threading.Thread(target=lambda: found.extend(map(_seconds, _timed(blocks))))
-    thread.start()
-    thread.join()
-    forward, back = found
-    return forward, back
-
-
-def _timed(blocks: Blocks) -> list[Callable[[], Any]]:
-    x, params, rows = (
-        [
-            jnp.zeros(a.shape, a.dtype)
-            if not is_key(a)
-            else jax.random.split(jax.random.key(0), a.shape)
-            for a in leaves
-        ]
-        for leaves in blocks.shapes.leaves
-    )
-    given, back = Given(params, rows), Back(zeros(x), zeros(params), zeros(rows))
-    forward, reverse = jax.jit(blocks.advance), jax.jit(blocks.reverse)
-    return [lambda: forward(x, given, 0, 1), lambda: reverse(x, given, 0, back)]
-
-
-_wait: Any = jax.block_until_ready
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    _wait(call())  # compiled now
-    least = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        _wait(call())
-        least = min(least, time.perf_counter() - start)
-    return least

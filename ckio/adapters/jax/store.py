@@ -1,11 +1,10 @@
-"""The other side of the callbacks: levels that are open while a gradient is between its sweeps.
+"""What a gradient keeps on levels between its sweeps, and gradients by number for callbacks.
 
-XLA may call these from any of its threads. Nothing here calls JAX to compute: a function that is
-compiled, called from within a callback, may wait for a thread that waits for the callback.
+XLA may call a `Store` from any of its threads. Nothing here calls JAX to compute: a function that
+is compiled, called from within a callback, may wait for a thread that waits for the callback.
 """
 
 import threading
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,26 +20,53 @@ WAITING: Final = 16
 GONE: Final = np.int32(-1)
 
 
-@dataclass
 class Run:
-    """One gradient under way.
+    """The levels of one gradient under way, and what its plan stores there.
 
-    Attributes
-    ----------
-    scratch : Scratch
-    keys : dict
-        Under which key the state in a slot is stored.
-    waits : bool
-        Whether the way forward is done, and the way back has not begun.
+    They are closed and their files removed after the last access, where one fails, and when nobody
+    knows this object any more.
     """
 
-    scratch: Scratch
-    keys: dict[Slot, Key] = field(default_factory=dict)
-    waits: bool = False
+    def __init__(self, plan: Plan, /) -> None:
+        self._plan, self._scratch = plan, Scratch(plan.platform)
+        self._keys: dict[Slot, Key] = {}
+        self.waits = False  # whether the way forward is done, and the way back has not begun
+
+    def put(self, access: int, leaves: list[Any], /) -> None:
+        """Do a write; raises StorageError."""
+        level, _ = slot = self._plan.slots[access]
+        try:
+            stored = {str(i): _bits(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
+            self._keys[slot] = self._scratch.put(level, stored)
+            self._drop(access)
+        except BaseException:
+            self.close()
+            raise
+        self.waits = access == self._plan.written - 1
+
+    def get(self, access: int, like: list[Any], /) -> list[NDArray[Any]]:
+        """Do a read, of leaves with the dtypes of others; raises StorageError."""
+        level, _ = slot = self._plan.slots[access]
+        try:
+            found = self._scratch.get(level, self._keys[slot])
+            self._drop(access)
+        except BaseException:
+            self.close()
+            raise
+        if access == len(self._plan.slots) - 1:
+            self.close()
+        return [x.view(it.dtype) for x, it in zip(found.values(), like, strict=True)]
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    def _drop(self, access: int) -> None:
+        for slot in self._plan.drops[access]:
+            self._scratch.drop(slot[0], self._keys.pop(slot))
 
 
 class Store:
-    """All gradients under way in this process; each has a number."""
+    """All gradients under way in compiled programs of this process; each has a number."""
 
     def __init__(self) -> None:
         self._runs: dict[int, Run] = {}
@@ -52,7 +78,7 @@ class Store:
 
     def begin(self, plan: Plan, /) -> NDArray[np.int32]:
         """Open the levels; returns the number."""
-        run = Run(Scratch(plan.platform))
+        run = Run(plan)
         with self._lock:
             self._last = self._last % (2**31 - 1) + 1
             number = self._last
@@ -60,7 +86,7 @@ class Store:
             waiting = [number for number, run in self._runs.items() if run.waits]
             old = [self._runs.pop(each) for each in waiting[: len(waiting) - WAITING + 1]]
         for each in old:
-            each.scratch.close()
+            each.close()
         return np.int32(number)  # type: ignore[return-value]
 
     def take(self, number: Any, /) -> NDArray[np.int32]:
@@ -72,42 +98,35 @@ class Store:
             run.waits = False
         return np.int32(number)  # type: ignore[return-value]
 
-    def put(self, plan: Plan, number: Any, access: Any, leaves: list[Any], /) -> NDArray[np.int32]:
+    def claim(self, number: Any, /) -> Run | None:
+        """The gradient whose way back begins now, which has no number any more; if it is there."""
+        with self._lock:
+            run = self._runs.get(int(number))
+            return self._runs.pop(int(number)) if run is not None and run.waits else None
+
+    def put(self, number: Any, access: Any, leaves: list[Any], /) -> NDArray[np.int32]:
         """Do a write; returns the number."""
-        run, slot = self._runs[int(number)], plan.slots[int(access)]
-        stored = {str(i): _bits(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
         try:
-            run.keys[slot] = run.scratch.put(slot[0], stored)
-            self._drop(plan, run, int(access))
+            self._runs[int(number)].put(int(access), leaves)
         except BaseException:
-            self._end(int(number))
+            self._forget(number)
             raise
-        run.waits = int(access) == plan.written - 1
         return np.int32(number)  # type: ignore[return-value]
 
-    def get(self, plan: Plan, number: Any, access: Any, like: list[Any], /) -> tuple[Any, ...]:
+    def get(self, last: int, number: Any, access: Any, like: list[Any], /) -> tuple[Any, ...]:
         """Do a read; returns the number and the leaves. The last read ends the gradient."""
-        run, slot = self._runs[int(number)], plan.slots[int(access)]
         try:
-            found = run.scratch.get(slot[0], run.keys[slot])
-            self._drop(plan, run, int(access))
+            leaves = self._runs[int(number)].get(int(access), like)
         except BaseException:
-            self._end(int(number))
+            self._forget(number)
             raise
-        if int(access) == len(plan.slots) - 1:
-            self._end(int(number))
-        leaves = [x.view(it.dtype) for x, it in zip(found.values(), like, strict=True)]
+        if int(access) == last:
+            self._forget(number)
         return np.int32(number), leaves
 
-    def _drop(self, plan: Plan, run: Run, access: int) -> None:
-        for slot in plan.drops[access]:
-            run.scratch.drop(slot[0], run.keys.pop(slot))
-
-    def _end(self, number: int) -> None:
+    def _forget(self, number: Any) -> None:
         with self._lock:
-            run = self._runs.pop(number, None)
-        if run is not None:
-            run.scratch.close()
+            self._runs.pop(int(number), None)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:

@@ -9,11 +9,12 @@ from typing import Any, Final, Self, assert_never
 from pyadjoint import Tape
 
 from ckio import registry
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
+from ckio.adapters.pyadjoint.measured import FIRST, chain_of
 from ckio.adapters.pyadjoint.recording import Recording, endless, split
 from ckio.adapters.pyadjoint.shelf import Shelf
 from ckio.adapters.pyadjoint.steps import Held, Steps, live, used
-from ckio.adapters.pyadjoint.values import AWAY, arrays_of
+from ckio.adapters.pyadjoint.values import AWAY
 from ckio.adapters.scratch import Scratch
 from ckio.chain import Chain
 from ckio.checks import is_whole
@@ -27,11 +28,6 @@ from ckio.schedule import Schedule
 
 NAME: Final = "ckio"
 """Of ckio's data on a tape."""
-
-FIRST: Final = 5
-"""Steps that are looked at before anything is planned: the last of them is the first of a scheme of
-third order that starts from nothing that step 0 has made.
-"""
 
 
 def enable(
@@ -206,7 +202,7 @@ class Manager:
 
     def _begin_recording(self, last: int) -> None:
         """Plan, and catch up with the steps that have been annotated."""
-        measured = self._measured()
+        measured = chain_of(self._blocks.steps, self._seconds, self._chain)
         if self._length is None:
             self._chain = measured.with_steps(1)
             self._rule = Online(self._chain, self.shelf.scratch.platform)
@@ -222,29 +218,6 @@ class Manager:
             self._recording.annotated(step)
         self._held.release(kept)
 
-    def _measured(self) -> Chain:
-        """What the first steps show; raises BadInput where it is more than was said."""
-        steps = self._blocks.steps
-        tape = max(_bytes(used(it)) for it in steps)
-        restart = max((_bytes(live(it)) for it in steps[1:]), default=tape)
-        if self._chain is None:
-            seconds = min(self._seconds[1:] or self._seconds)
-            return Chain(
-                steps=None,
-                advance=seconds,
-                record=seconds,
-                reverse=seconds,
-                restart=restart,
-                tape=tape,
-                adjoint=restart,
-            )
-        for number in range(1, len(steps)):
-            for kind, there in (Kind.RESTART, live), (Kind.TAPE, used):
-                key, has = Key(kind, number), _bytes(there(steps[number]))
-                if has > (said := self._chain.nbytes(key)):
-                    raise BadInput(f"the chain says that {key} has {said} bytes; it has {has}")
-        return self._chain
-
     def _plan(self, chain: Chain) -> None:
         """Plan all that is done when the number of steps is known."""
         platform = self.shelf.scratch.platform
@@ -258,6 +231,7 @@ class Manager:
 
     def _taped(self) -> Steps:
         """The steps; ends the recording if it still goes on."""
+        self.shelf.check_open()
         if self._steps is None:
             self._steps = self._turn(len(self._blocks.steps))
             self._count, self._evaluated = len(self._blocks), True
@@ -340,10 +314,6 @@ class Manager:
         finally:
             for control in lost:
                 control.is_control = True
-
-
-def _bytes(variables: Iterable[Any]) -> int:
-    return sum(array.nbytes for it in variables for array in arrays_of(it).values())
 
 
 def _tick(bar: Any) -> None:

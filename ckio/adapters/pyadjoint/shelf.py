@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Self
 
 from pyadjoint.tape import TapePackageData
 
@@ -31,12 +31,18 @@ class Shelf(TapePackageData):  # type: ignore[misc]
 
     def __init__(self, scratch: Scratch, /) -> None:
         self.scratch = scratch
+        self._cleared = False
         self._stored: list[dict[Key, _Checkpoint]] = [{} for _ in scratch.backends]
 
     @property
     def stored(self) -> list[set[Key]]:
         """The checkpoints on each level, as a schedule names them."""
         return [set(level) for level in self._stored]
+
+    def check_open(self) -> None:
+        """Raise BadInput where the levels are closed."""
+        if self._cleared:
+            raise BadInput("the levels of this tape were closed, and what they kept is gone")
 
     def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
         """Store variables, which have their values now, under a key; raises StorageErrors."""
@@ -101,21 +107,25 @@ class Shelf(TapePackageData):  # type: ignore[misc]
         """Nothing: a new evaluation begins, and the manager empties the levels for it."""
 
     def clear(self) -> None:
-        """Discard everything, and close the levels: the tape is cleared."""
+        """Discard everything, and close the levels: the tape is cleared, and may be used again."""
+        self._cleared = True
         self._stored = [{} for _ in self.scratch.backends]
         self.scratch.close()
 
-    def checkpoint(self) -> NoReturn:
-        raise BadInput(
-            "what a tape holds cannot be put by while its values lie on ckio's levels;"
-            " evaluate the functional again instead"
-        )
+    def checkpoint(self) -> None:
+        if not self._cleared:
+            raise BadInput(
+                "what a tape holds cannot be put by while its values lie on ckio's levels;"
+                " evaluate the functional again instead"
+            )
 
-    def restore_from_checkpoint(self, state: object, /) -> NoReturn:
+    def restore_from_checkpoint(self, state: object, /) -> None:
         self.checkpoint()
 
-    def copy(self) -> NoReturn:
-        raise BadInput("a tape whose values lie on ckio's levels cannot be copied")
+    def copy(self) -> Self:
+        if not self._cleared:
+            raise BadInput("a tape whose values lie on ckio's levels cannot be copied")
+        return self
 
     def continue_checkpointing(self) -> None:
         """Nothing: this is for managers that know no levels."""

@@ -1,23 +1,20 @@
 """A time loop that autograd goes back through by a schedule of ckio."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import lru_cache
-from time import perf_counter
 from typing import Any
 
 import torch
 
-from ckio import registry
-from ckio.actions import Record
 from ckio.adapters.scratch import Scratch
+from ckio.adapters.torch.course import Course, Done, planned
 from ckio.adapters.torch.loop import (
     At,
     Loop,
     Step,
     casts_of,
+    check_apart,
+    check_mode,
     described,
     generators_of,
     params_of,
@@ -25,23 +22,10 @@ from ckio.adapters.torch.loop import (
 )
 from ckio.adapters.torch.steps import Steps
 from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth, owned
-from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.checks import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.planners.base import Planner
-from ckio.planners.online import Online
-from ckio.platforms import Level, Platform
-from ckio.runner import perform
-from ckio.runner.stepwise import Performance
-from ckio.runner.unknown import check_fit, forward, reserve
-from ckio.schedule import Schedule
-
-Done = Callable[[Any, int], Any]
-"""Whether the loop ends at x_i, of x_i and i."""
-
-_STATES = 100
-"""States in memory, of a loop whose end is not known, where no platform is given."""
+from ckio.platforms import Platform
 
 
 def checkpointed_loop(
@@ -92,7 +76,7 @@ def checkpointed_loop(
         A planner or its name.
     seconds
         What a step takes, against which the levels' prices are held; where they have prices, and
-        this is not given, two steps are run before to see.
+        this is not given, two steps are run before to see, once for a step and its states.
     preserve_rng_state
         Whether steps that draw random numbers from torch's own generators draw the same ones when
         they are run again.
@@ -102,14 +86,16 @@ def checkpointed_loop(
     Raises
     ------
     BadInput
-        What is given does not fit together; so does what a step returns, or a gradient would be
-        lost, as it would flow to a tensor that was not given.
+        What is given, or a step returns, does not fit together; or a gradient would be lost, as it
+        would flow to a tensor that was not given; or this is called within a transform of
+        `torch.func` or a forward-mode derivative.
     NoSchedule, StorageError, RunFailed
         As planners and `ckio.run` raise them; what a step raises is the cause of a RunFailed. On
         the way back, RunFailed also for `create_graph=True`.
     """
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
+    check_mode()
     tree = Tree.of(x0)
     state = tuple(tree.leaves(x0))
     devices = {t.device for t in state}
@@ -126,7 +112,8 @@ def checkpointed_loop(
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in (*state, *loop.params))):
         found = _plain(loop, state, n, done)
     else:
-        course = _course(
+        check_apart(loop.params)
+        course = planned(
             loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
         )
         found = _Looped.apply(course, *state, *loop.params)
@@ -166,49 +153,24 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
     def extra_repr(self) -> str:
         return f"n={self.n}"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of; a platform goes as its text."""
+        platform = self._options.get("platform")
+        text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
+        return {**self.__dict__, "_options": self._options | text}
 
-@dataclass(frozen=True, slots=True)
-class _Course:
-    """How a loop is run: by a schedule, or by a rule until it is done."""
-
-    loop: Loop
-    plan: Schedule | Online
-    platform: Platform
-    done: Done | None
-
-    def run(self, model: Steps, backends: Sequence[Backend], /) -> Iterator[None]:
-        """A run in two halves: it yields once, where the loop has come to its end."""
-        if isinstance(self.plan, Online):
-            return _until_done(self.plan, model, backends)
-        return _by_schedule(self.plan, self.platform, model, backends)
-
-
-def _by_schedule(
-    schedule: Schedule, platform: Platform, model: Steps, backends: Sequence[Backend]
-) -> Iterator[None]:
-    turned = False
-    for event in perform(schedule, platform, model, backends):
-        match event.action:
-            case Record(_, end) if end == schedule.chain.length and not turned:
-                turned = True
-                yield
-
-
-def _until_done(rule: Online, model: Steps, backends: Sequence[Backend]) -> Iterator[None]:
-    check_fit(rule, model, backends, [])
-    reserve(rule, model, backends)
-    performance = Performance(rule, model, backends, clock=None, watch=None)
-    steps = forward(rule, performance, 0)
-    performance.turn(steps)
-    yield
-    for action in rule.finish(steps, performance.machine.stored).actions:
-        performance.do(action)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Be the copy."""
+        options = dict(state["_options"])
+        if isinstance(text := options.get("platform"), str):
+            options["platform"] = Platform.loads(text)
+        super().__setstate__({**state, "_options": options})
 
 
 class _Passage:
     """A loop on its way: forward when it is made, and back once."""
 
-    def __init__(self, course: _Course, at: At) -> None:
+    def __init__(self, course: Course, at: At) -> None:
         self.model = Steps(course.loop, at, done=course.done)
         with ExitStack() as stack:
             levels = stack.enter_context(Scratch(course.platform))
@@ -229,7 +191,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
     """The loop as one node of a graph."""
 
     @staticmethod
-    def forward(ctx: Any, course: _Course, *tensors: torch.Tensor) -> Tensors:
+    def forward(ctx: Any, course: Course, *tensors: torch.Tensor) -> Tensors:
         loop = course.loop
         state, ctx.course, ctx.random = tensors[: len(loop.like)], course, loop.random()
         ctx.save_for_backward(*tensors)
@@ -266,70 +228,3 @@ def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tens
                 refuse(i, tensor)
         i += 1
     return state
-
-
-def _course(
-    loop: Loop,
-    state: Tensors,
-    n: int | None,
-    *,
-    done: Done | None,
-    platform: Platform | None,
-    planner: str | Planner,
-    seconds: float | None,
-) -> _Course:
-    """Plan it."""
-    random = loop.random()
-    nbytes = sum(t.nbytes for t in (*state, *random))
-    platform = platform or _memory(nbytes, n)
-    if seconds is None:
-        priced = any(_has_price(level, nbytes) for level in platform.levels)
-        seconds = _measured(loop, At(owned(state), random)) if priced else 1.0
-    chain = Chain(
-        steps=n,
-        advance=seconds,
-        record=seconds,
-        reverse=3
-        * seconds,  # with the step once more, as a rule of thumb: plans do not depend on it
-        restart=nbytes,
-        tape=nbytes,
-        adjoint=0,
-    )
-    if n is None:
-        rule = Online(chain, platform)
-        _ = rule.levels  # raises where none is of use
-        return _Course(loop, rule, platform, done)
-    plan: Any = planner  # who gives one that has no hash is told so
-    return _Course(loop, _planned(plan, chain, platform), platform, None)
-
-
-@lru_cache(maxsize=64)
-def _planned(planner: Any, chain: Chain, platform: Platform) -> Schedule:
-    """A schedule; the same loop is often run many times."""
-    plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
-    return plan(chain, platform)
-
-
-def _memory(nbytes: int, n: int | None) -> Platform:
-    """Memory for some states, and the tape of one step.
-
-    So many that no step is run more than three times: with s of them, (s + 1)(s + 2) / 2 >= n.
-    """
-    slots = _STATES if n is None else math.ceil(math.sqrt(2 * n + 0.25) - 1.5)
-    level = Level(name="ram", capacity=max(1, slots) * nbytes)
-    return Platform((level,), working_memory=nbytes)
-
-
-def _has_price(level: Level, nbytes: int) -> bool:
-    return any(price(nbytes) > 0 for price in (level.write, level.read, level.discard))
-
-
-def _measured(loop: Loop, at: At) -> float:
-    """Seconds of the first step; what it does the first time is not counted."""
-    took = 0.0
-    for _ in range(2):
-        with torch.no_grad(), loop.inside(at.random):
-            start = perf_counter()
-            loop.after(at.state, 0)
-            took = perf_counter() - start
-    return took

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
 
 from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth
 from ckio.errors import BadInput
@@ -69,8 +69,8 @@ class Loop:
     casts: tuple[Any, ...] = ()
 
     @cached_property
-    def _edges(self) -> tuple[GradientEdge, ...]:
-        return tuple(map(get_gradient_edge, self.params))
+    def _edges(self) -> tuple[Edge, ...]:
+        return tuple(map(_edge, self.params))
 
     def names(self) -> Iterator[str]:
         """Of all that a checkpoint holds."""
@@ -103,9 +103,9 @@ class Loop:
 
     def after(self, state: Tensors, i: int) -> Tensors:
         """One step; raises BadInput where it returns another kind of state, or changed this one."""
-        versions = list(map(_version, state))
+        before = versions(state)
         found = self.step(self.tree.build(iter(state)), i)
-        if versions != list(map(_version, state)):
+        if versions(state) != before:
             raise BadInput(
                 f"step {i} changed its state in place; let it return new tensors"
                 " (begin with x = x.clone(), say)"
@@ -129,10 +129,8 @@ class Loop:
         return inputs, outputs
 
     def _check_known(self, inputs: Tensors, outputs: Tensors, i: int) -> None:
-        ends = [get_gradient_edge(t) for t in inputs if t.requires_grad]
-        known: set[Edge] = {(edge.node, edge.output_nr) for edge in (*ends, *self._edges)}
-        starts = [get_gradient_edge(t) for t in outputs if t.requires_grad]
-        todo: list[Edge] = [(edge.node, edge.output_nr) for edge in starts]
+        known = {*(_edge(t) for t in inputs if t.requires_grad), *self._edges}
+        todo = [_edge(t) for t in outputs if t.requires_grad]
         seen: set[Any] = set()
         while todo:
             edge = node, _ = todo.pop()
@@ -157,6 +155,16 @@ def described(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
+def check_mode() -> None:
+    """Raise BadInput where a loop's derivatives would be lost, or torch's words say too little."""
+    forward = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001, the only way to ask
+    if forward or torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001, as above
+        raise BadInput(
+            "a checkpointed loop has no derivatives in forward mode, and none within torch.func or"
+            " vmap; call it outside of these, and take its gradient by backward()"
+        )
+
+
 def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
     """The autocasting of now, for these types of devices."""
     return tuple(
@@ -166,9 +174,22 @@ def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
 
 
 def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
-    """Torch's own sources of random numbers that are PyTorch's own, for these devices."""
-    cuda = sorted({device.index for device in devices if device.type == "cuda"})
-    return torch.default_generator, *(torch.cuda.default_generators[index] for index in cuda)
+    """PyTorch's own sources of random numbers for these devices, and the CPU.
+
+    Raises BadInput where it does not say which they are.
+    """
+    found = [torch.default_generator]
+    for device in sorted(set(devices), key=str):
+        if device.type == "cpu":
+            continue
+        own = getattr(torch.get_device_module(device.type), "default_generators", None)
+        if own is None:
+            raise BadInput(
+                f"the generators of {device} are not known: give preserve_rng_state=False, and"
+                " those that steps draw from in generators=[...]"
+            )
+        found.append(own[device.index or 0])
+    return tuple(found)
 
 
 def params_of(step: Step, params: Any) -> Tensors:
@@ -187,9 +208,54 @@ def params_of(step: Step, params: Any) -> Tensors:
     return tuple({id(t): t for t in found if t.requires_grad}.values())
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """How often it has been changed in place; torch does not count that in inference mode."""
-    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001, the only way to ask
+def check_apart(params: Tensors) -> None:
+    """Raise BadInput where one is computed from another: what flows on to that would count twice.
+
+    Once within the steps, whose graph goes on beyond what is given, and once outside.
+    """
+    known = {_edge(t): t for t in params}
+    todo: list[Edge] = [edge for t in params if t.grad_fn for edge in t.grad_fn.next_functions]
+    seen: set[Any] = set()
+    while todo:
+        edge = node, _ = todo.pop()
+        if edge in known:
+            raise BadInput(
+                "one of `params` is computed from another, of shape"
+                f" {tuple(known[edge].shape)}: let the step compute it"
+            )
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += node.next_functions
+
+
+def _edge(tensor: torch.Tensor) -> Edge:
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+def versions(state: Tensors, /) -> tuple[int, ...]:
+    """How often each was changed in place; torch does not count that in inference mode."""
+    return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
+
+
+@contextmanager
+def without_hooks(tensors: Tensors, /) -> Iterator[None]:
+    """Within, what was hooked to these is not called, nor `.grad` set: a part is no gradient.
+
+    The whole gradient comes to them later, through the graph that the loop is part of.
+    """
+    hooked = [t._backward_hooks for t in tensors if t._backward_hooks]  # noqa: SLF001, the only way to ask
+    hooks = [dict(there) for there in hooked]
+    kept = [(t, t.grad) for t in tensors if t.retains_grad]
+    try:
+        for there in hooked:
+            there.clear()
+        yield
+    finally:
+        for there, before in zip(hooked, hooks, strict=True):
+            there.update(before)
+        for tensor, grad in kept:
+            tensor.grad = grad
 
 
 def _said(what: tuple[Any, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.loop import At, Loop
+from ckio.adapters.torch.loop import At, Loop, versions, without_hooks
 from ckio.adapters.torch.tensors import Tensors, field, flat, room
 from ckio.arrays import as_bytes
 from ckio.errors import BadInput, UnsupportedKind
@@ -53,7 +53,7 @@ class Steps:
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
-        self._tapes: dict[int, At] = {}
+        self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # and how often it was changed
         self._traced: tuple[int, Tensors, Tensors] | None = None
         fields = zip(loop.names(), at.tensors, strict=True)
         self._layout: Layout = tuple(field(name, tensor) for name, tensor in fields)
@@ -78,7 +78,7 @@ class Steps:
             for i in range(begin, end):
                 if self.is_done(i):
                     return i
-                self._tapes[i] = self.at
+                self._tapes[i] = self.at, versions(self.at.state)
                 if i < end - 1:
                     self._go_to(self.loop.after(self.at.state, i), i)
                 else:
@@ -95,7 +95,7 @@ class Steps:
 
     def dump(self, key: Key, /) -> Buffers:
         self.layout(key)
-        at = self.at if key.kind is Kind.RESTART else self._tapes[key.step]
+        at = self.at if key.kind is Kind.RESTART else self._tape(key.step)
         return [as_bytes(flat(tensor)) for tensor in at.tensors]
 
     @contextmanager
@@ -110,7 +110,7 @@ class Steps:
         if key.kind is Kind.RESTART:
             self.at = at
         else:
-            self._tapes, self._traced = {key.step: at}, None
+            self._tapes, self._traced = {key.step: (at, versions(at.state))}, None
 
     def is_done(self, i: int, /) -> bool:
         """Whether the loop ends where it stands, which is x_i."""
@@ -123,8 +123,18 @@ class Steps:
         if self.on_step is not None:
             self.on_step(i + 1)
 
+    def _tape(self, i: int) -> At:
+        at, before = self._tapes[i]
+        if versions(at.state) != before:
+            raise BadInput(
+                f"a step changed in place what step {i} was given, after that step: let a step"
+                " return new tensors, and no room that others use again"
+            )
+        return at
+
     def _graph_of(self, i: int) -> tuple[Tensors, Tensors]:
-        at, traced, self._traced = self._tapes.pop(i), self._traced, None
+        at, traced, self._traced = self._tape(i), self._traced, None
+        del self._tapes[i]
         if traced is not None and traced[0] == i:
             return traced[1:]
         with self.loop.inside(at.random):
@@ -142,7 +152,16 @@ class Steps:
         found: list[torch.Tensor | None] = [None] * len(wanted)
         if back and wanted:
             ends, cotangent = zip(*back, strict=True)
-            found = list(torch.autograd.grad(ends, wanted, cotangent, allow_unused=True))
+            try:
+                with without_hooks(self.loop.params):
+                    found = list(torch.autograd.grad(ends, wanted, cotangent, allow_unused=True))
+            except RuntimeError as error:
+                if "second time" not in str(error):
+                    raise
+                raise BadInput(
+                    "a step reads what was computed before it, with a graph, from `params`: give"
+                    " what was computed in `params`, or compute it within the step"
+                ) from error
         of_state = iter(found)
         self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]
         for number, more in enumerate(of_state):

@@ -91,6 +91,8 @@ class Tree:
             case torch.Tensor():
                 if x.layout != torch.strided:
                     raise BadInput(f"{name} is a tensor of layout {x.layout}; the state is dense")
+                if x.is_meta:
+                    raise BadInput(f"{name} is on the device 'meta', where there are no numbers")
                 return Tree(name)
             case tuple() | list():
                 keys: tuple[Any, ...] = tuple(range(len(x)))
@@ -124,7 +126,9 @@ class Tree:
             return next(leaves)
         parts = [part.build(leaves) for part in self.parts]
         if issubclass(self.kind, dict):
-            return self.kind(zip(self.keys, parts, strict=True))
+            found = self.kind()
+            found.update(zip(self.keys, parts, strict=True))
+            return found
         return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
 
     def names(self) -> Iterator[str]:

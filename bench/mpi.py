@@ -1,0 +1,106 @@
+"""Ranks of one host: what agreeing costs, and what a level gives to each when all write at once.
+
+python bench/mpi.py [--ranks 1 2 4] [--size BYTES]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(sys.executable).parent
+MEETINGS, HALOS, WRITES, SLOTS = 300, 300, 24, 4
+
+
+def main() -> None:
+    """A line for each number of ranks."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--size", type=int, default=4 << 20, help="bytes of a rank's checkpoint")
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} processors; medians, of the slowest rank")
+    print(
+        f"{'ranks':>5} {'meeting':>10} {'halo':>10} {'write':>10} {'per rank':>12} {'together':>12}"
+    )
+    for ranks in asked.ranks:
+        found = measured(ranks, asked.size)
+        rate = asked.size / found["write"] / 1e6
+        print(
+            f"{ranks:>5} {found['meeting'] * 1e6:>7.1f} us {found['halo'] * 1e6:>7.1f} us"
+            f" {found['write'] * 1e3:>7.2f} ms {rate:>7.0f} MB/s {ranks * rate:>7.0f} MB/s"
+        )
+
+
+def measured(ranks: int, size: int) -> dict[str, float]:
+    """Seconds of a meeting, an exchange with both neighbours, and a write by all at once."""
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [HERE / "mpiexec", "-n", str(ranks), sys.executable, __file__, "--as-rank", str(size)],
+            cwd=place, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def as_rank(size: int) -> None:
+    """What each rank of the job does; the first one says what was found."""
+    import numpy as np
+    from mpi4py import MPI
+
+    from ckio.actions import Field, Key, Kind
+    from ckio.adapters.mpi import of
+    from ckio.backends.directory import Directory
+    from ckio.team import MeetingsClock, Team
+    from ckio.team.levels import Agreed
+
+    team = Team(of(MPI.COMM_WORLD))
+    apart = team.comm.apart()
+    beside = [rank for rank in (team.rank - 1, team.rank + 1) if 0 <= rank < team.size]
+    row = np.zeros(512)
+    layout = (Field("u", "uint8", (size,)),)
+    data = np.random.default_rng(team.rank).integers(0, 256, size, np.uint8).data
+    level = Agreed(Directory(Path(f"rank-{team.rank}"), capacity=2 * SLOTS * size), team)
+    clock, times = MeetingsClock(team), list[float]()
+    for number in range(WRITES):
+        key = Key(Kind.RESTART, number % SLOTS)
+        if number >= SLOTS:
+            level.discard(key)
+        begin = clock.now()
+        level.write(key, layout, [data])
+        times.append(clock.now() - begin)
+    level.close()
+    figures = {
+        "meeting": _median(team.meet, MEETINGS),
+        "halo": _median(
+            lambda: apart.exchange(dict.fromkeys(beside, row), {r: row.copy() for r in beside}),
+            HALOS,
+        ),
+        "write": statistics.median(times[SLOTS:]),
+    }
+    every = team.gather(figures)
+    if team.rank == 0:
+        print(json.dumps({name: max(each[name] for each in every) for name in figures}))
+
+
+def _median(do: Callable[[], object], times: int) -> float:
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        do()
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--as-rank"]:
+        as_rank(int(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,370 @@
+"""A level in one HDF5 file that all ranks of a job share, by HDF5 with MPI.
+
+Where things are said:
+
+    __init__        the level: what ranks do together, and what each does alone
+    doors           who may open it: ranks of MPI, and one job at a time
+    slots           moving bytes in and out, by HDF5 with MPI
+    file            what is in the file, how it is made and grows, and what lies in it
+    parts           how the parts of the ranks lie in one checkpoint
+    undo            how a change of the file is taken back that was cut short
+
+A rank moves its own bytes, and waits for nobody within HDF5 or MPI-IO: what fails on one rank, the
+others hear at the meeting behind it. Only to open and to close the file all are in HDF5 at once.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.adapters.shared_hdf5 import file
+from ckio.adapters.shared_hdf5.doors import communicator, lock, unlock
+from ckio.adapters.shared_hdf5.file import Row, Start
+from ckio.adapters.shared_hdf5.parts import Group
+from ckio.adapters.shared_hdf5.slots import Slots
+from ckio.adapters.shared_hdf5.undo import forget
+from ckio.backends.buffers import digest
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import Files, failure, takes_sync
+from ckio.backends.forms import form_from, form_of
+from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.runid import NOBODY, RunId
+from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
+from ckio.team import ALONE, Team
+
+Place = tuple[Group, Row]
+
+
+class SharedHdf5:
+    """The archive of all ranks, of which each has its part.
+
+    Every call is made by all ranks, in the same order, and ends alike on all of them.
+
+    Parameters
+    ----------
+    path
+        The file, on a file system that all ranks share; made if there is none.
+    team
+        The ranks, those of an MPI communicator; by default this process alone.
+    capacity
+        Payload bytes that it may hold of each rank; None: as many as the disk.
+    durability
+        "process": a checkpoint survives its job being killed; "fdatasync": also machines failing.
+    checksum
+        Whether payload is verified with xxh3_128 when read; what is written always has one.
+    run
+        The run that it is opened for: a new archive is of that run, and one of another is refused.
+    now
+        The time that checkpoints are stamped with, in seconds since 1970.
+
+    Raises BadInput where h5py has no MPI, where `path` is something else, is not the same file on
+    all ranks, or was made by another number of ranks; StorageError where it is damaged all over,
+    LevelInUse where it is open already, and ForeignLevel where it is of another run.
+    """
+
+    durable = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        team: Team = ALONE,
+        *,
+        capacity: int | None = None,
+        durability: str = "process",
+        checksum: bool = True,
+        run: RunId = NOBODY,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._team, self._run, self._now, self._checksum = team, run, now, checksum
+        self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
+        self._free: dict[Group, list[int]] = {}
+        self._commit = 0
+        self._system = Files()
+        self._slots = Slots()
+        self._fd = self._lock = -1
+
+        def checked() -> tuple[Any, bool]:
+            return communicator(team), takes_sync(durability)
+
+        self._mpi, self._sync = team.each(checked)
+        try:
+            start = team.once(self._taken)
+            self._fd = team.each(lambda: self._seen(start.number))
+            self._join()
+        except BaseException:
+            self._release()
+            raise
+        for group, rows in start.groups:
+            self._adopt(group, rows)
+        self._ledger.damaged += [damaged.what for damaged in start.damaged]
+
+    @staticmethod
+    def for_run(path: str | Path, run: str, /) -> Path:
+        """The file of one run, beside `path`; raises BadInput where that is a directory."""
+        if Path(path).is_dir():
+            raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
+        return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
+
+    @staticmethod
+    def contents(path: str | Path, /) -> list[Stored | Damaged]:
+        """What lies in an archive, one item for each rank's part of a checkpoint.
+
+        Nothing is made or changed. Raises BadInput where there is none, StorageError where it is
+        damaged all over.
+        """
+        return file.contents(Path(path).absolute())
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        """Look whether there is room; only `prepare` and `write` know what to make of it."""
+        self._team.each(lambda: self._ledger.check_reservation(sizes))
+        needed = self._team.size * sum(nbytes * count for nbytes, count in sizes.items())
+
+        def look() -> None:
+            made = sum(group.nbytes for group in self._free)
+            if needed - made > (free := self._system.free(self.path)):
+                raise LevelFull(
+                    f"{self.path}: {needed - made} bytes are needed, and {free} are free"
+                )
+
+        self._first(look, "reserving", needed)
+
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        """Make room for `count` checkpoints like this one, so that no write has to."""
+        self._team.each(self._ledger.check_open)
+        layouts = self._layouts(layout)
+        lacking = count - sum(group.slots for group in self._like(key.kind, layouts))
+        if lacking > 0:
+            self._grow(key.kind, layouts, lacking)
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        form = self._team.each(lambda: self._ledger.admit(key, layout, data))
+        group = self._with_room(key.kind, self._layouts(form.layout))
+        slot, self._commit = self._free[group].pop(), self._commit + 1
+        try:
+            mine = self._team.each(lambda: self._put(group, slot, data))
+            row = Row(self._commit, slot, key, self._now(), tuple(self._team.gather(mine)))
+            self._first(lambda: self._set(group, row), f"writing {key}")
+            self._ledger.enter(key, Entry(form, (group, row), mine))
+        except BaseException:
+            self._free[group].append(slot)
+            raise
+        return form.nbytes
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._ledger.find(key).form.layout
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        return self._team.each(lambda: self._get(key, into))
+
+    def discard(self, key: Key, /) -> None:
+        group, row = self._team.each(lambda: self._ledger.find(key)).place
+        self._first(lambda: self._mark(group, row.slot, 0), f"discarding {key}")
+        self._ledger.strike(key)
+        self._free[group].append(row.slot)
+
+    def keys(self) -> list[Key]:
+        return self._ledger.keys()
+
+    def evict(self) -> None:
+        """Drop the file from the page cache of each rank's host."""
+        self._team.each(self._ledger.check_open)
+        self._team.each(lambda: self._system.evict(self._fd))
+
+    def close(self) -> None:
+        """Release it, together; where a rank is gone, what MPI holds of it is left to MPI."""
+        with suppress(CkioError):
+            self._ledger.check_open()  # a fork lets go of nothing
+            self._release()
+        self._ledger.close()
+
+    def remove(self) -> None:
+        """Close it and delete its file; nothing happens if it is closed already."""
+        if self._fd < 0:
+            return
+        self._ledger.check_open()
+
+        def unlink() -> None:
+            forget(self.path)
+            self.path.unlink(missing_ok=True)
+
+        try:  # while it is locked: nobody opens what goes away
+            self._first(unlink, "removing it")
+        finally:
+            self.close()
+
+    # What a rank does alone
+
+    def _put(self, group: Group, slot: int, data: Buffers) -> bytes:
+        """Write this rank's part; what it was is returned, in 16 bytes."""
+        with self._explained(f"writing into {group.name}"):
+            self._slots.put(group, slot, data)
+            self._synced()
+        return digest(data)
+
+    def _get(self, key: Key, into: Buffers) -> int:
+        entry = self._ledger.find_for(key, into, verify=False)
+        group, row = entry.place
+        with self._explained(f"reading {key}"):
+            self._slots.get(group, row.slot, into)
+        if self._checksum and digest(into) != entry.digest:
+            raise CorruptCheckpoint(
+                f"{self.path}: the part of rank {self._team.rank} of {key} (group {group.name},"
+                f" slot {row.slot}) is not what was written; discard it, and recompute it or read"
+                " it from another level"
+            )
+        return entry.form.nbytes
+
+    def _synced(self) -> None:
+        if self._sync:
+            self._system.sync(self._fd)
+
+    @contextmanager
+    def _explained(self, doing: str, needed: int | None = None) -> Iterator[None]:
+        """What the system or h5py raises becomes what a level raises."""
+        what = f"{self.path}: {doing}"
+        try:
+            yield
+        except OSError as error:
+            raise failure(self._system, self.path.parent, error, what, needed=needed) from error
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, CkioError):
+                raise
+            raise StorageError(f"{what} failed: {error}") from error
+
+    # What the first rank does for all
+
+    def _first(self, do: Callable[[], object], doing: str, needed: int | None = None) -> None:
+        def done() -> None:
+            with self._explained(doing, needed):
+                do()
+
+        self._team.once(done)
+
+    def _taken(self) -> Start:
+        """Lock, mend or make the file, and look what is in it."""
+        if self.path.exists() and not self.path.is_file():
+            raise BadInput(f"{self.path} cannot be an archive: it is no file")
+        with self._explained("making it"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(self.path)
+            file.mend(self.path)
+            if not self.path.exists():
+                file.create(self.path, self._run, self._team.size)
+        start = file.survey(self.path)
+        self._run.check(start.run, str(self.path))
+        if start.ranks != self._team.size:
+            raise BadInput(
+                f"{self.path} is of a job of {start.ranks} ranks, and this one has"
+                f" {self._team.size}; give it a file of its own"
+            )
+        return start
+
+    def _set(self, group: Group, row: Row) -> None:
+        """Commit: what lies in the slot, and then that it does."""
+        keys, digests = row.pack()
+        self._slots.put_row(group, "keys", row.slot, keys)
+        self._slots.put_row(group, "xxh3_128", row.slot, digests)
+        self._synced()
+        try:
+            self._mark(group, row.slot, row.commit)
+        except BaseException:
+            with suppress(OSError, RuntimeError):
+                self._mark(group, row.slot, 0)
+            raise
+
+    def _mark(self, group: Group, slot: int, commit: int) -> None:
+        self._slots.put_row(group, "stored", slot, np.array([commit], "<u8"))
+        self._synced()
+
+    # What they do together
+
+    def _layouts(self, layout: Layout) -> tuple[Layout, ...]:
+        """The layouts of all ranks."""
+        texts = self._team.gather(form_of(layout).text)
+        return tuple(form_from(text).layout for text in texts)
+
+    def _like(self, kind: Kind, layouts: tuple[Layout, ...]) -> list[Group]:
+        return [it for it in self._free if it.kind is kind and it.layouts == layouts]
+
+    def _with_room(self, kind: Kind, layouts: tuple[Layout, ...]) -> Group:
+        """A group with a free slot; a new one has as many as there are already."""
+        like = self._like(kind, layouts)
+        for group in like:
+            if self._free[group]:
+                return group
+        return self._grow(kind, layouts, max(1, sum(group.slots for group in like)))
+
+    def _grow(self, kind: Kind, layouts: tuple[Layout, ...], slots: int) -> Group:
+        """A new group, made by the first rank while nobody has the file open."""
+        number = sum(group.kind is kind for group in self._free)
+        group = Group(f"{kind.name.lower()}-{number}", kind, layouts, slots)
+        self._leave()
+        try:
+            self._first(lambda: file.grow(self.path, group), f"making {group.name}", group.nbytes)
+        except RankFailed:
+            raise
+        except StorageError:
+            self._join()
+            raise
+        self._join()
+        self._adopt(group, [])
+        return group
+
+    def _adopt(self, group: Group, rows: list[Row]) -> None:
+        taken = {row.slot for row in rows}
+        self._free[group] = [slot for slot in reversed(range(group.slots)) if slot not in taken]
+        form = form_of(group.layouts[self._team.rank])
+        for row in rows:
+            mine = row.digests[self._team.rank]
+            self._ledger.enter(row.key, Entry(form, (group, row), mine))
+            self._commit = max(self._commit, row.commit)
+
+    def _join(self) -> None:
+        """Open the file, all at once."""
+
+        def opened() -> Slots:
+            with self._explained("opening it"):
+                return Slots(self.path, self._mpi, self._team.rank)
+
+        self._team.meet()
+        self._slots = self._team.each(opened)
+
+    def _leave(self) -> None:
+        """Close it, all at once; where a rank is gone, nobody can."""
+        try:
+            self._team.meet()
+        except RankFailed:
+            self._slots.abandon()
+            raise
+        self._slots.close()
+
+    def _release(self) -> None:
+        try:
+            if self._slots.is_open:
+                self._leave()
+        finally:
+            fd, self._fd = self._fd, -1
+            held, self._lock = self._lock, -1
+            if fd >= 0:
+                os.close(fd)
+            if held >= 0:
+                unlock(self.path, held)
+
+    def _seen(self, number: int) -> int:
+        """Open it on this rank alone, to sync and to evict; it is the file of the first one."""
+        with suppress(OSError):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            if os.fstat(fd).st_ino == number:
+                return fd
+            os.close(fd)
+        raise BadInput(
+            f"{self.path} is not there as the first rank has it: a shared archive is for a file"
+            " system that all ranks share; use hdf5, a file per rank"
+        )

@@ -1,0 +1,258 @@
+"""What ranks ask of each other, with a real MPI; no job waits for what never comes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.jobs import MPIEXEC, needs_mpi
+
+pytest.importorskip("mpi4py")
+pytestmark = needs_mpi
+
+PATIENCE = 50.0
+"""Seconds after which a job has failed; what is waited for here takes five at most."""
+
+BEFORE = """
+import os, signal, sys, time
+import numpy as np
+from mpi4py import MPI
+from ckio.adapters.mpi import of, world
+from ckio.errors import CkioError, RankFailed, RunFailed
+from ckio.team import Team
+
+RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+
+def say(*words):
+    "In one piece: what ranks write comes out mixed."
+    sys.stdout.write(" ".join(map(str, (RANK, *words))) + "\\n")
+    sys.stdout.flush()
+"""
+
+
+def job(at: Path, ranks: int, body: str) -> tuple[int, list[str], str]:
+    """The exit status of a job in which all ranks run this, what they said, sorted, and stderr."""
+    (at / "job.py").write_text(BEFORE + body)
+    process = subprocess.Popen(
+        [MPIEXEC, "-n", str(ranks), sys.executable, at / "job.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, sorted(out.splitlines()), err
+
+
+CONTRACT = """
+comm = world()
+assert (comm.rank, comm.size) == (RANK, SIZE)
+apart = comm.apart()
+right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+
+# Around the ring and back, nothing, a little, and what MPI does not send before it is asked for.
+for size in (0, 1, 1000, 1 << 21):
+    there, back = np.full(size, RANK, "f8"), np.full((size, 1), -RANK, "f4")
+    from_left, from_right = np.empty(size, "f8"), np.empty((size, 1), "f4")
+    comm.exchange({right: there}, {left: from_left})
+    apart.exchange({left: back}, {right: from_right})
+    assert (from_left == left).all() and (from_right == -right).all()
+    there[...] = 77  # which may be changed now
+
+# All with all, each of another size; and one way only.
+others = [rank for rank in range(SIZE) if rank != RANK]
+into = {rank: np.empty(10 * rank + RANK) for rank in others}
+comm.exchange({rank: np.full(10 * RANK + rank, RANK, float) for rank in others}, into)
+assert all((array == rank).all() for rank, array in into.items())
+got = np.zeros(5, int)
+comm.exchange({1: np.arange(5)} if RANK == 0 else {}, {0: got} if RANK == 1 else {})
+assert RANK != 1 or got.tolist() == [0, 1, 2, 3, 4]
+own = np.empty(3, ">i2")
+comm.exchange({RANK: np.arange(3).astype(">i2")}, {RANK: own})
+assert own.tolist() == [0, 1, 2]
+
+for dtype in ("?", "i1", "u1", "i2", "i4", "i8", "u8", "f4", "f8", "f2", ">f8", "g"):
+    mine = np.array([[RANK % 2, 3], [SIZE - RANK, 1]], dtype)
+    found = comm.largest(mine)
+    assert found.dtype == mine.dtype and found.shape == (2, 2), dtype
+    right_ones = [[1, 1], [1, 1]] if dtype == "?" else [[1, 3], [SIZE, 1]]
+    assert found.astype(float).tolist() == right_ones, dtype
+assert comm.largest(np.zeros((0, 3))).shape == (0, 3)
+assert comm.largest(np.array(float(RANK))) == SIZE - 1
+assert comm.largest(np.array([-np.inf])).tolist() == [-np.inf]
+
+assert comm.gather(None) == [None] * SIZE
+found = apart.gather({"rank": RANK, "data": bytes([RANK]) * RANK * 1_000_000})
+assert [len(it["data"]) for it in found] == [rank * 1_000_000 for rank in range(SIZE)]
+assert [it["rank"] for it in found] == list(range(SIZE))
+
+# Two conversations: what is said in one is not heard in the other, whatever comes first.
+a, b = np.full(4, 1.0), np.full(4, 2.0)
+of_a, of_b = np.empty(4), np.empty(4)
+if RANK % 2:
+    comm.exchange({}, {left: of_a} if RANK else {})
+    apart.exchange({}, {left: of_b} if RANK else {})
+else:
+    apart.exchange({right: b} if right else {}, {})
+    comm.exchange({right: a} if right else {}, {})
+assert RANK % 2 == 0 or (of_a.tolist(), of_b.tolist()) == ([1.0] * 4, [2.0] * 4)
+say("well")
+"""
+
+
+def test_ranks_hear_what_others_say(tmp_path):
+    assert job(tmp_path, 4, CONTRACT) == (0, [f"{rank} well" for rank in range(4)], "")
+
+
+CALLED_OFF = """
+def waiting(comm, how):
+    match how:
+        case "exchange":
+            comm.exchange({}, {1: np.empty(3)})
+        case "rendezvous":  # of which nothing leaves before it is asked for
+            comm.exchange({1: np.ones(1 << 21)}, {})
+        case "gather":
+            comm.gather(3)
+        case "largest":
+            comm.largest(np.ones(3))
+
+for how in ("exchange", "rendezvous", "gather", "largest"):
+    comm = of(MPI.COMM_WORLD)
+    apart, other = comm.apart(), comm.apart()
+    if RANK == 1:
+        time.sleep(0.1)
+        comm.call_off("no wind")
+        comm.call_off("a second reason")
+    else:
+        for talk in (apart, other, apart):
+            try:
+                waiting(talk, how)
+            except RankFailed as error:
+                assert (str(error), error.rank) == ("rank 1: no wind", 1)
+            else:
+                raise AssertionError(how)
+    assert comm.largest(np.array([RANK])).tolist() == [SIZE - 1]  # here all are still expected
+say("well")
+"""
+
+
+def test_nobody_waits_for_a_rank_that_has_called_it_off(tmp_path):
+    status, said, err = job(tmp_path, 3, CALLED_OFF)
+    assert (said, err) == ([f"{rank} well" for rank in range(3)], "")
+    assert status == 0
+
+
+GONE = """
+team = Team(world())
+apart = team.comm.apart()
+try:
+    with team.together():
+        team.each(lambda: 1)
+        if RANK == 1:
+            {end}
+        if RANK == 0:
+            apart.exchange({{}}, {{1: np.empty(3)}})
+        team.gather(1)
+        say("went on")
+except CkioError as error:
+    say(error)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        pytest.param("os._exit(3)", marks=pytest.mark.slow),
+        pytest.param("os._exit(0)", marks=pytest.mark.slow),
+        pytest.param("os.abort()", marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_ends_that_has_lost_a_rank(tmp_path, end):
+    status, said, _ = job(tmp_path, 3, GONE.format(end=end))
+    assert status != 0 or end == "os._exit(0)"  # of which mpiexec may think that all is well
+    assert not any("went on" in line for line in said)
+
+
+FAILS = """
+team = Team(world())
+apart = team.comm.apart()
+begun = time.monotonic()
+try:
+    with team.together():
+        if RANK == 1:
+            raise ValueError("no wind")
+        {waits}
+except CkioError as error:
+    say(type(error).__name__, error)
+    assert time.monotonic() - begun < 15  # and not as long as others are waited for
+"""
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "team.gather(1)",
+        pytest.param("team.meet()", marks=pytest.mark.slow),
+        pytest.param("team.once(int)", marks=pytest.mark.slow),
+        pytest.param("apart.largest(np.ones(9))", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_fails_outside_of_meetings_is_heard_wherever_others_wait(tmp_path, waits):
+    status, said, err = job(tmp_path, 3, FAILS.format(waits=waits))
+    assert said == [f"{rank} RankFailed rank 1: ValueError: no wind" for rank in range(3)], err
+    assert status == 0
+
+
+ELSEWHERE = """
+team = Team(world(grace=1.0))
+def step():
+    if RANK == 1:
+        raise ValueError("no wind")
+    team.comm.mpi.Recv(np.empty(3), source=1)  # in a way of its own
+with team.together():
+    team.each(step, calls_off=True)
+"""
+
+
+def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_path):
+    status, _, err = job(tmp_path, 2, ELSEWHERE)
+    assert status != 0
+    assert "ckio: rank 1: ValueError: no wind; the other ranks wait for it elsewhere" in err
+    assert "ended after 1 s" in err
+
+
+LEFT = """
+team = Team(world())
+apart = team.comm.apart()
+def step():
+    if RANK == 0:
+        time.sleep(6)  # slow, and then there: nobody takes that for a rank that never comes
+    if RANK < 2:
+        apart.exchange({1 - RANK: np.ones(3)}, {1 - RANK: np.empty(3)})
+team.each(step)
+def uneven():
+    if RANK != 1:
+        apart.exchange({}, {1: np.empty(3)})
+try:
+    team.each(uneven, calls_off=True)
+except RunFailed as error:
+    say(error)
+"""
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_rank_that_has_done_its_step_is_told(tmp_path):
+    """It would wait for ever: the other one is at the meeting that ends the step."""
+    status, said, err = job(tmp_path, 3, LEFT)
+    assert (status, err) == (0, "")
+    assert len(said) == 3
+    assert all("waits for what rank 1 sends, which has done" in line for line in said)

@@ -1,0 +1,426 @@
+"""Ranks that share an archive: one by one, and in real jobs; only where h5py has MPI."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+if not h5py.get_config().mpi:
+    pytest.skip("h5py here has no MPI; .ci/parallel-h5py builds one", allow_module_level=True)
+
+from cli.jobs import write_platform
+from mpi4py import MPI
+
+from ckio.adapters.shared_hdf5 import SharedHdf5
+from ckio.backends.contents import Stored, sound
+from ckio.backends.runid import RunId
+from ckio.errors import BadInput, ForeignLevel, LevelFull, LevelInUse
+from ckio.platforms import Level
+from ckio.registry import open_level
+from ckio.testing import BackendTests, get, put, raw, x
+
+# One rank
+
+
+class TestSharedHdf5(BackendTests):
+    durable = True
+
+    def make(self, tmp_path: Path, **limits: Any) -> SharedHdf5:
+        return SharedHdf5(tmp_path / "a.h5", **limits)
+
+    reopen = make
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.h5"
+
+
+def test_it_is_of_one_run_and_of_one_job(path: Path) -> None:
+    level = SharedHdf5(path, run=RunId("0a"), durability="fdatasync")
+    original = put(level, x(1), raw(1000))
+    with pytest.raises(LevelInUse):
+        SharedHdf5(path)
+    level.close()
+    with pytest.raises(ForeignLevel):
+        SharedHdf5(path, run=RunId("0b"))
+    (stored,) = SharedHdf5.contents(path)
+    assert isinstance(stored, Stored)
+    assert (stored.key, stored.nbytes, stored.run, sound(stored)) == (x(1), 1000, "0a", True)
+    level = SharedHdf5(path, run=RunId("0a"))
+    assert get(level, x(1), raw(1000)) == original
+    level.remove()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_place_that_is_no_archive_is_left_as_it_is(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(BadInput, match="no file"):
+        SharedHdf5(path)
+    path.rmdir()
+    path.write_bytes(b"mine")
+    with pytest.raises(BadInput, match="no shared archive"):
+        SharedHdf5(path)
+    assert path.read_bytes() == b"mine"
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.h5"]
+
+
+def test_what_is_prepared_is_made_before_and_not_again(path: Path) -> None:
+    level = SharedHdf5(path)
+    for _ in range(2):
+        level.prepare(x(1), raw(1000), 4)
+    for step in range(5):
+        put(level, x(step), raw(1000), seed=step)
+    with pytest.raises(LevelFull):
+        level.reserve({1 << 60: 1})
+    level.close()
+    with h5py.File(path) as found:
+        assert [len(found[name]["keys"]) for name in ("restart-0", "restart-1")] == [4, 4]
+
+
+def test_a_disk_that_is_full_leaves_all_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = SharedHdf5(path)
+    original = put(level, x(1), raw(1000))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(LevelFull, match="No space"):
+        put(level, x(2), raw(1000))
+    monkeypatch.undo()
+    assert list(level.keys()) == [x(1)]
+    assert get(level, x(1), raw(1000)) == original
+    put(level, x(2), raw(1000))
+    level.close()
+
+
+# Many ranks
+
+
+BEGIN = """
+import os, signal, sys
+import numpy as np
+from ckio.actions import Field, Key, Kind
+from ckio.adapters.mpi import world
+from ckio.adapters.shared_hdf5 import SharedHdf5
+from ckio.errors import *
+from ckio.team import Team
+from ckio.testing import buffers, x
+
+team = Team(world())
+rank = team.rank
+path = sys.argv[1]
+LAYOUT = (Field("u", "<f8", (3 + 2 * rank, 4), "m"), Field("J", "<f8", ()))
+
+def data(step):
+    return [np.full((3 + 2 * rank, 4), 10.0 * step + rank), np.array(float(step))]
+
+def put(level, step):
+    return level.write(x(step), LAYOUT, buffers(data(step)))
+
+def same(level, step):
+    into = [np.empty_like(array) for array in data(step)]
+    level.read(x(step), buffers(into))
+    return all(np.array_equal(a, b) for a, b in zip(into, data(step)))
+
+def raised(kind, do):
+    try:
+        do()
+    except kind as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+"""
+
+
+def command(ranks: int) -> list[str]:
+    if "Open MPI" in MPI.Get_library_version():
+        launcher = shutil.which("mpiexec.openmpi") or shutil.which("mpiexec") or "mpiexec"
+        return [launcher, "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
+    return [shutil.which("mpiexec.mpich") or "mpiexec", "-n", str(ranks)]
+
+
+def clean() -> dict[str, str]:
+    """The environment without what makes a process a rank of this one's job."""
+    own = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+    return {name: text for name, text in os.environ.items() if not name.startswith(own)}
+
+
+def job(program: str, at: Path, *, ranks: int = 3, status: int | None = 0) -> str:
+    (at / "program.py").write_text(BEGIN + program)
+    return ended(["program.py", "a.h5"], at, ranks=ranks, status=status)
+
+
+def ended(
+    words: list[Any],
+    at: Path,
+    *,
+    ranks: int = 3,
+    status: int | None = 0,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """What a job printed; None: with any exit status."""
+    done = subprocess.run(
+        [*command(ranks), sys.executable, *map(str, words)],
+        cwd=at,
+        env={**clean(), **(environ or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert status is None or done.returncode == status, done.stderr
+    return done.stdout if status is not None else done.stdout + done.stderr
+
+
+def test_parts_of_any_size_are_one_field_for_everybody(tmp_path: Path) -> None:
+    job(
+        """
+level = SharedHdf5(path, team)
+assert put(level, 1) == (3 + 2 * rank) * 32 + 8
+put(level, 2)
+put(level, 3)
+assert all(same(level, step) for step in (3, 1, 2))
+level.discard(x(2))
+assert set(level.keys()) == {x(1), x(3)}
+assert level.layout(x(3)) == LAYOUT
+raised(MissingCheckpoint, lambda: level.discard(x(2)))
+level.close()
+level = SharedHdf5(path, team)
+assert set(level.keys()) == {x(1), x(3)}
+put(level, 4)
+assert all(same(level, step) for step in (1, 3, 4))
+level.close()
+""",
+        tmp_path,
+    )
+    with h5py.File(tmp_path / "a.h5") as found:
+        groups = [found[name] for name in ("restart-0", "restart-1", "restart-2") if name in found]
+        every = {
+            int(group["keys"][slot]["step"]): group["u"][slot]
+            for group in groups
+            for slot in np.flatnonzero(group["stored"][()])
+        }
+    assert sorted(every) == [1, 3, 4]
+    for step, u in every.items():
+        rows = np.repeat([0, 1, 2], [3, 5, 7])
+        assert np.array_equal(u, np.repeat(10.0 * step + rows, 4).reshape(15, 4))
+    stored = SharedHdf5.contents(tmp_path / "a.h5")
+    assert len(stored) == 9
+    assert all(isinstance(it, Stored) and sound(it) for it in stored)
+
+
+def test_what_fails_on_one_rank_fails_on_all_and_they_go_on(tmp_path: Path) -> None:
+    job(
+        """
+level = SharedHdf5(path, team, capacity=6 * 168 if rank == 1 else None)
+for step in range(6):
+    put(level, step)
+assert "rank 1" in raised(LevelFull, lambda: put(level, 6))
+level.discard(x(0))
+put(level, 6)
+few = buffers(data(1))[: 1 + (rank != 2)]
+assert "rank 2" in raised(StorageError, lambda: level.read(x(1), few))
+level.discard(x(5))
+level._slots.put, kept = (lambda *_: 1 / 0) if rank == 2 else level._slots.put, level._slots.put
+raised(RankFailed, lambda: put(level, 7))
+level._slots.put = kept
+if rank == 0:
+    kept, level._slots.put_row = level._slots.put_row, lambda *_: os.open("none", os.O_RDONLY)
+raised(StorageError, lambda: put(level, 7))
+if rank == 0:
+    level._slots.put_row = kept
+put(level, 7)
+assert set(level.keys()) == {x(step) for step in (1, 2, 3, 4, 6, 7)}
+assert all(same(level, key.step) for key in level.keys())
+level.close()
+""",
+        tmp_path,
+    )
+
+
+def test_a_part_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
+    job("level = SharedHdf5(path, team)\nput(level, 1)\nput(level, 2)\nlevel.close()", tmp_path)
+    parts = [it for it in SharedHdf5.contents(tmp_path / "a.h5") if it.key == x(1)]
+    at, _ = parts[1].spans[0]
+    with (tmp_path / "a.h5").open("r+b") as raw_file:
+        raw_file.seek(at + 50)
+        raw_file.write(b"\xff")
+    assert [sound(it) for it in parts] == [True, False, True]
+    job(
+        """
+level = SharedHdf5(path, team)
+said = raised(CorruptCheckpoint, lambda: same(level, 1))
+assert "part of rank 1 of x_1" in said, said
+assert same(level, 2)
+level.discard(x(1))
+put(level, 1)
+assert same(level, 1)
+level.close()
+""",
+        tmp_path,
+    )
+
+
+def test_another_number_of_ranks_and_another_file_are_refused(tmp_path: Path) -> None:
+    job(
+        """
+level = SharedHdf5(path, team)
+put(level, 1)
+level.close()
+os.makedirs(f"own-{rank}", exist_ok=True)
+said = raised(BadInput, lambda: SharedHdf5(f"own-{rank}/a.h5", team))
+assert "file system that all ranks share" in said, said
+assert "in use" in raised(LevelInUse, lambda: (SharedHdf5(path, team), SharedHdf5(path, team)))
+os._exit(0)
+""",
+        tmp_path,
+        status=None,
+    )
+    said = job("print(raised(BadInput, lambda: SharedHdf5(path, team)))", tmp_path, ranks=2)
+    assert "of a job of 3 ranks, and this one has 2" in said
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "shared_archive.md"
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "page.py").write_text("\n".join(blocks))
+    assert ended(["page.py"], tmp_path, ranks=2) == "[12] [1] (1, 5, 4)\n"
+
+
+KILLED = """
+level = SharedHdf5(path, team)
+put(level, 1)
+put(level, 2)
+if rank == 0:
+    open("now", "w").close()
+step = 3
+while True:
+    put(level, step)
+    level.discard(x(step - 1 if step > 3 else 2))
+    step += 1
+"""
+
+LOOKED = """
+level = SharedHdf5(path, team)
+keys = {key.step for key in level.keys()}
+assert 1 in keys and len(keys) in (2, 3), keys
+assert all(same(level, step) for step in keys)
+put(level, 10**6)
+assert same(level, 10**6)
+level.close()
+"""
+
+
+@pytest.mark.parametrize("turn", range(2))
+def test_a_job_that_is_killed_leaves_whole_checkpoints(tmp_path: Path, turn: int) -> None:
+    (tmp_path / "program.py").write_text(BEGIN + KILLED)
+    mark = str(tmp_path)
+    started = subprocess.Popen(
+        [*command(3), sys.executable, "program.py", "a.h5"],
+        cwd=tmp_path,
+        env={**clean(), "CKIO_TEST_SHARED": mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(tmp_path / "now", started)
+    time.sleep(0.05 + 0.1 * turn)
+    with h5py.File(tmp_path / "a.h5") as found:  # while it is being written to
+        assert found["restart-0/u"].shape[1:] == (15, 4)
+    kill_all(mark)
+    started.wait(60)
+    with h5py.File(tmp_path / "a.h5") as found:
+        assert found["restart-0/stored"][()].any()
+    job(LOOKED, tmp_path)
+
+
+def wait_for(place: Path, process: subprocess.Popen[bytes]) -> None:
+    while not place.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def kill_all(mark: str) -> None:
+    """Kill the ranks of one job, the launcher's own processes excepted."""
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ours = f"CKIO_TEST_SHARED={mark}".encode() in words
+        if ours and any(word.startswith(b"OMPI_COMM_WORLD_RANK=") for word in words):
+            os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+# The command line
+
+
+FAILING = """
+import os
+import signal
+from ckio.models.wave import Wave
+
+class Gone(Wave):
+    def step(self, state, i):
+        if i == 30 and os.environ.get("OMPI_COMM_WORLD_RANK") == os.environ.get("GONE"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().step(state, i)
+"""
+
+
+def platform(at: Path, backend: str) -> Path:
+    """Memory for a few checkpoints, and the archive for all others."""
+    at.mkdir()
+    (at / "failing.py").write_text(FAILING)
+    path = write_platform(at, "failing:Gone")
+    head, ram, _nvme, rest = path.read_text().split("[[level]]\n")
+    rest = rest.replace('"hdf5"', f'"{backend}"')
+    path.write_text("[[level]]\n".join([head, ram.replace("40000", "10000"), rest]))
+    return path
+
+
+def ckio(at: Path, *words: Any, **more: Any) -> str:
+    return ended([Path(sys.executable).with_name("ckio"), "run", *words], at, ranks=4, **more)
+
+
+def test_a_codec_is_refused(path: Path) -> None:
+    level = Level(name="a", backend="hdf5-shared", options={"path": str(path), "codec": "zstd"})
+    with pytest.raises(BadInput, match="takes no codec"):
+        open_level(level)
+    open_level(replace(level, options={"path": str(path)})).close()
+
+
+def test_a_run_of_ranks_gives_the_answer_of_a_file_per_rank_also_when_resumed(
+    tmp_path: Path,
+) -> None:
+    wave = ("failing:Gone", "--set", "grid=32", "--steps", 60, "--json", "--into", "run")
+    answers = []
+    for backend in ("hdf5", "hdf5-shared"):
+        at = tmp_path / backend
+        said = ckio(at, *wave, "--platform", platform(at, backend), environ={"GONE": ""})
+        answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
+        assert list(at.glob("archive*")) == []
+    at = tmp_path / "killed"
+    ckio(at, *wave, "--platform", platform(at, "hdf5-shared"), status=None, environ={"GONE": "2"})
+    (left,) = at.glob("archive*.h5")
+    assert {it.key for it in SharedHdf5.contents(left) if isinstance(it, Stored)}
+    said = ckio(at, "--resume", "--into", "run", "--json")
+    answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
+    assert len(set(answers)) == 1
+    assert list(at.glob("*archive*")) == []
