@@ -91,6 +91,8 @@ class NotInMemory:
     """
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # what Python and its tools ask of anything
+            raise AttributeError(name)
         raise MissingCheckpoint(
             f"a block asks for {name!r} of a value that is on a level, or to be computed again."
             " With ckio, a tape gives functionals and first derivatives; for tangents and Hessians"
