@@ -18,6 +18,7 @@ from ckio.errors import BadInput, RunFailed, Stopped
 from ckio.gradient import GradientCheck, check_gradient
 from ckio.model import Differentiable
 from ckio.platforms import Platform
+from ckio.registry import is_shared
 from ckio.rundir import MEASURED, RESULT, RunDirectory
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
@@ -106,7 +107,7 @@ def _performed(
     stands is then stored.
     """
     stopper = how.stopper
-    levels = list(map(behind, backends)) if how.overlap else backends
+    levels = _behind(backends, platform) if how.overlap else backends
     with watching(job, schedule, predicted, how) as (tick, watch):
         live = watched(lambda: model, tick)()
 
@@ -148,6 +149,17 @@ def _performed(
                     team=how.team,
                 )
             raise halted(stopper.why, standing) from None
+
+
+def _behind(backends: Sequence[Backend], platform: Platform) -> list[Backend]:
+    """What transfers go to that go on behind the steps; raises BadInput where none can."""
+    for level in platform.levels:
+        if is_shared(level):
+            raise BadInput(
+                f"level {level.name!r} is one file to which all ranks write together: run without"
+                " --overlap, or take hdf5, a file per rank"
+            )
+    return list(map(behind, backends))
 
 
 def _checked(

@@ -9,7 +9,9 @@ import pytest
 from cli.commands import ckio
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
-from ckio.platforms import Platform
+from ckio.cli.conclude import _behind
+from ckio.errors import BadInput
+from ckio.platforms import Level, Platform
 
 pytestmark = needs_mpi
 
@@ -322,3 +324,10 @@ def test_inspect_and_clean_see_the_parts_of_all_ranks(tmp_path):
     ckio("clean", "run", "--yes", at=tmp_path)
     assert left(tmp_path) == []
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_file_that_all_ranks_share_takes_no_overlap():
+    """Its calls are made by all ranks together, which is not so behind the steps."""
+    levels = Level(name="ram"), Level(name="far", backend="hdf5-shared")
+    with pytest.raises(BadInput, match="'far' is one file to which all ranks write together"):
+        _behind([], Platform(levels))
