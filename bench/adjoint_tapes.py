@@ -23,7 +23,6 @@ import numpy as np
 import record
 from adjoint_fields import (
     Array,
-    Field,  # noqa: F401  for programs of tests
     Files,
     Function,
     State,

@@ -1,11 +1,10 @@
 """Ranks of one host: what agreeing costs, and what a level gives to each when all write at once.
 
-python bench/mpi.py [--ranks 1 2 4] [--size BYTES]
+python bench/mpi.py [--ranks 1 2 4] [--size BYTES] [--record]
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import record
 
 HERE = Path(sys.executable).parent
 MEETINGS, HALOS, WRITES, SLOTS = 300, 300, 24, 4
@@ -25,18 +26,23 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--size", type=int, default=4 << 20, help="bytes of a rank's checkpoint")
+    parser.add_argument("--record", action="store_true", help="write bench/results/mpi.txt")
     asked = parser.parse_args()
-    print(f"{os.cpu_count()} processors; medians, of the slowest rank")
-    print(
-        f"{'ranks':>5} {'meeting':>10} {'halo':>10} {'write':>10} {'per rank':>12} {'together':>12}"
-    )
-    for ranks in asked.ranks:
-        found = measured(ranks, asked.size)
-        rate = asked.size / found["write"] / 1e6
-        print(
-            f"{ranks:>5} {found['meeting'] * 1e6:>7.1f} us {found['halo'] * 1e6:>7.1f} us"
-            f" {found['write'] * 1e3:>7.2f} ms {rate:>7.0f} MB/s {ranks * rate:>7.0f} MB/s"
-        )
+    header = ["ranks", "meeting us", "halo us", "write ms", "MB/s a rank", "MB/s together"]
+    rows = [row(ranks, asked.size) for ranks in asked.ranks]
+    table = f"{asked.size} bytes a rank; medians, of the slowest\n\n" + record.columns(header, rows)
+    if asked.record:
+        record.save("mpi", table)
+    else:
+        print(f"{record.machine()}\n\n{table}")
+
+
+def row(ranks: int, size: int) -> list[str]:
+    """What so many ranks take, in words."""
+    found = measured(ranks, size)
+    rate = size / found["write"] / 1e6
+    micro = [f"{found[name] * 1e6:.0f}" for name in ("meeting", "halo")]
+    return [f"{ranks}", *micro, f"{found['write'] * 1e3:.2f}", f"{rate:.0f}", f"{ranks * rate:.0f}"]
 
 
 def measured(ranks: int, size: int) -> dict[str, float]:

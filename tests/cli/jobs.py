@@ -134,9 +134,9 @@ class Job:
         """Send a signal to the process of one rank."""
         os.kill(self.processes()[rank], number)
 
-    def wait_for(self, path: Path, pattern: str) -> None:
-        """Wait until there is such a file, as long as the job runs."""
-        while not any(path.glob(pattern)):
+    def wait_for(self, path: Path, pattern: str, *, text: str = "") -> None:
+        """Wait until there is such a file, with this text in it, as long as the job runs."""
+        while not any(not text or text in file.read_text() for file in path.glob(pattern)):
             assert self._process.poll() is None, self._process.communicate()
             time.sleep(0.02)
 

@@ -134,8 +134,7 @@ def test_a_job_that_was_killed_on_the_way_back_is_resumed(tmp_path, whole):
         "run",
     )
     job = Job(4, "run", *words, "--log", "log", at=tmp_path)
-    while "reverse" not in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else True:
-        job.wait_for(tmp_path, "run/manifest.json")
+    job.wait_for(tmp_path, "log", text="reverse")
     job.kill(1)
     job.ended(status=None)
     found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)

@@ -39,21 +39,23 @@ def test_a_job_that_loses_any_rank_at_any_moment_comes_to_the_same_gradient(tmp_
     (tmp_path / "slow.py").write_text(SLOW)
     platform = write_platform(tmp_path, "slow:Slow")
     into = ("--platform", platform, "--every", "0.05", "--json", "--into", "run", "--resume")
-    draw = random.Random(seed)
+    draw, longest, killed = random.Random(seed), 1.5, 0  # the first time it is never late
     for _ in range(KILLS):
         job = Job(RANKS, *WORDS, *into, at=tmp_path)
         while len(ranks := job.processes()) < RANKS:
             time.sleep(0.01)
         # From where it imports, over all that it writes, to where it has just ended.
-        time.sleep(draw.uniform(0.3, 3.0))
+        time.sleep(draw.uniform(0.3, longest))
         try:
             job.kill(draw.choice(sorted(ranks)))
         except (KeyError, ProcessLookupError):
             job.ended()
             break
         out, _ = job.ended(status=None)
+        longest, killed = 3.0, killed + 1
         if out.startswith("{"):
             break
+    assert killed
     found = answer(RANKS, *WORDS, *into[:4], *into[5:], at=tmp_path)
     alone = answer(1, *WORDS, "--platform", platform, "--into", "alone", at=tmp_path)
     assert found["gradient_digest"] == alone["gradient_digest"]
