@@ -155,7 +155,7 @@ class Mpi:
                     alarm.check_left(ranks)
                 elif not self._heeds and waited > _LONG:
                     alarm.tell_meeting()
-            time.sleep(0)  # another rank may be waiting for this processor
+            os.sched_yield()  # another rank may be waiting for this processor
 
 
 class _Alarm:
