@@ -153,6 +153,21 @@ def test_a_slow_model_is_measured_on_fewer_steps() -> None:
     assert clock.now() < 100
 
 
+def test_a_machine_that_becomes_slower_is_seen_fast_and_slow() -> None:
+    clock, made = VirtualClock(), list[bool]()
+
+    def make() -> CountingModel:
+        made.append(clock.now() > 500)
+        advance = 3e-3 if made[-1] else 1e-3
+        return CountingModel(replace(CHAIN, advance=advance, record=0, reverse=0), clock)
+
+    levels = {level.name: Throttled(Ram(), level, clock) for level in (RAM, FAR)}
+    found = calibrate(levels, models={"counting": make}, repeats=2, clock=clock)
+    assert set(made) == {True, False}
+    assert 1.2e-3 < found.models["counting"].advance < 2.8e-3
+    assert "record" not in found.spreads["counting"], "what takes no time does not vary"
+
+
 def test_the_working_memory_holds_a_step_of_every_model() -> None:
     models = {"small": lambda: Decay(3), "large": lambda: Decay(30), "none": DecayOfStatesOnly}
     found = calibrate({"ram": Ram()}, models=models, repeats=1)

@@ -3,7 +3,8 @@
 Every figure comes from the timeline of a probe schedule, performed by `run`: the same dump, copy,
 checksum and commit as in a real run, between steps of a model, on slots that a first pass has
 warmed. What an action takes is counted from the end of the one before it: what it costs to come
-from one to the next is part of it.
+from one to the next is part of it. The steps of a model are measured now and then between the
+levels: a machine that is fast in one second is slow in another, and a run has both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,9 @@ from ckio.calibrate.steps import (
     MOST_BYTES,
     STEPS,
     MakeModel,
+    Pacer,
     Paces,
     measure_model,
-    probe_model,
     reach,
 )
 from ckio.clock import Clock
@@ -94,15 +95,21 @@ def calibrate(
     # Plain memory is not reached behind the computation, and one clock is not for many threads.
     far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
     total = len(probes) + len(models) * (1 + len(far))
+    pacers = {
+        name: Pacer(make, repeats=repeats, clock=clock, steps=steps[name])
+        for name, make in models.items()
+    }
     touch(sum(probe.slots * probe.tried.nbytes for probe in probes if probe.tried.own))
     samples: list[Sample] = []
     for probe in probes:
         progress(f"{probe.level}, {probe.tried.nbytes} bytes", total)
         samples += probe.samples()
+        for pacer in pacers.values():
+            pacer.again()
     found, copy = {}, _copies(backends, samples)
-    for (name, make), own in zip(models.items(), tries, strict=True):
+    for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)
-        found[name] = probe_model(make, repeats=repeats, clock=clock, steps=steps[name])
+        found[name] = pacer.paces()
         step = found[name].chain.seconds(Advance(0, 1))
         for level in far:
             progress(f"{level} beside {name}", total)

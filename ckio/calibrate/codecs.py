@@ -19,6 +19,7 @@ from ckio.calibrate.steps import STEPS
 from ckio.clock import Clock
 from ckio.compression import Codec, Zstd
 from ckio.errors import BadInput
+from ckio.team import ALONE, Team
 
 _SAMPLE: Final = 1 << 20
 """Bytes of a field that are enough to see whether it shrinks."""
@@ -35,6 +36,7 @@ def decide(
     step: float = math.inf,
     repeats: int = 1,
     clock: Clock | None = None,
+    team: Team = ALONE,
 ) -> Decision:
     """Try codecs on an open, empty level with a model's checkpoints, and say which it should have.
 
@@ -56,6 +58,9 @@ def decide(
         Seconds of a forward step of the model, where they are known.
     capacity, repeats, clock
         As `calibrate` takes them, for this level.
+    team
+        The ranks that decide together, each by its part of the checkpoints: what shrinks least on
+        one of them counts. Their level is one on which all take what the slowest takes.
 
     Raises
     ------
@@ -64,14 +69,14 @@ def decide(
     """
     if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
-    nbytes = sum(map(len, late[0][2]))
+    nbytes = max(team.gather(sum(map(len, late[0][2]))))
     own = Try(partial(Still, late[0]), nbytes, STEPS, own=True)
     if not own.fits(capacity):
         raise BadInput(
             f"level {level!r}: its capacity of {capacity} bytes holds no checkpoint of"
             f" {own.nbytes} bytes, so that codecs cannot be compared there: name one"
         )
-    shrinks = _compressibility(late[0])
+    shrinks = max(team.gather(_compressibility(late[0])))
     if shrinks > SHRINKS:
         return decline(shrinks)
     through = {"": backend, **{name: Compressed(backend, each) for name, each in codecs.items()}}
@@ -81,10 +86,13 @@ def decide(
         probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
         found = {sample.access: sample for sample in probe.samples()}
         write, read = found["write"], found["read"]
-        ratio = max(write.ratio, ratios[codec])
+        # What is stored is that of the rank with the most; of its own bytes, the others have less.
+        ratio = max(write.ratio, min(team.gather(ratios[codec])))
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
-    return choose(trial(""), [*map(trial, codecs)], nbytes=own.nbytes, capacity=capacity, step=step)
+    trials = [trial(""), *map(trial, codecs)]
+    found = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
+    return team.gather(found)[0]
 
 
 def _compressibility(checkpoint: Checkpoint) -> float:

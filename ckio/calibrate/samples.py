@@ -85,13 +85,14 @@ def spread_of(samples: Sequence[Sample], /) -> Quantiles | None:
 def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
     """Factors on the mean of their group, at equal distances; the last part at each end is cut off.
 
-    Their mean is 1, as times drawn from them have it. None for less than a handful.
+    Their mean is 1, as times drawn from them have it. None for less than a handful, and for what
+    takes no time.
     """
     factors = [
         np.minimum(each, _STALL * np.median(each)) / typical(each) for each in groups if len(each)
     ]
     together = np.concatenate(factors) if factors else np.array([])
-    if len(together) < _FEW:
+    if len(together) < _FEW or not together.any():
         return None
     count = min(_POINTS, len(together))
     points = np.quantile(together, (np.arange(count) + 0.5) / count)

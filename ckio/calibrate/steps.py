@@ -40,9 +40,9 @@ def measure_model(
 ) -> Chain:
     """A model's seconds per step and bytes per checkpoint, as a chain without a length.
 
-    As `probe_model` finds them.
+    As `Pacer` finds them.
     """
-    return probe_model(make, repeats=repeats, clock=clock, steps=steps).chain
+    return Pacer(make, repeats=repeats, clock=clock, steps=steps).paces().chain
 
 
 @dataclass(frozen=True)
@@ -64,43 +64,69 @@ class Paces:
     drift: Quantiles | None
 
 
-def probe_model(
-    make: MakeModel,
-    /,
-    *,
-    repeats: int = 5,
-    clock: Clock | None = None,
-    steps: int | None = None,
-) -> Paces:
-    """What a model's steps take, in the mean and in all.
+class Pacer:
+    """Finds out what a model's steps take, in the mean and in all, from fresh models.
 
-    A short adjoint computation with few checkpoints in memory, from fresh models: once, and up to
-    `repeats` times while it has not taken a few seconds. It takes `steps`, or what `reach` finds.
+    Each probe is a short adjoint computation with few checkpoints in memory. A processor is slower
+    in one second than in the next, so that probes at once say little: call `again` now and then.
+
+    Parameters
+    ----------
+    make
+        Makes a fresh model.
+    repeats
+        Probes, the least; but for what has taken a few seconds, one will do.
+    clock
+        What measures; the wall clock by default.
+    steps
+        Of a probe; by default what `reach` finds.
     """
-    from ckio.backends.ram import Ram
 
-    steps = steps or reach(make, clock=clock)
-    chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(make()))
-    slots = max(2, min(4, MOST_BYTES // max(1, chain.restart)))
-    capacity = slots * chain.restart
-    platform = Platform((Level(name="ram", capacity=capacity),), chain.tape)
-    schedule = revolve(chain, platform)
-    timelines: list[Timeline] = []
-    while not timelines or (
-        len(timelines) < repeats and sum(t.makespan for t in timelines) < BUDGET
-    ):
-        timelines.append(run(schedule, platform, make(), [Ram(capacity=capacity)], clock=clock))
-    taken = {name: _per_step(timelines, op) for name, op in _OPS.items()}
-    means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
-    # A program of one step never advances; then recording is the nearest that is known.
-    means = {"advance": means["record"], **means}
-    spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
-    runs = np.array([timeline.makespan for timeline in timelines])
-    return Paces(
-        replace(chain, steps=None, **means),  # type: ignore[arg-type]
-        {name: spread for name, spread in spreads.items() if spread},
-        quantiles([runs]),
-    )
+    def __init__(
+        self,
+        make: MakeModel,
+        /,
+        *,
+        repeats: int = 5,
+        clock: Clock | None = None,
+        steps: int | None = None,
+    ) -> None:
+        self._make, self._repeats, self._clock = make, repeats, clock
+        steps = steps or reach(make, clock=clock)
+        chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(make()))
+        slots = max(2, min(4, MOST_BYTES // max(1, chain.restart)))
+        self._capacity = slots * chain.restart
+        self._platform = Platform((Level(name="ram", capacity=self._capacity),), chain.tape)
+        self._schedule = revolve(chain, self._platform)
+        self._timelines: list[Timeline] = []
+
+    def again(self) -> bool:
+        """Probe once, unless that has taken some seconds already; whether it did."""
+        from ckio.backends.ram import Ram
+
+        if sum(timeline.makespan for timeline in self._timelines) >= BUDGET:
+            return False
+        level = Ram(capacity=self._capacity)
+        model = self._make()
+        timeline = run(self._schedule, self._platform, model, [level], clock=self._clock)
+        self._timelines.append(timeline)
+        return True
+
+    def paces(self) -> Paces:
+        """What all probes found, those included that are still lacking."""
+        while len(self._timelines) < self._repeats and self.again():
+            pass
+        taken = {name: _per_step(self._timelines, op) for name, op in _OPS.items()}
+        means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
+        # A program of one step never advances; then recording is the nearest that is known.
+        means = {"advance": means["record"], **means}
+        spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
+        runs = np.array([timeline.makespan for timeline in self._timelines])
+        return Paces(
+            replace(self._schedule.chain, steps=None, **means),  # type: ignore[arg-type]
+            {name: spread for name, spread in spreads.items() if spread},
+            quantiles([runs]),
+        )
 
 
 def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
