@@ -5,7 +5,8 @@ is asked for, and what has to be fast (makespan, validation, counts) reads the c
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar, assert_never, overload
+from functools import partial
+from typing import Any, Final, TypeVar, assert_never, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,11 @@ class Actions(Sequence[Action]):
             raise BadInput(
                 f"Actions: row {number}, (op, kind, level, begin, end, name) = {row}, is no action"
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew, and checked: a column that was pickled may be written to.
+        columns = {name: getattr(self, name) for name in Actions.__slots__}
+        return partial(Actions, **columns), ()
 
     @classmethod
     def of(cls, actions: Iterable[Action], /) -> "Actions":

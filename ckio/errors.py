@@ -19,6 +19,9 @@ Each message names the thing, the rule, and what to do. On the command line, Bad
 exit status 2 and all the others with 1.
 """
 
+from functools import partial
+from typing import Any
+
 
 class CkioError(Exception):
     """The root: `except CkioError` catches everything that ckio raises on purpose.
@@ -64,6 +67,10 @@ class RankFailed(RunFailed):
         super().__init__(message)
         self.rank = rank
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Or no pickle of it could be read: it is not made of its message alone.
+        return partial(RankFailed, rank=self.rank), self.args, vars(self)
+
 
 class Stopped(CkioError):
     """A run was asked to stop, and did, with the model between two steps.
@@ -83,6 +90,10 @@ class Stopped(CkioError):
         self.action = action
         self.state = state
         self.adjoint = adjoint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The numbers come with its attributes.
+        return partial(Stopped, action=0, state=None, adjoint=0), self.args, vars(self)
 
 
 class StorageError(CkioError):

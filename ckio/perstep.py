@@ -42,6 +42,9 @@ class PerStep:
             column.flags.writeable = False
             object.__setattr__(self, name, column)
 
+    def __reduce__(self) -> tuple[type["PerStep"], tuple[NDArray[Any]]]:
+        return PerStep, (self.values,)  # made anew: a column that was pickled may be written to
+
     def __len__(self) -> int:
         return len(self.values)
 

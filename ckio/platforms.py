@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.carried import Carried
 from ckio.chain import SECONDS, Chain
 from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
@@ -29,7 +30,7 @@ _MOST_RATIO: Final = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class Level(Carried):
     """One storage level.
 
     Attributes
@@ -125,7 +126,7 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
 
 
 @dataclass(frozen=True)
-class Platform:
+class Platform(Carried):
     """The storage levels, nearest first, and the room for the tape.
 
     Attributes

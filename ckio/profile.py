@@ -6,6 +6,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
+from ckio.carried import Carried
 from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
@@ -16,7 +17,7 @@ PRICES: Final = ("first", "write_beside", "read_beside", "hinders", "handoff")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Carried):
     """How a level behaves where its prices alone say too little; what is None is as they say.
 
     Attributes

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
     "errors actions clock memory",
-    "columns checks perstep flows variables derived chain costs prices spreads profile platforms"
-    " platformtext timeline overlap caching comm layout arrays raster",
+    "columns checks carried perstep flows variables derived chain costs prices spreads profile"
+    " platforms platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel registers checkpoints"
     " pipeline gradient team",
@@ -65,6 +66,7 @@ def top(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Full names of what a file imports, wherever in it."""
     names: set[str] = set()

@@ -1,6 +1,13 @@
 """Platforms: what a level costs and holds, and two text forms that say what is wrong with them."""
 
+import copy
 import math
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import is_dataclass
+from multiprocessing import get_context
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -8,12 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ckio
+from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import COSTS, SECONDS, Chain
-from ckio.errors import BadInput
+from ckio.errors import BadInput, CkioError, LevelFull, RankFailed, Stopped
+from ckio.flows import Flow, Step
+from ckio.overlap import Overlap
+from ckio.planners.bisection import Bisection
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.online import Online
 from ckio.platforms import Affine, Level, Platform, size
 from ckio.prices import ACCESSES
 from ckio.profile import Profile
+from ckio.report import compare
+from ckio.schedule import Schedule, counts
+from ckio.sim.engine import simulate
+from ckio.sim.ranks import Ranks
+from ckio.sim.ranks.words import Shared
 from ckio.spreads import Lognormal, Quantiles, Spread
+from ckio.timeline import Event, Timeline
+from ckio.variables import Variables
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(
@@ -155,6 +176,105 @@ def test_platforms_do_not_change_with_what_they_were_made_of() -> None:
     options["path"], models["n"] = "b", MODEL
     assert dict(level.options) == {"path": "a"}
     assert list(platform.models) == ["m"]
+
+
+# --- from process to process
+
+CHAIN = MODEL.with_steps(9)
+PLANNED = hrevolve(CHAIN, NODE)
+OVERLAPPED = simulate(PLANNED, NODE, overlap=Overlap(1, None))
+VARIED = Platform(
+    (Level(name="ram", profile=Profile(first=Affine(2), spread={"read": Lognormal(0.5)})),),
+    models={"wave": MODEL, "heat": MODEL},
+    spreads={"wave": {"advance": Quantiles((1.0, 2.0))}, "heat": {}},
+    drift=Lognormal(0.1),
+)
+STEP = Step(Flow({"u"}, {"u"}), reverse=Flow({"v"}), restored={"u"})
+VALUES = [
+    *(Key(Kind.TAPE, 3, "u"), Write(Key(Kind.RESTART, 1), 1), Read(Key(Kind.RESTART, 1), 1)),
+    *(Discard(Key(Kind.RESTART, 1), 0), Advance(0, 2), Record(2, 3), Reverse(2, 3)),
+    *(Field("u", "<f8", (3, 4)), Flow({"u", "v"}, {"u"}, {"u"}), Affine(1e-4, 1e-9)),
+    *(Lognormal(0.25), Quantiles((1.0, 1.5)), Overlap(1, None, 0.5), MODEL, CHAIN),
+    *(STEP, Variables({"u": 8, "v": 8}, STEP, {"u"})),
+    Chain(steps=2, advance=[1, 2], record=1, reverse=1, restart=[1, 2], tape=1, adjoint=1),
+    *(NODE, *NODE.levels, VARIED, *VARIED.levels, VARIED.levels[0].profile),
+    *(PLANNED, PLANNED.actions, counts(PLANNED)),
+    *(OVERLAPPED, OVERLAPPED[0], OVERLAPPED.transfers, compare(OVERLAPPED, OVERLAPPED)),
+    Ranks(count=4, shared={"nvme": Shared(bandwidth=1e9)}),
+    *(Online(CHAIN, NODE), Bisection(CHAIN, NODE)),
+]
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
+
+
+def test_all_values_that_are_exported_are_among_these() -> None:
+    exported = {getattr(ckio, name) for name in ckio.__all__}
+    frozen = {it for it in exported if isinstance(it, type) and is_dataclass(it)}
+    assert {Schedule, Platform, Event} < frozen
+    assert {*frozen, Timeline} <= {type(value) for value in [*VALUES, OVERLAPPED[0]]}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_comes_back_equal(value: Any, way: str) -> None:
+    back = WAYS[way](value)
+    assert type(back) is type(value)
+    assert back == value
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_comes_back_of_a_platform_does_not_change_either(way: str) -> None:
+    back = WAYS[way](VARIED)
+    level = WAYS[way](NODE.levels[1])
+    fixed = [back.models, back.spreads, back.spreads["wave"], back.levels[0].profile.spread]
+    for mapping in (*fixed, level.options):
+        assert isinstance(mapping, MappingProxyType)
+    assert hash(back) == hash(VARIED)
+    assert back.digest() == VARIED.digest()
+    assert level.options == NODE.levels[1].options
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_columns_that_come_back_cannot_be_written_to_either(way: str) -> None:
+    varying = Chain(steps=2, advance=[1, 2], record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    actions, advance = WAYS[way](PLANNED.actions), WAYS[way](varying.advance)
+    for column in (actions.op, actions.begin, actions.end, advance.values, advance.before):
+        assert not column.flags.writeable
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RankFailed("rank 2: no wind", rank=2),
+        Stopped("stopped", action=3, state=None, adjoint=9),
+        LevelFull("no room"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_back_with_what_it_says(error: CkioError, way: str) -> None:
+    error.shared = True
+    back = WAYS[way](error)
+    assert type(back) is type(error)
+    assert (back.args, vars(back)) == (error.args, vars(error))
+
+
+def test_what_was_changed_on_its_way_is_refused() -> None:
+    sent = pickle.dumps(Level(name="ram", capacity=1234567))
+    with pytest.raises(BadInput, match="capacity = -1234567"):
+        pickle.loads(
+            sent.replace(
+                (1234567).to_bytes(4, "little"), (-1234567 & 2**32 - 1).to_bytes(4, "little")
+            )
+        )
+
+
+def test_another_process_plans_the_same() -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(hrevolve, CHAIN, NODE).result() == PLANNED
 
 
 # --- TOML

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.carried import Carried
 from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platforms import size
@@ -72,7 +73,7 @@ class Barrier(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
+class Ranks(Carried):
     """So many ranks, each with one and the same schedule and with levels of its own.
 
     Attributes
