@@ -69,8 +69,10 @@ def decide(
     """
     if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
-    nbytes = max(team.gather(sum(map(len, late[0][2]))))
-    own = Try(partial(Still, late[0]), nbytes, STEPS, own=True)
+    mine = sum(map(len, late[0][2]))
+    nbytes = max(team.gather(mine))
+    still = partial(Still, late[0], estimated=mine < nbytes)
+    own = Try(still, nbytes, STEPS, own=True)
     if not own.fits(capacity):
         raise BadInput(
             f"level {level!r}: its capacity of {capacity} bytes holds no checkpoint of"

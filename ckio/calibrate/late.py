@@ -61,10 +61,14 @@ def _dumped(model: Model, key: Key) -> Checkpoint:
 
 
 class Still:
-    """A model that stays as it was at one checkpoint: what tries a level in no time of its own."""
+    """A model that stays as it was at one checkpoint: what tries a level in no time of its own.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    It may be `estimated`: planned for more bytes, as the part of another rank has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, estimated: bool = False) -> None:
         _, self._layout, self._data = checkpoint
+        self.estimated = estimated
 
     def layout(self, key: Key, /) -> Layout:
         del key

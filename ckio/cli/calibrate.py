@@ -17,6 +17,7 @@ from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.cli.profiles import print_profiles
 from ckio.cli.team import all_ranks, check_alike
+from ckio.clock import Clock
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
@@ -152,10 +153,7 @@ def measured(
 
     Platform(tuple(asked))  # names must differ, before anything is opened
     bare = [_without_auto(level, models) for level in asked]
-    if not team.is_alone and any(level.options.get("codec") == AUTO for level in asked):
-        raise BadInput(
-            f"codec={AUTO} is found out by one rank: calibrate with one, and name what it chose"
-        )
+    clock = None if team.is_alone else MeetingsClock(team)
     bar = console.progress("calibrating", unit="probes", quiet=quiet)
     name = secrets.token_hex(4)
     run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
@@ -163,11 +161,11 @@ def measured(
     with there as open_levels, bar as tick, blamed("measuring failed"):
         backends = [it if team.is_alone else Widest(it, team) for it in open_levels]
         try:
-            late, step = _late(asked, models)
+            late, step = _late(asked, models, clock)
             chosen = []
             for level, backend in zip(asked, backends, strict=True):
                 tick(0, say=f"{level.name}, codecs")
-                chosen.append(_chosen(level, backend, late, step))
+                chosen.append(_chosen(level, backend, late, step, clock=clock, team=team))
             found = calibrate(
                 {level.name: backend for level, backend in chosen},
                 sizes,
@@ -175,7 +173,7 @@ def measured(
                 capacities={level.name: level.capacity for level in asked},
                 models=models,
                 progress=lambda what, total: tick(say=what, total=total),
-                clock=None if team.is_alone else MeetingsClock(team),
+                clock=clock,
             )
         except MemoryError:
             raise BadInput("measuring takes more memory than there is; try less bytes") from None
@@ -207,7 +205,7 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
 
 
 def _late(
-    asked: Sequence[Level], models: Mapping[str, Callable[[], Any]]
+    asked: Sequence[Level], models: Mapping[str, Callable[[], Any]], clock: Clock | None
 ) -> "tuple[Sequence[Checkpoint], float]":
     """What codecs are chosen by, where any is to be: the model's last checkpoints, and its pace."""
     if all(level.options.get("codec") != AUTO for level in asked):
@@ -216,12 +214,18 @@ def _late(
     from ckio.calibrate.steps import pace, reach
 
     make = next(iter(models.values()))
-    steps = reach(make)
-    return kept(late_checkpoints(make, steps)), pace(make, steps)
+    steps = reach(make, clock=clock)
+    return kept(late_checkpoints(make, steps)), pace(make, steps, clock=clock)
 
 
 def _chosen(
-    level: Level, backend: Backend, late: "Sequence[Checkpoint]", step: float
+    level: Level,
+    backend: Backend,
+    late: "Sequence[Checkpoint]",
+    step: float,
+    *,
+    clock: Clock | None,
+    team: Team,
 ) -> tuple[Level, Backend]:
     """The level with the codec that suits it, where that is to be found out, and a note why."""
     if level.options.get("codec") != AUTO:
@@ -230,7 +234,12 @@ def _chosen(
     from ckio.calibrate.codecs import decide
 
     codecs = lossless_codecs()
-    found = decide(level.name, backend, codecs, late, capacity=level.capacity, step=step)
+    everywhere = set(codecs).intersection(*team.gather(list(codecs)))
+    codecs = {name: codec for name, codec in codecs.items() if name in everywhere}
+    room = level.capacity
+    found = decide(
+        level.name, backend, codecs, late, capacity=room, step=step, clock=clock, team=team
+    )
     bare = replace(plain(level), note=found.sentence)
     if not found.codec:
         return bare, backend

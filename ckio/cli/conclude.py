@@ -107,7 +107,7 @@ def _performed(
     stands is then stored.
     """
     stopper = how.stopper
-    levels = _behind(backends, platform) if how.overlap else backends
+    levels = _behind(backends, platform, model) if how.overlap else backends
     with watching(job, schedule, predicted, how) as (tick, watch):
         live = watched(lambda: model, tick)()
 
@@ -151,8 +151,15 @@ def _performed(
             raise halted(stopper.why, standing) from None
 
 
-def _behind(backends: Sequence[Backend], platform: Platform) -> list[Backend]:
+def _behind(
+    backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None
+) -> list[Backend]:
     """What transfers go to that go on behind the steps; raises BadInput where none can."""
+    if getattr(model, "unequal", False):
+        raise BadInput(
+            "--overlap is for parts of one size, and those of these ranks differ: leave it out, or"
+            " run on a number of ranks that shares the model out evenly"
+        )
     for level in platform.levels:
         if is_shared(level):
             raise BadInput(

@@ -97,13 +97,22 @@ def _opened(level: Level, run: str, keep: Keep, team: Team) -> Iterator[Backend]
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is on its way says more
-            close(backend, remove=not left)
+            _close(backend, level, own, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
             error.add_note(f"{left} {are} left in {place(level, own) or level.name}")
         raise
     else:
-        close(backend, remove=keep != "everything")
+        _close(backend, level, own, remove=keep != "everything")
+
+
+def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None:
+    """Close a level; with `remove`, its folder goes too, also where a killed process emptied it."""
+    close(backend, remove=remove)
+    where = place(level, run)
+    if remove and where is not None and rank_of(run)[0] in (where.name, where.parent.name):
+        with suppress(OSError):
+            where.rmdir()
 
 
 def _left_as_it_was(backend: Backend) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import numpy as np
 
 from ckio.cli.files import read_platform
 from ckio.comm import launched
@@ -32,7 +31,7 @@ def all_ranks() -> Iterator[Team]:
         return
     from ckio.adapters.mpi import world
 
-    team = Team(world())
+    team = _Ranks(world())
     if team.rank:
         logging.getLogger("ckio").setLevel(logging.CRITICAL)
     try:
@@ -42,10 +41,40 @@ def all_ranks() -> Iterator[Team]:
         if not error.shared:
             raise
         with suppress(RankFailed):  # of one that is gone
-            team.comm.largest(np.zeros(1))
+            team.leave(error)
         if team.rank:
             raise click.exceptions.Exit(0) from error
+        cause = error.__cause__
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None  # which has an exit status of its own
+        if isinstance(cause, CkioError):  # it says the same; what is behind it may say more
+            error.__cause__, error.__suppress_context__ = cause.__cause__, False
         raise
+
+
+class _Ranks(Team):
+    """The ranks that a command runs on.
+
+    Attributes
+    ----------
+    directory : SharedDirectory or None
+        That of a run of which nothing came on this rank.
+    """
+
+    directory: "SharedDirectory | None" = None
+
+    def leave(self, error: CkioError, /) -> None:
+        """Hear what all have left, when all are done; the first tells what it has not itself.
+
+        Where it is nothing, the directory of the run goes.
+        """
+        every = self.comm.gather(getattr(error, "__notes__", []))
+        if not any(every):
+            if self.directory is not None:
+                self.directory.remove()
+        elif not every[0]:
+            rank = next(rank for rank, notes in enumerate(every) if notes)
+            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
 
 
 def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
@@ -78,7 +107,7 @@ class SharedDirectory(RunDirectory):
     """The directory of a run of many ranks: the first one reads and writes it, and tells the rest.
 
     All ranks make it and call its methods together, but for `clear` and `release`, with which a
-    rank may leave alone.
+    rank may leave alone: what is to be cleared goes if it is on all ranks, when all have left.
     """
 
     def __init__(self, path: Path, team: Team, /, *, resume: bool) -> None:
@@ -118,11 +147,18 @@ class SharedDirectory(RunDirectory):
         return self._once(lambda own: own.read(name))
 
     def clear(self) -> None:
-        if self._own is not None:
-            self._own.clear()
+        if isinstance(self._team, _Ranks):
+            self._team.directory = self
 
     def release(self) -> None:
+        # What may yet be removed is kept from others until this process ends.
+        if self._own is not None and getattr(self._team, "directory", None) is not self:
+            self._own.release()
+
+    def remove(self) -> None:
+        """Leave everything as it was before, and let others have it."""
         if self._own is not None:
+            self._own.clear()
             self._own.release()
 
     def _read(self, said: str) -> Manifest:

@@ -229,6 +229,8 @@ def _told(error: BaseException) -> str:
     """What an error says, with its kind where it is not one of ckio's."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
     return " ".join(map(str.strip, format_exception_only(error)))
 
 

@@ -26,8 +26,10 @@ class Together:
     ----------
     largest_sizes : Sizes
         Bytes of a checkpoint of each kind on the rank where they are largest.
+    unequal : bool
+        Whether they are smaller on other ranks.
     estimated : bool
-        Whether those of other ranks are smaller, or not known beforehand.
+        Whether they are, or are not known beforehand.
     """
 
     def __init__(self, model: Differentiable, team: Team, /) -> None:
@@ -39,8 +41,8 @@ class Together:
             tape=max(sizes["tape"] for sizes in every),
             adjoint=max(sizes["adjoint"] for sizes in every),
         )
-        differ = any(sizes != mine for sizes in every)
-        self.estimated = differ or bool(getattr(model, "estimated", False))
+        self.unequal = any(sizes != mine for sizes in every)
+        self.estimated = self.unequal or bool(getattr(model, "estimated", False))
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._moved(lambda: self._model.advance(begin, end), number=int)

@@ -15,7 +15,9 @@ from ckio.platforms import Level, Platform
 
 pytestmark = needs_mpi
 
-MODELS = tuple(f"failing:{name}" for name in ("Raising", "NoDisk", "Gone", "Leaving", "Slow"))
+MODELS = tuple(
+    f"failing:{name}" for name in ("Raising", "NoDisk", "NoDiskHere", "Gone", "Leaving", "Slow")
+)
 
 WAVE = ("run", "wave", "--set", "grid=32", "--steps", 60)
 
@@ -44,6 +46,17 @@ class NoDisk(Wave):
         if i == 30 and RANK == 2:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        super().step(state, i)
+
+
+class NoDiskHere(Wave):
+    "The first rank can write nothing."
+
+    def step(self, state, i):
+        if i == 0 and RANK == 0:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        time.sleep(0.02)  # so that what the others store is stored
         super().step(state, i)
 
 
@@ -201,6 +214,23 @@ def test_a_transfer_that_fails_on_one_rank_ends_all_and_the_run_is_resumed(tmp_p
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
+def test_a_run_of_which_only_other_ranks_have_stored_something_can_be_resumed(tmp_path, whole):
+    """Its directory stays, and who speaks tells where that lies."""
+    (tmp_path / "failing.py").write_text(FAILING)
+    into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run", *OVERLAP)
+    _, err = Job(4, "run", "failing:NoDiskHere", *WAVE[2:], *into, at=tmp_path).ended(status=1)
+    line = err.splitlines()[-1]
+    assert "File too large" in line
+    stored = left(tmp_path)
+    assert not [name for name in stored if "rank-0" in name]
+    assert bool(stored) == (tmp_path / "run").exists() == ("left in" in line), line
+    (tmp_path / "failing.py").write_text(FAILING.replace("RANK == 0", "RANK == 9"))
+    found = answer(4, "run", "failing:NoDiskHere", *WAVE[2:], *into, "--resume", at=tmp_path)
+    assert found["gradient_digest"] == whole["gradient_digest"]
+    assert left(tmp_path) == []
+
+
 def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path):
     """One rank has its scratch on a disk of its own, which is full."""
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
@@ -275,6 +305,62 @@ def test_calibrate_measures_all_ranks_at_once(tmp_path):
     assert again["predicted"] > 0
 
 
+FADING = """
+import time
+import numpy as np
+from ckio import ArrayModel
+from ckio.comm import SOLO, share
+
+
+class Fading(ArrayModel):
+    "A lot of zeros, and steps that are slow beside writing them."
+
+    def __init__(self, *, comm=SOLO):
+        u = np.zeros(30_001)
+        u[::1000] = 1.0
+        mine = u[np.array(share(u.size, comm))]
+        self.comm = comm
+        super().__init__({"u": mine, "J": 0.0}, control={"u": mine}, tape=["u"])
+
+    def finished(self, state, i):
+        return i == 4
+
+    def step(self, state, i):
+        time.sleep(0.05)
+        state["J"] += 0.5 * np.sum(state["u"] ** 2)
+        state["u"] *= 0.5
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["u"] *= 0.5
+        adjoint["u"] += tape["u"] * adjoint["J"]
+
+    @property
+    def functional(self):
+        return sum(self.comm.gather(super().functional))
+"""
+
+
+@pytest.mark.slow
+def test_calibrate_finds_one_codec_for_all_ranks(tmp_path):
+    """Of three ranks, the parts of two are smaller."""
+    (tmp_path / "fading.py").write_text(FADING)
+    levels = ("ram=ram,capacity=1MiB", "nvme=directory:scratch,codec=auto,capacity=400kB")
+    words = (
+        *("calibrate", "--repeats", 1, "--model", "fading:Fading", "--size", "4KiB"),
+        *(word for level in levels for word in ("--level", level)),
+    )
+    out, _ = Job(3, *words, "-o", "node.toml", "--json", at=tmp_path).ended()
+    (_, nvme) = json.loads(out)["levels"]
+    (_, level) = Platform.loads((tmp_path / "node.toml").read_text()).levels
+    assert level.options["codec"] == nvme["codec"]
+    assert nvme["codec"] in nvme["note"]
+    assert level.ratio < 0.2
+    run = ("run", "fading:Fading", "--steps", 4, "--platform", "node.toml")
+    found = answer(3, *run, "--into", "run", at=tmp_path)
+    assert found["gradient"]["u"]["max"] == sum(0.25**k for k in range(4))
+    assert not (tmp_path / "scratch").exists()
+
+
 def test_bad_input_is_said_once(tmp_path):
     platform = write_platform(tmp_path)
     for words, text in (
@@ -323,6 +409,17 @@ def test_inspect_and_clean_see_the_parts_of_all_ranks(tmp_path):
     ckio("clean", "run", "--yes", at=tmp_path)
     assert left(tmp_path) == []
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_parts_of_other_sizes_take_no_overlap(tmp_path):
+    """Of three ranks two have a row more; it is said before anything is stored."""
+    words = (*WAVE, "--platform", write_platform(tmp_path), "--into", "run", *OVERLAP)
+    _, err = Job(3, *words, at=tmp_path).ended(status=2)
+    (line,) = err.splitlines()
+    assert line.startswith("ckio: --overlap is for parts of one size")
+    assert left(tmp_path) == []
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_file_that_all_ranks_share_takes_no_overlap():

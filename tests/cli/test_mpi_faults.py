@@ -117,6 +117,48 @@ def test_what_fails_on_one_rank_ends_all_soon_with_its_name(tmp_path, where):
     assert "elsewhere" not in err
 
 
+WAITING = """
+        open(str(RANK), "w")
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    ("who", "number", "status", "text"),
+    [
+        ((0, 1, 2), signal.SIGINT, 130, "ckio: interrupted\n"),
+        pytest.param((0,), signal.SIGINT, 130, "ckio: interrupted\n", marks=pytest.mark.slow),
+        pytest.param((2,), signal.SIGINT, 1, "ckio: rank 2: interrupted", marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_before_the_run_has_begun_interrupts_all(tmp_path, who, number, status, text):
+    """Nothing is left, and nobody is told to resume it."""
+    words = prepared(tmp_path)
+    model = tmp_path / "faulty.py"
+    model.write_text(model.read_text().replace('        fail("late constructor")\n', WAITING))
+    job = Job(3, *words, at=tmp_path)
+    for rank in range(3):
+        job.wait_for(tmp_path, str(rank))
+    for rank in who:
+        job.kill(rank, number)
+    (tmp_path / "go").touch()
+    _, err = job.ended(status=status)
+    assert err.startswith(text)
+    assert left(tmp_path) == []
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_walltime_that_is_over_on_all_ranks_is_told_as_on_one(tmp_path):
+    words = prepared(tmp_path)
+    _, many = Job(2, *words, "--walltime", "0.1", at=tmp_path).ended(status=1)
+    _, one = Job(1, *words, "--walltime", "0.1", at=tmp_path).ended(status=1)
+    numbers = re.compile(r"[0-9.e-]+ s")
+    assert numbers.sub("", many) == numbers.sub("", one)
+    assert not (tmp_path / "run").exists()
+
+
 def test_ranks_that_were_started_with_other_words_do_not_run(tmp_path):
     words = prepared(tmp_path)
     (tmp_path / "rank.sh").write_text(
@@ -168,6 +210,16 @@ def test_one_rank_whose_level_is_in_use_leaves_those_of_the_others_as_they_were(
     found = answer(3, "run", "--resume", "--into", "run", at=tmp_path)
     whole = answer(3, *words[:-1], "whole", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_folder_that_a_rank_had_emptied_when_it_was_killed_goes(tmp_path):
+    words = prepared(tmp_path)
+    answer(3, *words, at=tmp_path)
+    run = json.loads((tmp_path / "run" / "manifest.json").read_text())["run"]
+    (tmp_path / "scratch" / run / "rank-1").mkdir(parents=True)
+    answer(3, "run", "--resume", "--into", "run", at=tmp_path)
     assert left(tmp_path) == []
 
 

@@ -10,9 +10,13 @@ from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.ram import Ram
+from ckio.calibrate.choice import Decision
+from ckio.calibrate.codecs import decide
+from ckio.calibrate.late import Checkpoint
 from ckio.chain import Chain
 from ckio.cli.standing import store_standing
 from ckio.comm import SOLO, Comm, Solo, launched, share
+from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
 from ckio.layout import nbytes_of
 from ckio.model import sizes_of
@@ -325,11 +329,12 @@ def test_what_is_planned_for_is_the_largest_part():
         part = Wave(grid=25, comm=comm)
         whole = Together(part, Team(comm))
         mine = sum(a.nbytes for name, a in part.control.items())
-        return dict(whole.largest_sizes), whole.estimated, mine
+        assert whole.estimated == whole.unequal
+        return dict(whole.largest_sizes), whole.unequal, mine
 
-    (sizes, estimated, _), (others, too, _) = on_ranks(2, work)
+    (sizes, unequal, _), (others, too, _) = on_ranks(2, work)
     assert sizes == others
-    assert estimated
+    assert unequal
     assert too
 
 
@@ -342,6 +347,48 @@ def test_progress_reaches_the_model():
         return seen
 
     assert on_ranks(2, work) == [[1, 2, 3]] * 2
+
+
+# A codec for all
+
+
+def part(nbytes: int, *, noise: bool) -> Checkpoint:
+    """A rank's part of a checkpoint, which shrinks to nothing or not at all."""
+    data = np.random.default_rng(0).bytes(nbytes) if noise else bytes(nbytes)
+    return X[0], (Field("u", "uint8", (nbytes,)),), [memoryview(bytearray(data))]
+
+
+def decided(*parts: Checkpoint, capacity: int) -> list[Decision]:
+    """What ranks with these parts decide for a level of memory."""
+
+    def work(comm: Comm) -> Decision:
+        team = Team(comm)
+        level = Widest(Ram(capacity=capacity), team)
+        mine, clock = [parts[team.rank]], MeetingsClock(team)
+        found = decide(
+            "ram", level, {"zstd": Zstd()}, mine, capacity=capacity, clock=clock, team=team
+        )
+        assert list(level.keys()) == []
+        return found
+
+    return on_ranks(len(parts), work)
+
+
+def test_a_codec_is_for_all_ranks_with_parts_of_any_size():
+    first, *others = decided(
+        *(part(nbytes, noise=False) for nbytes in (90_000, 100_000, 80_000)), capacity=1_000_000
+    )
+    assert first.codec == "zstd"
+    assert others == [first] * 2
+    assert "instead of 10" in first.sentence  # slots, for the largest part
+
+
+def test_there_is_none_where_one_rank_has_noise():
+    first, other = decided(
+        part(100_000, noise=False), part(100_000, noise=True), capacity=1_000_000
+    )
+    assert first.sentence == "no codec: a sample of the checkpoints shrinks only to 100%"
+    assert other == first
 
 
 # What ranks ask of each other
