@@ -120,7 +120,6 @@ class ArrayModel(ABC):
         # What the adjoint reads and no tape holds: arrays that are computed for each step, and
         # those of the state that no step overwrites.
         self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
-        self._elsewhere = self._derived.stored(self._taped).difference(self._checkpoints.tape)
 
         # What a checkpoint is read into before it takes the place of the above.
         stored = dict.fromkeys((*self._checkpoints.restart, *self._checkpoints.tape))
@@ -260,7 +259,7 @@ class ArrayModel(ABC):
                     self._step = None if key.name else key.step
                     self._stale = True
                 case _:
-                    register = self._tapes.read(None if key.name else key.step)
+                    register = self._tapes.read(None if key.name else key.step, names)
             for name in names:
                 exchange(self._home(name, register), filled, name)
         finally:
@@ -274,14 +273,19 @@ class ArrayModel(ABC):
         return self._state
 
     def _tape_of(self, i: int) -> Arrays:
-        """All that the adjoint of step i reads."""
+        """All that the adjoint of step i reads.
+
+        Of a tape in parts, what was not read is as it is in the state: in a run that is shorter
+        than the model's flow, an array that changes only later is on no tape.
+        """
         if not self._tapes.may_hold(i) and self._checkpoints.reads_tape(i):
             raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
         tape = self._tapes.of(i)
-        if not self._scratch and not self._elsewhere:
+        elsewhere = [n for n in self._taped if n not in tape and n not in self._scratch]
+        if not self._scratch and not elsewhere:
             return tape
         self._ensure_started()
-        every = Arrays({**{n: self._state[n] for n in self._elsewhere}, **tape, **self._scratch})
+        every = Arrays({**{n: self._state[n] for n in elsewhere}, **tape, **self._scratch})
         for name in self._scratch:
             self._in_place(self.derive, name, every)
         return Arrays({name: every[name] for name in self._taped})

@@ -88,14 +88,14 @@ class Tapes:
         self._slots = self._rooms(1)
         self._begin = self._end = 0  # whose tapes they hold
         self._parts: Arrays | None = None
-        self._put_together = False  # whether parts were read since the last record
+        self._read = set[str]()  # the parts that were read since the last record
 
     def record(self, begin: int, end: int, /) -> None:
         """Make room for the tape of these steps; what was held is lost."""
         if (lacking := end - begin - len(self._slots)) > 0:
             self._slots += self._rooms(lacking)
         self._begin = self._end = begin
-        self._put_together = False
+        self._read.clear()
 
     def keep(self, step: int, state: Arrays, /) -> None:
         """Keep what the state holds now as the tape of this step, the next one."""
@@ -104,23 +104,25 @@ class Tapes:
         self._end = step + 1
 
     def of(self, step: int, /) -> Arrays:
-        """The tape of a step: the one put together, where it is none of those in a row."""
+        """The tape of a step: the parts that were read, where it is none of those in a row."""
         if self._begin <= step < self._end:
             return self._slots[step - self._begin]
-        return self._in_parts()
+        parts = self._in_parts()
+        return Arrays({name: array for name, array in parts.items() if name in self._read})
 
     def may_hold(self, step: int, /) -> bool:
         """Whether a tape is held that could be that of a step."""
-        return self._begin <= step < self._end or self._put_together
+        return self._begin <= step < self._end or bool(self._read)
 
     def spend(self, step: int, /) -> None:
         """The step is reversed: its tape, the last of those in a row, is done with."""
         self._end = min(self._end, step)
 
-    def read(self, step: int | None, /) -> Arrays:
+    def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
         """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
         if step is None:
-            self._end, self._put_together = self._begin, True
+            self._end = self._begin
+            self._read.update(names)
             return self._in_parts()
         self._begin, self._end = step, step + 1
         return self._slots[0]

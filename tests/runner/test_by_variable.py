@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ckio.actions import Kind
+from ckio.actions import Key, Kind
 from ckio.analysis.lowering import lower, whole
 from ckio.analysis.reduced import ByVariable, reduced
 from ckio.arraymodel import ArrayModel
@@ -227,3 +227,19 @@ def test_a_run_that_is_stopped_says_where_it_stands_also_where_no_whole_state_is
     assert len(said) == 2
     for held in ("no whole state is held", "the state is x_9"):
         assert f"stopped before action #9 of 9: {held}, the adjoint is at 9" in said
+
+
+def test_what_changes_only_after_a_run_is_on_no_tape_of_it() -> None:
+    """`slow` does in step 3: in a plan of two steps it is constant, and no part of a tape."""
+    model, level, key = Seasons(), Ram(), Key(Kind.TAPE, 0, "x")
+    model.record(0, 1)
+    level.write(key, model.layout(key), model.dump(key))
+    model.record(1, 2)
+    model.reverse(1, 2)
+    with model.load(key, model.layout(key)) as buffers:
+        level.read(key, buffers)
+    model.reverse(0, 1)
+    whole = Seasons()
+    whole.record(0, 2)
+    whole.reverse(0, 2)
+    assert bits(model) == bits(whole)
