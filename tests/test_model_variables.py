@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -242,6 +242,7 @@ class Lowered:
         self.platform = Platform((Level(name="near"),))
         self.machine = Machine(self.chain, self.platform)
         self.contents: dict[Key, list[bytes]] = {}
+        self.hidden: dict[str, tuple[int, np.ndarray]] = {}
         self.keep(0)
         self.forward(0, n)
         self.back(0, n)
@@ -279,6 +280,10 @@ class Lowered:
     def fetch(self, names: Iterable[str], step: int) -> None:
         """Read what is not there; then what is not as it is in x_step is nothing at all."""
         versions, names = self.machine.versions, sorted(names)
+        for name, (version, array) in self.hidden.items():
+            if versions.held[self.of[name]] == version:  # another step may want it as it was
+                self.model._state[name][...] = array
+        self.hidden.clear()
         self.choose.shuffle(names)
         for name in names:
             if versions.held[name] != versions.of(name, step):
@@ -289,6 +294,8 @@ class Lowered:
                 right = not self.model._stale
             else:
                 right = versions.held[known] == versions.of(known, step)
+                if not right:
+                    self.hidden[name] = versions.held[known], array.copy()
             if not right:
                 array[array != 0] = np.nan  # walls stay 0, whatever is computed again inside
 
@@ -343,12 +350,14 @@ class Lowered:
     def move_house(self, step: int) -> None:
         """Go on with the adjoint in a new process."""
         self.do(Write(a(step), 0))
+        self.hidden.clear()
         self.model = self.make()
         self.machine = Machine(self.chain, self.platform, [self.contents.keys()])
         self.do(Read(a(step), 0))
         self.do(Discard(a(step), 0))
 
 
+@example(seed=164, n=8, grouped=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 8), grouped=st.sampled_from(GROUPED))
 def test_arrays_that_are_stored_one_by_one_give_the_same_gradient(seed, n, grouped):
     choose = Random(seed)
