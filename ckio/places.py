@@ -30,6 +30,9 @@ SLOTS: Final = re.compile(r"slots-(\d{1,15})-v\d{1,9}\.ckio")
 ARCHIVE_LOCK: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 """The lock that an archive is opened with, for F_OFD_SETLK."""
 
+_LOCKS: Final = Path("/proc/locks")
+_OF_PROCESS: Final = Path("/proc/self")
+
 _RUN: Final = re.compile(r"[0-9a-f]{1,64}")
 _RANKS: Final = 1 << 20
 """As many ranks as a job may have."""
@@ -127,17 +130,34 @@ def is_locked(path: Path, /) -> bool:
 
     The lock is not tried, even for a moment: a run that begins might find it taken.
     """
-    status = path.lstat()
-    if stat.S_ISREG(status.st_mode):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode):
             held = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, ARCHIVE_LOCK)
-        finally:
-            os.close(fd)
-        kind: int = struct.unpack("hhqqi4x", held)[0]
-        return kind != fcntl.F_UNLCK
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any(device in line.split() for line in Path("/proc/locks").read_text().splitlines())
+            kind: int = struct.unpack("hhqqi4x", held)[0]
+            return kind != fcntl.F_UNLCK
+        inode = _in_list_of_locks(fd, status)
+    finally:
+        os.close(fd)
+    return any(inode in line.split() for line in _LOCKS.read_text().splitlines())
+
+
+def _in_list_of_locks(fd: int, status: os.stat_result) -> str:
+    """What the system's list of locks calls an open file: numbers of a device and an inode.
+
+    They are those of `stat` but where a file system shows other ones: overlayfs, and btrfs.
+    """
+    device, inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", status.st_ino
+    lines = (_OF_PROCESS / f"fdinfo/{fd}").read_text().splitlines()
+    said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    inode = int(said.get("ino", inode))  # not said before Linux 5.14
+    for line in (_OF_PROCESS / "mountinfo").read_text(errors="replace").splitlines():
+        number, _, shown, *_ = line.split()
+        if number == said.get("mnt_id"):
+            device = shown
+    major, minor = map(int, device.split(":"))
+    return f"{major:02x}:{minor:02x}:{inode}"
 
 
 def _in_directory(path: Path) -> Iterator[Holding]:

@@ -5,9 +5,12 @@ done in full, or OSError is raised; `failure` says which StorageError that is.
 """
 
 import errno
+import fcntl
 import os
 import stat
+import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,12 @@ _CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What file systems say that give a file one name only."""
 
+_GET_FLAGS, _SET_FLAGS, _IN_PLACE = 0x80086601, 0x40086602, 0x00800000  # FS_NOCOW_FL
+_FLAGS: Final = struct.Struct("I4x")
+
+_NO_NAME: Final = frozenset({errno.ENOENT, errno.ESTALE})
+"""What file systems of programs, and of other machines, say of an open file that was deleted."""
+
 _LARGEST: Final = (1 << 63) - 1
 """Bytes that a file may have; system calls take no larger number."""
 
@@ -47,8 +56,14 @@ class Files:
     """The operating system's files."""
 
     def open(self, path: Path, /) -> int:
-        """Open a regular file for reading and writing; it is made if it is not there."""
-        return _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
+        """Open a regular file for reading and writing; it is made if it is not there.
+
+        A file that is empty is from now on written over in place, where that is not so anyway.
+        """
+        fd = _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
+        if os.fstat(fd).st_size == 0:
+            _write_in_place(fd)
+        return fd
 
     def open_to_read(self, path: Path, /) -> int:
         """Open a regular file that is there, for looking at it only."""
@@ -155,7 +170,12 @@ class Files:
 
     def is_named(self, fd: int, /) -> bool:
         """Whether a file still has a name; one that was deleted is gone when it is closed."""
-        return os.fstat(fd).st_nlink > 0
+        try:
+            return os.fstat(fd).st_nlink > 0
+        except OSError as error:
+            if error.errno not in _NO_NAME:
+                raise
+            return False
 
     def cut(self, fd: int, nbytes: int, /) -> None:
         """Give back to the disk what lies behind the first `nbytes` of a file."""
@@ -214,6 +234,17 @@ def _regular(path: Path, fd: int) -> int:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     raise OSError(errno.EINVAL, f"{path.name} is no regular file")
+
+
+def _write_in_place(fd: int) -> None:
+    """Let an empty file have neither copies on write nor compression, if it would: on btrfs.
+
+    There each write takes new room, and room that was promised to a file serves once: a disk that
+    got full would refuse to write over what is there.
+    """
+    with suppress(OSError):  # others have nothing of the kind
+        (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
+        fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(flags | _IN_PLACE))
 
 
 def _after(data: Buffers, done: int) -> Buffers:

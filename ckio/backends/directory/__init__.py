@@ -89,11 +89,11 @@ class Directory:
         self._run, self._mark, self._now = run, run.pack(), now
         self._system = files or Files()
         self._ledger: Ledger[Slot] = Ledger(f"directory {self.path}", capacity)
-        self._slots = Slots(self._system, self.path, sync=self._sync, direct=self._direct)
-        self._shelves = self._slots.shelves
         self._doubtful: dict[Key, list[Slot]] = {}
         self._sequence = 0
         self._place = Place(self.path, self._system, sync=self._sync)
+        self._slots = Slots(self._system, self._place, sync=self._sync, direct=self._direct)
+        self._shelves = self._slots.shelves
         try:
             self._payload = payload_for(self._system, self.path, direct=self._direct)
         except BaseException:
@@ -103,7 +103,11 @@ class Directory:
             self._find()
         except BaseException as error:
             with suppress(OSError):
-                self._release()
+                self._slots.close()
+            with suppress(OSError):
+                self._payload.close()
+            self._ledger.close()
+            self._place.remove(ours=False)
             if isinstance(error, OSError):
                 raise self._failed(error, "opening it") from error
             raise

@@ -1,5 +1,6 @@
 """The directory of a level: made where it is missing, and held by one process at a time."""
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -38,7 +39,17 @@ class Place:
         self.path = path
         self._owner = os.getpid()
         self._made = _make(path, files, sync=sync)
-        self.fd = _lock(path)
+        self.fd = _lock(path, files)
+
+    def check_here(self) -> None:
+        """Raise OSError where its path leads elsewhere, or nowhere.
+
+        A file that is made or deleted by its name then would be one of another directory.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.fstat(self.fd), self.path.stat()):
+                return
+        raise OSError(errno.ESTALE, "it was moved, deleted, or unmounted")
 
     def release(self) -> None:
         """Let go; may be called twice, and in a fork, which then has it open no more."""
@@ -80,12 +91,12 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
     return missing
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, files: Files) -> int:
     fd = -1
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(fd).st_nlink == 0:  # whoever held it has just removed it
+        if not files.is_named(fd):  # whoever held it has just removed it
             raise BlockingIOError
     except OSError as error:
         if fd >= 0:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FileHead, Head
+from ckio.backends.directory.place import Place
 from ckio.backends.files import Files
 from ckio.backends.shelves import Shelves
 from ckio.errors import LevelFull
@@ -66,7 +67,7 @@ class Slots:
     files
         The system calls.
     place
-        The directory.
+        The directory, which is held.
     sync
         Whether what is made must survive the machine failing.
     direct
@@ -78,7 +79,7 @@ class Slots:
         Those that are free.
     """
 
-    def __init__(self, files: Files, place: Path, /, *, sync: bool, direct: bool) -> None:
+    def __init__(self, files: Files, place: Place, /, *, sync: bool, direct: bool) -> None:
         self.shelves: Shelves[Slot] = Shelves(unit=BLOCK, make=self._make, drop=self._drop)
         self._system, self._place = files, place
         self._sync, self._direct = sync, direct
@@ -89,13 +90,13 @@ class Slots:
 
         Nothing is changed before they are known to be this run's: see `settle`.
         """
-        for path, stride in slotfiles.listed(self._place):
+        for path, stride in slotfiles.listed(self._place.path):
             yield from self._find(path, stride)
-        yield from slotfiles.misnamed(self._system, self._place)
+        yield from slotfiles.misnamed(self._system, self._place.path)
 
     def settle(self) -> None:
         """Mend what a killed process left of the files that `find` found."""
-        self._system.unlink(self._place / slotfiles.TRIAL)
+        self._system.unlink(self._place.path / slotfiles.TRIAL)
         for size, file in self._files.items():
             if file.sound:
                 self._count(file, BLOCK + size, file.end)
@@ -108,7 +109,7 @@ class Slots:
     def unlink(self) -> bool:
         """Delete the files, which stay open; returns whether there were any."""
         for file in self._files.values():
-            self._system.unlink(file.path)
+            self._unlink(file)
         return bool(self._files)
 
     def close(self) -> None:
@@ -147,7 +148,8 @@ class Slots:
             file.made = made
 
     def _create(self, size: int) -> _File:
-        file = self._open(self._place / slotfiles.name_of(BLOCK + size))
+        self._place.check_here()
+        file = self._open(self._place.path / slotfiles.name_of(BLOCK + size))
         try:
             self._claim(file)
         except BaseException:
@@ -161,7 +163,7 @@ class Slots:
         if self._system.size(file.fd):
             raise FileExistsError(errno.EEXIST, f"{file.path.name} is there already")
         if self._sync:
-            self._system.sync_directory(self._place)
+            self._system.sync_directory(self._place.path)
 
     def _open(self, path: Path) -> _File:
         fd = self._system.open(path)
@@ -179,9 +181,14 @@ class Slots:
     def _drop(self, size: int) -> None:
         file = self._files[size]
         file.end = BLOCK  # one that cannot be deleted is used again from its beginning
-        self._system.unlink(file.path)
+        self._unlink(file)
         del self._files[size]
         self._close(file)
+
+    def _unlink(self, file: _File) -> None:
+        if self._system.is_named(self._place.fd):  # or it is deleted already
+            self._place.check_here()
+            self._system.unlink(file.path)
 
     def _find(self, path: Path, stride: int) -> Iterator[tuple[Slot, Head] | Damaged]:
         size = stride - BLOCK

@@ -222,7 +222,9 @@ class Hdf5:
             return
         self._ledger.check_open()  # a fork removes nothing
         try:  # deleted while it is locked: nobody opens what goes away
-            self._system.unlink(self.path)
+            if self._system.is_named(self._fd):
+                file.check_here(self.path, self._fd)
+                self._system.unlink(self.path)
         except OSError as error:
             raise self._failed(error, "removing it") from error
         finally:
