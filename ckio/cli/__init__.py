@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -187,7 +188,8 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.ClickException) and _is_told_by_another():
         return status
     text = "; ".join([text, *getattr(error, "__notes__", ())])
-    click.echo(f"ckio: {' '.join(text.split())}", err=True)
+    with suppress(OSError):  # of a terminal that was closed
+        click.echo(f"ckio: {' '.join(text.split())}", err=True)
     return status
 
 

@@ -236,7 +236,7 @@ def _moments(
         ways = tuple(kinds.values())
         return lambda run: exponential(ways, (seed, run)), mtbf(ways), asked.runs or _RUNS
     try:
-        trace = parse_trace(read_text(asked.trace), kinds, duration)
+        trace = parse_trace(read_text(asked.trace), kinds, _moment)
         if asked.runs is not None:
             from_somewhere(trace, (seed,))  # raises where there is nothing to see
     except BadInput as error:
@@ -245,6 +245,17 @@ def _moments(
     if asked.runs is None:
         return lambda _run: iter(trace), mean, 1
     return lambda run: from_somewhere(trace, (seed, run)), mean, asked.runs
+
+
+def _moment(text: str) -> float:
+    """Seconds from the start of a trace: also 0, and as programs write them, such as 3.6e+03."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return duration(text)
+    if not 0 <= seconds < math.inf:
+        raise BadInput(f"{text!r} is not a time from the start")
+    return seconds
 
 
 def _estimates(plan: Plan, kept: Kept, mean: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """A run as it was asked for, and what one process is to do of it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,9 +63,13 @@ class How:
     team: Team = NOBODY_ELSE
 
     def warn(self, text: str, /) -> None:
-        """Tell what is to be known also where nothing else is printed."""
+        """Tell what is to be known also where nothing else is printed.
+
+        That it cannot be told, as in a log on a disk that is full, is no reason to end a run.
+        """
         if self.team.rank == 0:
-            click.echo(f"ckio: {text}", err=True)
+            with suppress(OSError):
+                click.echo(f"ckio: {text}", err=True)
 
     @property
     def keeps(self) -> Keep:

@@ -1,7 +1,7 @@
 """What one process does of a run: it begins it, or goes on with what an earlier one began."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -248,9 +248,10 @@ def write_plan(
 
 
 def say(text: str, how: How, /) -> None:
-    """Tell the user, if there is one."""
+    """Tell the user, if there is one; that it cannot be told ends no run."""
     if text and not how.quiet:
-        click.echo(text)
+        with suppress(OSError):
+            click.echo(text)
 
 
 def _rest(

@@ -19,6 +19,7 @@ from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
+from ckio.cli.streams import lasting, unread
 from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
@@ -88,7 +89,7 @@ def command(
     """
     began = stopping.began()
     wish = Wish(every, mtbf or DAY, always=walltime is not None)
-    with all_ranks() as team:
+    with lasting(), all_ranks() as team:
         check_alike(team, click.get_current_context().params)
         given = Given(
             model=model,
@@ -140,7 +141,8 @@ def check_alone(how: How, /) -> None:
 
 def _show(ended: Outcome, into: Path, /, *, as_json: bool) -> None:
     if as_json:
-        console.print_json(ended.figures)
+        with unread():
+            console.print_json(ended.figures)
     else:
         show(ended)
         click.echo(f"the plan, both timelines and the result are in {into}")
@@ -152,7 +154,8 @@ def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> i
         return 0  # the first one gives the job its status
     again = f"ckio run --resume --into {shlex.quote(str(into))}"
     if as_json:
-        console.print_json({**halted.figures(), "resume": again})
+        with unread():
+            console.print_json({**halted.figures(), "resume": again})
     click.echo(f"ckio: {halted}; go on with: {again}", err=True)
     return stopping.STOPPED
 

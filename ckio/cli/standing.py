@@ -156,7 +156,8 @@ class _Storing:
         """Store it, unless it is, on the first level that takes it; returns that level's name.
 
         All its parts go to one level. As much as `come` steps is worth goes for it where no level
-        takes it as they are.
+        takes it as they are. A level with a codec may take more than its plans have room for, which
+        the next process could not go on from: their room is what counts.
         """
         refused: StorageError = LevelFull("no level of this run outlives it")
         needed = self.chain.parts(key)
@@ -169,6 +170,8 @@ class _Storing:
                 try:
                     if displacing and not self._displace(needed, backend, level, come):
                         continue
+                    if self._lacking(needed, backend, level)[0] > 0:
+                        raise LevelFull(f"level {level.name} has no room for {key}")
                     self._write([part for part in needed if part not in _held(backend)], backend)
                 except StorageError as error:
                     refused = error
@@ -195,18 +198,28 @@ class _Storing:
         """Discard what is worth less than what is `needed`, if that makes room; says if it did."""
         if level.capacity is None:  # it is its disk that is full
             return False
-        held = _held(backend)
-        layouts = {key: backend.layout(key) for key in sorted(held, key=str)}
-        layouts |= {key: self.model.layout(key) for key in needed if key not in held}
-        taken = self._taken({key: level.stored(nbytes_of(it)) for key, it in layouts.items()})
-        sizes = {key: nbytes for key, nbytes in taken.items() if key in held}
-        free = max(0, level.capacity - sum(sizes.values()))
-        lacking = sum(taken.values()) - sum(sizes.values()) - free
+        lacking, sizes = self._lacking(needed, backend, level)
         made = self.made(sizes)
         gone = displaced(sizes, lacking, reversing=self.adjoint, come=come, made=made, stays=needed)
         for other in gone:
             backend.discard(other)
         return bool(gone)
+
+    def _lacking(
+        self, needed: Collection[Key], backend: Backend, level: Level
+    ) -> tuple[int, dict[Key, int]]:
+        """Bytes of room that a level lacks for what is `needed`, and those of all that it holds.
+
+        As plans count them, and of each checkpoint on the rank where it takes most.
+        """
+        if level.capacity is None:
+            return 0, {}
+        held = _held(backend)
+        layouts = {key: backend.layout(key) for key in sorted(held, key=str)}
+        layouts |= {key: self.model.layout(key) for key in needed if key not in held}
+        taken = self._taken({key: level.stored(nbytes_of(it)) for key, it in layouts.items()})
+        lacking = sum(taken.values()) - level.capacity
+        return lacking, {key: nbytes for key, nbytes in taken.items() if key in held}
 
     def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
         """Bytes of each of these on the rank where they are most."""

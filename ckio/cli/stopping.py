@@ -73,7 +73,8 @@ def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
 class Stopper:
     """Says whether a run is to stop, and why; it listens to SIGTERM while it is entered.
 
-    From `start` on it listens to SIGINT as well: before, Ctrl-C interrupts what is being prepared.
+    To SIGHUP too, which comes where a terminal is closed, unless that is ignored, as by nohup. From
+    `start` on it listens to SIGINT as well: before, Ctrl-C interrupts what is being prepared.
     The first signal asks to stop at the next pause, also while what is stored at the end is being
     stored. A second Ctrl-C does not wait: it interrupts. Further SIGTERMs change nothing, as those
     who send them follow up with SIGKILL, and until then the time is of use.
@@ -130,6 +131,8 @@ class Stopper:
 
     def __enter__(self) -> Self:
         self._listen(signal.SIGTERM)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._listen(signal.SIGHUP)
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ckio.cli import COMMANDS, main
+from ckio.planners import compiled
 
 CKIO = Path(sys.executable).with_name("ckio")
 """The installed command; a test that needs no process of its own takes `ckio` instead."""
@@ -23,9 +24,12 @@ for module in (*(f"ckio.cli.{name}" for name in COMMANDS), "ckio.models.vorticit
 def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProcess[str]":
     """Run the command in a fork of this process: no traceback, whatever happens.
 
-    It differs from a new process only in what is imported already, which is most of its time.
+    It differs from a new process only in what is imported and compiled already, which is most of
+    its time.
     """
     command = list(map(str, words))
+    if any(word.startswith(("--overlap", "overlapped")) for word in command):
+        compiled.prepare("ckio.planners.overlapped")  # once, for all forks from now on
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
             child = os.fork()

@@ -151,6 +151,22 @@ def test_an_empty_trace_is_a_run_without_failures(tmp_path: Path) -> None:
     assert "failures: none; 1 run," in said(tmp_path, "--failures trace")
 
 
+def test_a_trace_may_be_as_programs_write_numbers(tmp_path: Path) -> None:
+    """At the start, at one instant, and long after the end."""
+    (tmp_path / "trace").write_text("0\n2.000000000000000000e+01\n20 node\n1e9\n")
+    (one,) = told(tmp_path, "--failures trace --every 20s")["intervals"]
+    (tmp_path / "trace").write_text("0.0\n20s\n0m20s node\n300000d\n")
+    assert [one] == told(tmp_path, "--failures trace --every 20s")["intervals"]
+    assert one["failures"] == 3
+
+
+@pytest.mark.parametrize("at", ["-5", "nan", "1e400"])
+def test_what_is_no_time_in_a_trace_is_refused(tmp_path: Path, at: str) -> None:
+    (tmp_path / "trace").write_text(f"20\n{at}\n")
+    words = line(tmp_path, "--failures trace")
+    assert f"trace: line 2: '{at}' is not a time" in complaint(*words, at=tmp_path)
+
+
 def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> None:
     volatile = NODE.split('[[level]]\nname = "nvme"', maxsplit=1)[0].replace("300", "800")
     found = told(tmp_path, "--mtbf 100 --trajectories 20", node=volatile)

@@ -14,7 +14,7 @@ from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, referenc
 from ckio.cli.stopping import Stopper, began, duration
 from ckio.errors import BadInput, RunFailed
 
-TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)
+TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,12 @@ def stopped(at: Path, kill: str, *line: object, patch: pytest.MonkeyPatch, statu
     return done.stderr
 
 
-@pytest.mark.parametrize("number", [TERM, INT])
+@pytest.mark.parametrize("number", [TERM, INT, HUP])
 def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, number: int
 ) -> None:
+    if number == HUP and signal.getsignal(HUP) is signal.SIG_IGN:
+        pytest.skip("these tests are run by nohup")
     at = place(tmp_path / "at")
     monkeypatch.setenv("WORK", str(at / "work"))
     said = stopped(at, f"step:17:{number}", *words(), patch=monkeypatch)
@@ -217,3 +219,15 @@ def test_a_process_knows_when_it_began() -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not a time"):
         duration(text)
+
+
+@pytest.mark.parametrize("moment", ["step:17", "step:60", "adjoint:9"])
+@pytest.mark.parametrize("capacity", [4600, 9100, 14_000])
+def test_what_a_stopped_run_stores_fits_the_plan_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, capacity: int, moment: str
+) -> None:
+    """A codec may make of it less than was planned: the level would take more than a plan may."""
+    at = place(tmp_path / "at", "zstd", capacity=capacity)
+    line = ("run", "ocean:growth", "--steps", STEPS, "--platform", "node.toml", "--into", "run")
+    stopped(at, f"{moment}:{TERM}", *line, patch=monkeypatch)
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest

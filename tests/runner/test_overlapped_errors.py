@@ -140,10 +140,16 @@ def test_an_error_of_another_sort_is_the_cause(seed: int, access: Access, k: int
 
 
 @pytest.mark.slow
-@given(st.integers(0, 1 << 40), st.sampled_from([Write, Read, Discard]), st.integers(1, 20))
-@settings(max_examples=2000)
-def test_a_storage_error_names_the_transfer_very_often(seed: int, access: Access, k: int) -> None:
-    test_a_storage_error_names_the_transfer.hypothesis.inner_test(seed, access, k)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("part", range(8))
+def test_a_storage_error_names_the_transfer_very_often(part: int) -> None:
+    del part  # each draws anew
+
+    @given(st.integers(0, 1 << 40), st.sampled_from([Write, Read, Discard]), st.integers(1, 20))
+    @settings(max_examples=250)
+    def campaign(seed: int, access: Access, k: int) -> None:
+        test_a_storage_error_names_the_transfer.hypothesis.inner_test(seed, access, k)  # type: ignore[attr-defined]
+
+    campaign()
 
 
 class Moves(CountingModel):

@@ -645,9 +645,13 @@ def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
-@given(complete_schedules(), st.randoms(use_true_random=False), st.booleans())
-def test_many_random_schedules_and_failures(
-    case: tuple[Schedule, Platform], random: Random, ever: bool
-) -> None:
-    end_well_or_say_why(case, random, ever=ever)
+@pytest.mark.parametrize("part", range(6))
+def test_many_random_schedules_and_failures(part: int) -> None:
+    del part  # each draws anew
+
+    @settings(max_examples=250)
+    @given(complete_schedules(), st.randoms(use_true_random=False), st.booleans())
+    def campaign(case: tuple[Schedule, Platform], random: Random, ever: bool) -> None:
+        end_well_or_say_why(case, random, ever=ever)
+
+    campaign()

@@ -1,0 +1,90 @@
+"""Who reads what a run prints may leave: the run goes on, or stops as it was asked to."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.commands import CKIO, answer
+from cli.resumable import RESUME, left, place, reference, words
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of an uninterrupted run."""
+    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
+
+
+def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
+    """Begin a run on a terminal of its own, and close that while it goes on; its exit status."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(at)
+        signal.signal(signal.SIGHUP, hangups)
+        more = {"PAUSE": "0.01", "TERM": "xterm"}
+        os.execve(CKIO, [str(CKIO), *map(str, words("--resume"))], {**os.environ, **more})
+    said = b""
+    while b"steps/s" not in said:
+        said += os.read(terminal, 4096)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_terminal_that_is_closed_stops_a_run_which_stores_where_it_stands(
+    tmp_path: Path, digest: str
+) -> None:
+    at = place(tmp_path / "at")
+    assert on_a_terminal(at, signal.SIG_DFL) == 75
+    assert left(at) != []
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+    assert left(at) == []
+
+
+def test_a_run_outlives_its_terminal_where_hangups_are_ignored(tmp_path: Path, digest: str) -> None:
+    at = place(tmp_path / "at")
+    assert on_a_terminal(at, signal.SIG_IGN) == 0
+    assert left(at) == []
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+@pytest.mark.parametrize(
+    ("more", "both"),
+    [((), False), ((), True), (("--json",), False)],
+    ids=["stdout", "both", "json"],
+)
+def test_a_run_outlives_who_reads_it(
+    tmp_path: Path, digest: str, more: tuple[str, ...], both: bool
+) -> None:
+    at = place(tmp_path / "at")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with contextlib.closing(os.fdopen(writing, "wb")) as closed:
+        done = subprocess.run(
+            [CKIO, *map(str, words(*more))],
+            cwd=at,
+            stdout=closed,
+            stderr=subprocess.STDOUT if both else subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr or b"") == (0, b"")
+    assert left(at) == []
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+def test_a_log_on_a_full_disk_does_not_end_a_run(tmp_path: Path, digest: str) -> None:
+    """/dev/full is such a disk: what is said of a level that fails cannot be said there."""
+    at = place(tmp_path / "at")
+    model = (at / "ocean.py").read_text()
+    gone = (
+        "        if name == 'step' and counts.get(name) == 30:\n            shutil.rmtree('ck')\n"
+    )
+    model = model.replace("        moment(name)\n", f"        moment(name)\n{gone}", 1)
+    (at / "ocean.py").write_text(f"import shutil\n{model}")
+    with Path("/dev/full").open("wb") as full:
+        line = [CKIO, *map(str, words("--json"))]
+        done = subprocess.run(line, cwd=at, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert done.returncode == 0
+    assert digest.encode() in done.stdout
