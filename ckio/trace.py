@@ -8,8 +8,9 @@ import numpy as np
 
 from ckio.chain import Chain
 from ckio.columns import WRITE, Actions
+from ckio.errors import BadInput
 from ckio.occupancy import Occupancy, occupancies
-from ckio.pictures.detail import Slices, steps
+from ckio.pictures.detail import Ints, Slices, steps
 from ckio.pictures.staging import staged
 from ckio.pictures.words import WORDS, seconds_text
 from ckio.platforms import Platform
@@ -24,6 +25,13 @@ With overlap that is what the program does for a level, or waits for; channels a
 MOST_EVENTS: Final = 100_000
 """Slices and values of counters, together, that a trace has where more are not asked for."""
 
+_NANOSECOND: Final = 1
+_MICROSECOND: Final = 1000
+_FINE: Final = 2**51 / 1e9
+"""Seconds up to which a float of microseconds says every nanosecond, also multiplied by 1000."""
+_FAR: Final = 2**53 / 1e6
+"""Seconds up to which a float counts microseconds, and eight bytes count nanoseconds."""
+
 Sliced = list[tuple[Timeline, Slices]]
 Counted = Mapping[str, Occupancy]
 
@@ -35,9 +43,12 @@ def trace(
 
     With overlap another counts what is on its way, in staging memory.
 
-    Times are in microseconds, to the nanosecond. Of the counters, one value for each time. What
-    would be more than `most` events is merged, as `ckio.pictures.detail` says, and named in the
-    plural; the process has a label that says so. For None, nothing is merged.
+    Times are in microseconds, to the nanosecond; where they come to more than 26 days, in whole
+    ones, or a reader's rounding would make slices overlap that touch. Of the counters, one value
+    for each time. What would be more than `most` events is merged, as `ckio.pictures.detail` says,
+    and named in the plural; the process has a label that says so. For None, nothing is merged.
+
+    Raises BadInput where it takes more than 285 years, which no reader can count.
     """
     actions, moved = timeline.actions, timeline.transfers
     own = np.where(actions.op >= WRITE, actions.level + 1, COMPUTING)
@@ -53,15 +64,33 @@ def trace(
     }
     if len(moved):
         counted["bytes on their way"] = staged(timeline, chain, platform)
-    sliced = [(timeline, Slices.of(timeline, own)), (moved, Slices.of(moved, behind))]
+    tick = _tick(timeline.makespan)
+    sliced = [
+        (timeline, Slices.of(timeline, own, tick=tick)),
+        (moved, Slices.of(moved, behind, tick=tick)),
+    ]
     cell, sliced = _few(sliced, counted, most)
     events = [*_threads(platform, used, cell)]
     for of, slices in sliced:
-        events += _slices(of, slices)
+        events += _slices(of, slices, tick)
     for name, occupancy in counted.items():
-        events += _counter(name, occupancy, cell)
+        events += _counter(name, steps(occupancy, cell, tick=tick), tick)
     body = ",\n".join(events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{body}\n]}}\n'
+
+
+def _tick(seconds: float) -> int:
+    """Nanoseconds that all times are multiples of."""
+    if seconds >= _FAR:
+        raise BadInput(f"a trace counts up to 285 years, {_FAR:.4g} s, and this takes {seconds:g}")
+    return _NANOSECOND if seconds < _FINE else _MICROSECOND
+
+
+def _microseconds(times: Ints, tick: int) -> list[float] | list[int]:
+    """Without a fraction where a tick is one: readers keep whole numbers as they are."""
+    found: list[float] | list[int]
+    found = (times / 1000 if tick == _NANOSECOND else times // 1000).tolist()
+    return found
 
 
 def _few(sliced: Sliced, counted: Counted, most: int | None) -> tuple[int, Sliced]:
@@ -93,10 +122,11 @@ def _threads(platform: Platform, channels: dict[int, str], cell: int) -> Iterato
         yield json.dumps(about | {"name": "thread_sort_index", "args": {"sort_index": thread}})
 
 
-def _slices(timeline: Timeline, slices: Slices) -> Iterator[str]:
-    columns = (slices.track, slices.start / 1000, slices.lasts / 1000, slices.op, slices.count)
-    rows = zip(*(column.tolist() for column in columns), _details(timeline, slices), strict=True)
-    for tid, ts, dur, op, count, details in rows:
+def _slices(timeline: Timeline, slices: Slices, tick: int) -> Iterator[str]:
+    start, lasts = _microseconds(slices.start, tick), _microseconds(slices.lasts, tick)
+    columns = (slices.track.tolist(), slices.op.tolist(), slices.count.tolist())
+    rows = zip(start, lasts, *columns, _details(timeline, slices, tick), strict=True)
+    for ts, dur, tid, op, count, details in rows:
         name = WORDS[op] if count == 1 else f"{WORDS[op]}s"
         yield (
             f'{{"ph": "X", "pid": 0, "tid": {tid}, "name": "{name}",'
@@ -104,10 +134,11 @@ def _slices(timeline: Timeline, slices: Slices) -> Iterator[str]:
         )
 
 
-def _details(timeline: Timeline, slices: Slices) -> Iterable[str]:
+def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
     actions: Actions = timeline.actions.take(slices.row)
-    columns = (slices.count, slices.amount, slices.lasts / 1e9, slices.until / 1000)
-    said = zip(*(column.tolist() for column in columns), strict=True)
+    columns = (slices.count, slices.amount, slices.lasts / 1e9)
+    until = _microseconds(slices.until, tick)
+    said = zip(*(column.tolist() for column in columns), until, strict=True)
     for row, (count, amount, seconds, until) in zip(actions.rows(), said, strict=True):
         op, _, _, begin, end, _ = row
         if count > 1:
@@ -119,10 +150,10 @@ def _details(timeline: Timeline, slices: Slices) -> Iterable[str]:
             yield f'"checkpoint": {json.dumps(str(actions.key(row)))}, "bytes": {amount}'
 
 
-def _counter(name: str, occupancy: Occupancy, cell: int) -> Iterator[str]:
-    times, held = steps(occupancy, cell)
+def _counter(name: str, values: tuple[Ints, Ints], tick: int) -> Iterator[str]:
+    times, held = values
     quoted = json.dumps(name)
-    for ts, nbytes in zip((times / 1000).tolist(), held.tolist(), strict=True):
+    for ts, nbytes in zip(_microseconds(times, tick), held.tolist(), strict=True):
         yield (
             f'{{"ph": "C", "pid": 0, "name": {quoted}, "ts": {ts}, "args": {{"bytes": {nbytes}}}}}'
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import Actions
+from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
@@ -91,6 +92,58 @@ def test_slices_of_one_thread_never_overlap(case: Case) -> None:
         begin = round(event["ts"] * 1000)
         assert begin >= ends[event["tid"]]
         ends[event["tid"]] = begin + round(event["dur"] * 1000)
+
+
+def as_read(microseconds: float) -> int:
+    """Nanoseconds, as readers make them: of a fraction in floats, of a whole number exactly."""
+    return round(microseconds * 1000)
+
+
+SCALES = [1e-12, 1.0, 3600.0, 1e5, 1e7, 1e9]
+
+
+@settings(max_examples=40)
+@given(legal_schedules(), st.sampled_from(SCALES), st.integers(0, 2))
+def test_slices_that_touch_do_not_overlap_for_a_reader(
+    case: Case, scale: float, behind: int
+) -> None:
+    """However long it takes, and where what takes years is beside what takes nothing."""
+    schedule, platform = case
+    timeline = simulate(schedule, platform, overlap=Overlap(behind, behind))
+    size = np.where(np.arange(len(timeline)) % 3, 1e-7 / 3, scale / 3)
+    last = np.cumsum(size * (timeline.stop - timeline.start) / max(1.0, timeline.makespan))
+    start = np.concatenate(([0.0], last))[: len(last)]
+    whole = Timeline(timeline.actions, start, last, timeline.nbytes)
+    ends: dict[int, int] = {}
+    for event in events(whole, schedule.chain, platform, "X"):
+        assert as_read(event["ts"]) >= ends.get(event["tid"], 0)
+        ends[event["tid"]] = as_read(event["ts"]) + as_read(event["dur"])
+        assert as_read(event["dur"]) >= 0
+        assert ends[event["tid"]] < 2**63
+    for event in events(whole, schedule.chain, platform, "C"):
+        assert 0 <= as_read(event["ts"]) <= max(ends.values(), default=0) + 1000
+
+
+@pytest.mark.parametrize("seconds", [1e6, 3e6, 1e8, 8.9e9])
+def test_a_year_of_short_steps_has_them_one_after_the_other(seconds: float) -> None:
+    """Where a float of microseconds says no nanoseconds, whole microseconds are written."""
+    count = 2000
+    stop = seconds + np.cumsum(np.full(count, 0.123456789))
+    start = np.concatenate(([seconds], stop))[:count]
+    actions = Actions.of([Advance(k, k + 1) for k in range(count)])
+    timeline = Timeline(actions, start, stop, np.zeros(count, np.int64))
+    ends = 0
+    for event in events(timeline, CHAIN.with_steps(count), PLATFORM, "X"):
+        assert as_read(event["ts"]) >= ends
+        ends = as_read(event["ts"]) + as_read(event["dur"])
+        assert event["dur"] == pytest.approx(123456.789, abs=2.5)
+    assert abs(ends - timeline.makespan * 1e9) < 2000
+
+
+def test_what_no_reader_can_count_is_refused() -> None:
+    timeline = Timeline(Actions.of([Advance(0, 1)]), np.zeros(1), np.array([1e12]), np.zeros(1))
+    with pytest.raises(BadInput, match=r"up to 285 years, 9.007e\+09 s, and this takes 1e\+12"):
+        trace(timeline, CHAIN, PLATFORM)
 
 
 def test_channels_are_threads_of_their_own_with_their_transfers() -> None:

@@ -50,10 +50,10 @@ class Slices:
     amount: Ints
 
     @staticmethod
-    def of(timeline: Timeline, track: Ints, /) -> "Slices":
-        """One for each action."""
+    def of(timeline: Timeline, track: Ints, /, *, tick: int = 1) -> "Slices":
+        """One for each action; times are multiples of so many nanoseconds."""
         actions = timeline.actions
-        start, until = nanoseconds(timeline.start), nanoseconds(timeline.stop)
+        start, until = nanoseconds(timeline.start, tick), nanoseconds(timeline.stop, tick)
         return Slices(
             track=track.astype(np.int64),
             start=start,
@@ -117,17 +117,17 @@ def _changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
     return changed
 
 
-def nanoseconds(seconds: NDArray[np.float64], /) -> Ints:
-    """Whole ones."""
-    return np.rint(seconds * 1e9).astype(np.int64)
+def nanoseconds(seconds: NDArray[np.float64], tick: int = 1, /) -> Ints:
+    """Whole ones: the nearest multiples of a tick."""
+    return np.rint(seconds * (1e9 / tick)).astype(np.int64) * tick
 
 
-def steps(occupancy: Occupancy, cell: int = 0, /) -> tuple[Ints, Ints]:
-    """When a level holds how many bytes: one value for each time.
+def steps(occupancy: Occupancy, cell: int = 0, /, *, tick: int = 1) -> tuple[Ints, Ints]:
+    """When a level holds how many bytes: one value for each time, a multiple of a tick.
 
     With a cell of so many nanoseconds, of all in one cell the largest value and the last.
     """
-    times, nbytes = nanoseconds(occupancy.times), occupancy.nbytes
+    times, nbytes = nanoseconds(occupancy.times, tick), occupancy.nbytes
     last = np.append(_changes(times)[1:], True)
     times, nbytes = times[last], nbytes[last]
     if not cell:

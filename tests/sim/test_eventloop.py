@@ -13,6 +13,7 @@ from sim.eventloop import EventLoop, synchronous
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.chain import Chain
+from ckio.occupancy import occupancies
 from ckio.overlap import Overlap
 from ckio.planners.base import Planner
 from ckio.planners.disk import disk_revolve
@@ -47,6 +48,11 @@ def whole(random: Random) -> float:
 
 def untidy(random: Random) -> float:
     return random.uniform(0, 5)
+
+
+def extreme(random: Random) -> float:
+    """Nothing, next to nothing, and more seconds than anybody has, side by side."""
+    return random.choice((0, 0, 1e-12, 3e-12, 1e-3, 1, 1e6, 1e12, 7e11))
 
 
 def machine(random: Random, levels: tuple[Level, ...], cost: Cost) -> Platform:
@@ -158,8 +164,49 @@ def test_it_finds_them_to_the_last_bit_whatever_the_costs(random: Random) -> Non
     check(*case(random, untidy), replace(policy(random), horizon=inf))
 
 
+def one_size(random: Random, schedule: Schedule, platform: Platform, size: int) -> Case:
+    """All checkpoints as large as each other, or nothing; memory is full to the last byte."""
+    chain = schedule.chain
+    alike = Chain(
+        steps=chain.length,
+        **{name: chain.each(name).tolist() for name in ("advance", "record", "reverse")},
+        **dict.fromkeys(("restart", "tape", "adjoint"), size),
+    )
+    same = Schedule(alike, schedule.actions, stored=schedule.stored)
+    levels = [replace(level, capacity=None, ratio=1.0) for level in platform.levels]
+    free = Platform(tuple(levels), working_memory=None)
+    most = [int(held.nbytes.max()) for held in occupancies(simulate(same, free), alike, free)]
+    room = random.choice((0, 0, 1, 2)) * size
+    levels[0] = replace(levels[0], capacity=most[0] + room)
+    levels[1:] = [
+        replace(level, capacity=held) for level, held in zip(levels[1:], most[1:], strict=True)
+    ]
+    return same, Platform(tuple(levels), working_memory=None)
+
+
+@settings(max_examples=60)
+@given(RANDOMS, st.sampled_from((0, 1, 4)), st.sampled_from((whole, untidy, extreme)))
+def test_it_finds_them_where_levels_are_exactly_full(random: Random, size: int, cost: Cost) -> None:
+    """On one channel for all far levels, or on one for each; where a byte may cost nothing."""
+    schedule, platform = one_size(random, *case(random, cost), size)
+    bus = random.random() < 0.5
+    levels = [
+        replace(level, backend="directory", channel="bus" if bus else level.name)
+        for level in platform.levels[1:]
+    ]
+    near = replace(platform.levels[0], backend="ram", channel=platform.levels[0].name)
+    shared = replace(platform, levels=(near, *levels))
+    check(schedule, shared, replace(policy(random), horizon=inf))
+
+
+@settings(max_examples=60)
+@given(RANDOMS)
+def test_it_finds_them_where_seconds_are_of_24_orders_of_magnitude(random: Random) -> None:
+    check(*case(random, extreme), replace(policy(random), horizon=inf))
+
+
 @settings(max_examples=80)
-@given(RANDOMS, st.sampled_from((whole, untidy)))
+@given(RANDOMS, st.sampled_from((whole, untidy, extreme)))
 def test_without_overlap_it_finds_them_too(random: Random, cost: Cost) -> None:
     schedule, platform = case(random, cost)
     timeline = simulate(schedule, platform)
@@ -168,12 +215,12 @@ def test_without_overlap_it_finds_them_too(random: Random, cost: Cost) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cost", [whole, untidy])
+@pytest.mark.parametrize("cost", [whole, untidy, extreme])
 def test_it_finds_them_in_a_long_campaign(cost: Cost) -> None:
     for seed in range(3_000):
         random = Random(seed)
         overlap = policy(random)
-        if cost is untidy:
+        if cost is not whole:
             overlap = replace(overlap, horizon=inf)
         check(*case(random, cost), overlap)
 

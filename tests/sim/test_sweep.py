@@ -338,7 +338,7 @@ def test_ranges_grow_by_equal_factors_and_end_where_they_say() -> None:
         ("ram.capacity=1:2:99999999", "a range has 2 to"),
         ("ram.capacity=3,,4", "axis ram.capacity: a value is missing"),
         ("ram.capacity=many", "axis ram.capacity: 'many' is not a size"),
-        ("ram.slots=-1", "axis ram.slots: '-1' is not a whole number"),
+        ("ram.slots=-1", "axis ram.slots: '-1' is not a whole number of at least 0"),
         ("steps=0", "axis steps: '0' is not a whole number of at least 1"),
         ("steps=5,6,5", "axis steps: 5 is given twice"),
         ("nvme.bandwidth=0", "axis nvme.bandwidth: a bandwidth is above 0"),

@@ -104,7 +104,7 @@ class _Simulation(Behind):
                     pass
             if backlog is not None:
                 seconds += backlog.longer(self.now, nbytes)
-            if seconds:
+            if self.passes(seconds):
                 yield from self.work(seconds)
             if backlog is not None:
                 backlog.add(self.now, nbytes)

@@ -73,6 +73,11 @@ class Behind(ABC):
         self._waits = Alarm(self.environment)
         return self._waits
 
+    def passes(self, seconds: float, /) -> bool:
+        """Whether time passes: none does where so few seconds are lost in rounding."""
+        now: float = self.environment.now
+        return now + seconds > now
+
     def work(self, seconds: float, /) -> Process:
         """For so many seconds, and those that transfers beside it make it lose."""
         self._works = True

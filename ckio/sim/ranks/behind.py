@@ -177,7 +177,7 @@ class _Rank(Behind):
                 seconds = self.program.handoffs[row]
             case _:
                 pass
-        if seconds:
+        if self.passes(seconds):
             yield from self.work(seconds)
         traffic.leave()
 
@@ -227,6 +227,11 @@ class _Rank(Behind):
         return self.traffic.goes_to(self._limit, compress(count(), self._idle))
 
     # Transfers
+
+    def begin_all(self) -> None:
+        for number, idle in enumerate(self._idle):
+            if idle and self.traffic.may_begin(number):
+                self.begin(number)
 
     def begin_now(self) -> None:
         """Let channels begin; the program may then go less far at once."""

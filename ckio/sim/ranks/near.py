@@ -13,7 +13,7 @@ from ckio.columns import DISCARD, WRITE, Actions
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
-from ckio.traffic import Traffic, Transfer, memory_level
+from ckio.traffic import Traffic, Transfer, _Channel, memory_level
 from ckio.traffic.map import Map
 
 
@@ -29,6 +29,9 @@ class Near:
         While the action goes on.
     most : int64
         The most while this action, or any up to the next far access, goes on.
+    spare : int64
+        What the memory level will hold at the most up to the next far read, as a negative number:
+        between two of them it rises.
     far : list of int
         The far accesses.
     """
@@ -36,6 +39,7 @@ class Near:
     before: memoryview
     inside: memoryview
     most: memoryview
+    spare: memoryview
     far: list[int]
 
     @staticmethod
@@ -52,14 +56,23 @@ class Near:
         most = inside.copy()
         for begin, end in zip([0, *(far + 1)], [*far, len(actions)], strict=True):
             most[begin:end] = np.maximum.accumulate(inside[begin:end][::-1])[::-1]
-        return Near(before.data, inside.data, most.data, far.tolist())
+        spare = -np.asarray(there.peak)
+        return Near(before.data, inside.data, most.data, spare.data, far.tolist())
 
 
 class _Made(dict[tuple[int, bool], Transfer]):
     """Transfers that were made, by row and whether they are direct."""
 
 
-_SHARED: Final = Actions, Map, Near, _Made
+class _Full(dict[tuple[int, ...], int]):
+    """Up to which row reads do not fit; by the program's row, that of the read, and those ahead."""
+
+
+_SHARED: Final = Actions, Map, Near, _Made, _Full
+
+_MOST_FULL: Final = 1 << 16
+_FEW: Final = 4
+"""Reads ahead: with more of them ranks that differ hardly ever ask the same."""
 
 
 class NearTraffic(Traffic):
@@ -74,7 +87,7 @@ class NearTraffic(Traffic):
         super().__init__(schedule, platform, overlap)
         self.near = Near.of(schedule, platform, self._map)
         self._lies = self._map.start  # what of `used` is the memory level's own
-        self._made = _Made()
+        self._made, self._full = _Made(), _Full()
 
     def again(self) -> Self:
         """Another, for a rank that is where this one is; what never changes is shared."""
@@ -95,6 +108,11 @@ class NearTraffic(Traffic):
             return False
         self._lies = self.near.inside[self.row]
         return True
+
+    def may_begin(self, number: int, /) -> bool:
+        """Whether it is worth while to ask what an idle channel does now."""
+        channel = self._channels[number]
+        return channel.wanted is not None or bool(channel.queue) or self._has_a_read(number)
 
     def goes_to(self, stop: int, idle: Iterable[int], /) -> int:
         """Up to which action, `stop` at most, all can be done before anybody has to look.
@@ -130,12 +148,31 @@ class NearTraffic(Traffic):
             return self.row + 1
         room = there.room - there.nbytes[channel.next_read]
         lying = sum(there.nbytes[row] for row in self._ahead)
-        rows = range(max(self.row, channel.full) + 1, stop)
+        first = max(self.row, channel.full) + 1
+        if first >= stop or room == inf:
+            return min(first, stop)
         # What the memory level will hold at the most falls, so the place where it fits is sought.
-        first = bisect_left(rows, True, key=lambda at: there.peak[at] + lying <= room)
-        others = self.used - self._lies
-        fits = (at for at in rows[first:] if self.near.inside[at] + others <= room)
-        return next(fits, stop)
+        first = bisect_left(self.near.spare, lying - room, first, stop)
+        inside, others = self.near.inside, self.used - self._lies
+        while first < stop and inside[first] + others > room:
+            first += 1
+        return first
+
+    def _fits_up_to(self, row: int, channel: "_Channel") -> bool:
+        """What one rank has found out holds for all others too."""
+        if self.row <= channel.full:
+            return False
+        if len(self._ahead) > _FEW:
+            return super()._fits_up_to(row, channel)
+        asked = (self.row, row, *self._ahead)
+        if (full := self._full.get(asked)) is None:
+            if len(self._full) >= _MOST_FULL:
+                self._full.clear()
+            full = -1 if super()._fits_up_to(row, channel) else channel.full
+            self._full[asked] = full
+        elif full >= 0:
+            channel.full = full
+        return full < 0
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
         """One for all ranks: it says nothing of who makes it."""

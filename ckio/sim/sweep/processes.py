@@ -10,9 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import count
-from multiprocessing.reduction import ForkingPickler
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from ckio.errors import RunFailed
 from ckio.sim.sweep.answers import Answer, Question, answers
@@ -130,11 +128,3 @@ def _follow() -> None:
 
 def _answers(questions: Sequence[Question]) -> list[Answer]:
     return list(answers(questions))
-
-
-def _frozen(entries: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(entries)
-
-
-# Levels keep their options in one, which does not go from one process to another by itself.
-ForkingPickler.register(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))

@@ -57,15 +57,15 @@ def _mean_time(text: str) -> float | None:
     return found
 
 
-def whole(text: str, /) -> int:
-    """A whole number of at least 1; raises BadInput."""
-    if not (text.isascii() and text.isdigit() and int(text[:19])):
-        raise BadInput(f"{text!r} is not a whole number of at least 1")
+def whole(text: str, /, *, least: int = 1) -> int:
+    """A whole number, of at least 1 where nothing else is said; raises BadInput."""
+    if not (text.isascii() and text.isdigit() and int(text[:19]) >= least):
+        raise BadInput(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
 def _slots(text: str) -> int:
-    return 0 if text == "0" else whole(text)
+    return whole(text, least=0)
 
 
 def presence(text: str, /) -> str:
