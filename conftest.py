@@ -1,6 +1,11 @@
-"""Which files are not looked at: adapters of frameworks that are not installed here."""
+"""Which files are not looked at: adapters of frameworks that are not installed here.
 
+And what all processes of the tests share: the bytecode of ckio.
+"""
+
+import compileall
 from importlib.util import find_spec
+from pathlib import Path
 
 _NEEDED = {
     "checkpoint_schedules": ["checkpoint_schedules"],
@@ -17,3 +22,8 @@ collect_ignore_glob = [
     if not all(map(find_spec, needed))
     for where in ("/*", ".py")
 ]
+
+
+def pytest_configure() -> None:
+    """Compile ckio once: where no bytecode is kept, hundreds of processes would each do it."""
+    compileall.compile_dir(Path(__file__).with_name("ckio"), quiet=2)

@@ -8,8 +8,10 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("ckio.testing")
 
-# A busy machine must not fail a property: no test here is about time.
-settings.register_profile("ckio", deadline=None)
+# A busy machine must not fail a property: no test here is about time. Examples are drawn anew each
+# time, so that fewer of them see as much in the end; for many: --hypothesis-profile=thorough.
+settings.register_profile("ckio", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("ckio")
 
 

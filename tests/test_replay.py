@@ -110,8 +110,8 @@ def disagreements(seeds: range, refused: Counter[str]) -> list[tuple[int, int]]:
     return found
 
 
-def test_validate_and_the_machine_agree_on_a_thousand_schedules_of_each_sort() -> None:
-    assert disagreements(range(1000), Counter()) == []
+def test_validate_and_the_machine_agree_on_hundreds_of_schedules_of_each_sort() -> None:
+    assert disagreements(range(300), Counter()) == []
 
 
 @pytest.mark.slow

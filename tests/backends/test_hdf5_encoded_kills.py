@@ -128,7 +128,7 @@ def campaign(tmp_path: Path, seeds: range, durability: str) -> None:
 @pytest.mark.parametrize("durability", ["process", "fdatasync"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_what_a_killed_writer_leaves_is_read_by_h5py_alone(tmp_path: Path, durability: str) -> None:
-    campaign(tmp_path, range(25), durability)
+    campaign(tmp_path, range(20), durability)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def campaign(tmp_path: Path, kills: int, durability: str) -> None:
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_torn(
     tmp_path: Path, durability: str
 ) -> None:
-    campaign(tmp_path, 25, durability)
+    campaign(tmp_path, 20, durability)
 
 
 @pytest.mark.slow

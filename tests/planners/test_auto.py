@@ -24,7 +24,7 @@ from .cases import PLANNERS, chain, chains, platform, platforms
 from .oracle import least_makespan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(chains(), platforms())
 def test_no_planner_is_faster(chain: Chain, platform: Platform) -> None:
     best = makespan(auto(chain, platform), platform)

@@ -58,7 +58,6 @@ async def waits(x):
     [halting, functools.cache(generator), Solver.method, Solver.static, Solver().method, Solver,
      Solver(), staticmethod(generator), np.vectorize(abs), len, np.sin, generator, waits,
      lambda x: x, None],
-    ids=repr,
 )  # fmt: skip
 def test_what_is_no_plain_function_is_refused_with_advice(value: Any) -> None:
     with pytest.raises(NotResumable, match=r"; (write|return) "):

@@ -28,7 +28,7 @@ def same(one: Any, other: Any) -> None:
     assert np.array_equal(xbar[0], zbar[0])
 
 
-@pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve", hrevolve], ids=str)
+@pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve", hrevolve])
 @pytest.mark.parametrize("name", GROWING)
 def test_on_levels_that_states_outgrow(
     name: str, schedule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
