@@ -6,7 +6,7 @@ Which way of going on is meant is in `redone.py`.
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAP
 
 
 _Number = TypeVar("_Number", np.float64, np.int64)
-_Value = TypeVar("_Value", np.int64, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +85,6 @@ class _Prices:
         return write + (self.instead[here.step] if here.sort else 0.0)
 
 
-class _Instant(NamedTuple):
-    """An instant before an action, and what the registers hold then.
-
-    Attributes
-    ----------
-    number : int
-        Of the action.
-    until : float
-        Seconds of the schedule until then.
-    state : int
-        The step of the state; -1 where it is not used any more.
-    begin, end : int
-        Those of the tape; the same where it is not used any more.
-    turned : bool
-        Whether the end had been reached.
-    """
-
-    number: int
-    until: float
-    state: int
-    begin: int
-    end: int
-    turned: bool
-
-
 class _Base:
     """An instant from which all is redone, and what is missing there since it has passed.
 
@@ -143,18 +117,19 @@ class _Base:
 class Walk:
     """The machine as far as a kill is concerned: the registers, what lies where, what survives.
 
-    It goes over the schedule once, in `instants`, and stops only where something may change: once
-    it is fixed from where all is redone, that is where something is written or discarded.
+    It goes over the schedule once, in `instants`.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform, durable: frozenset[int], /) -> None:
         self._schedule, self._chain, self._platform = schedule, schedule.chain, platform
         self._durable = durable
         self._prices = _Prices(schedule.chain, platform)
+        self._state, self._tape, self._turned = 0, (0, 0), False
         # The adjoint that survives, if any, and seconds to read it.
         self._adjoint, self._fresh, self._to_read = self._chain.length, True, 0.0
         # From where all is redone; fixed once something was reversed since that adjoint.
         self._base: _Base | None = None
+        self._fixed = False
         # The way back to there, until what survives is another.
         self._back: float | None = None
         # What lies on levels that are not durable, in order, and seconds to write all of it again.
@@ -177,89 +152,53 @@ class Walk:
     def instants(self) -> Instants:
         """What there is to know of every instant before an action."""
         actions = self._schedule.actions
-        if not len(actions):
-            none = np.empty(0, np.int64)
-            return Instants(np.empty(0), np.empty(0), none, none, none)
         costs = seconds_of(self._schedule, self._platform)
         done = np.concatenate(([0.0], np.cumsum(costs)))[:-1]
+        redone, (adjoint, bases) = np.empty(len(actions)), np.empty((2, len(actions)), np.int64)
+        columns = (done, *dead(actions))
+        rows = zip(actions.rows(), *(column.tolist() for column in columns), strict=True)
+        for number, (row, until, state_dead, tape_dead) in enumerate(rows):
+            if not self._fixed:
+                self._rebase(number, until, state_dead=state_dead, tape_dead=tape_dead)
+            redone[number], adjoint[number] = self._redone(until), self._adjoint
+            bases[number] = (
+                -1 if self._base is None or np.isinf(redone[number]) else self._base.number
+            )
+            self._apply(row)
+
         on_adjoint = (actions.op >= WRITE) & (actions.kind == _ADJOINT)
         writes = on_adjoint & (actions.op == WRITE)
-        since, until, back, adjoint, base = self._settled(done)
-        redone = done - until[since] + back[since]
-        return Instants(
-            redone,
-            _from_here(np.where(on_adjoint, 0.0, costs)),
-            _from_here(writes.astype(np.int64)),
-            adjoint[since],
-            np.where(np.isinf(redone), -1, base[since]),
-        )
+        left = _from_here(np.where(on_adjoint, 0.0, costs))
+        return Instants(redone, left, _from_here(writes.astype(np.int64)), adjoint, bases)
 
-    def _settled(self, done: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
-        """For each instant the row of the others; and these, after each change: seconds until the
-        base, of the way back, the adjoint that survives, and the number of the base.
-        """
-        actions = self._schedule.actions
-        changes, fixed = self._changes(), self._fixed()
-        at = np.flatnonzero(np.append(True, changes | ~fixed[1:])[:-1])
-        changed = np.append(False, changes)[at]
-        rows = actions.take(at[changed] - 1).rows()
-        loose = at[~fixed[at]]
-        held = done, *_registers(actions, self._chain.length)
-        anew = zip(loose.tolist(), *(column[loose].tolist() for column in held), strict=True)
-        found = []
-        for has_changed, is_fixed in zip(changed.tolist(), fixed[at].tolist(), strict=True):
-            if has_changed:
-                self._apply(next(rows))
-            if not is_fixed:
-                self._rebase(_Instant(*next(anew)))
-            found.append(self._found())
-        until, back, adjoint, base = map(np.array, zip(*found, strict=True))
-        since = np.repeat(np.arange(len(at)), np.diff(np.append(at, len(actions))))
-        return since, until, back, adjoint, base
-
-    def _changes(self) -> NDArray[np.bool_]:
-        """Whether an action changes what lies where, or which adjoint there is."""
-        op, kind = self._schedule.actions.op, self._schedule.actions.kind
-        found: NDArray[np.bool_] = (
-            (op == WRITE) | (op == DISCARD) | ((op == READ) & (kind == _ADJOINT))
-        )
-        return found
-
-    def _fixed(self) -> NDArray[np.bool_]:
-        """Before each action, and after the last one, whether the base is fixed."""
-        actions = self._schedule.actions
-        adjoint = (actions.op >= WRITE) & (actions.kind == _ADJOINT)
-        survives = np.isin(actions.level, sorted(self._durable))
-        fixes = (actions.op == REVERSE) | (adjoint & (actions.op == READ) & ~survives)
-        return _held(fixes, fixes | (adjoint & (actions.op == WRITE) & survives))
-
-    def _rebase(self, now: _Instant) -> None:
+    def _rebase(self, number: int, until: float, *, state_dead: bool, tape_dead: bool) -> None:
         """Redo from this instant on, if one sweep is enough to restore what is held now."""
-        state = None if now.state < 0 else now.state
-        if now.turned and self._fresh:  # another process has to reach x_n again
+        state = None if state_dead else self._state
+        if self._turned and self._fresh:  # another process has to reach x_n again
             if state not in (None, self._chain.length):
                 return
             state = self._chain.length
         target, seconds = state, self._again
-        if now.begin < now.end:
-            if state not in (None, now.end):
+        begin, end = self._tape
+        if begin < end and not tape_dead:
+            if state not in (None, end):
                 return
-            target = now.begin
-            seconds += self._prices.record[now.end] - self._prices.record[now.begin]
+            target = begin
+            seconds += self._prices.record[end] - self._prices.record[begin]
         if target is not None and self._volatile and self._volatile[-1].end > target:
             return
-        base, self._back = _Base(now.number, now.until, target, seconds), None
+        base, self._back = _Base(number, until, target, seconds), None
         self._base = base
         if self._volatile:
             base.low, base.high = self._volatile[0].step, self._volatile[-1].end
 
-    def _found(self) -> tuple[float, float, int, int]:
-        """What there is to know from now on, until the next change."""
+    def _redone(self, until: float) -> float:
+        """What a kill costs now."""
         if self._base is None:
-            return 0.0, inf, self._adjoint, -1
+            return inf
         if self._back is None:
             self._back = self._way_back(self._base)
-        return self._base.until, self._back, self._adjoint, self._base.number
+        return until - self._base.until + self._back
 
     def _way_back(self, base: _Base) -> float:
         """Seconds from a fresh process to the base, with all that the machine held there."""
@@ -282,13 +221,25 @@ class Walk:
         return min(advance[high], read + advance[high] - advance[nearest.step])
 
     def _apply(self, row: Row) -> None:
-        op, kind, level, begin, _, _ = row
-        if kind == _ADJOINT:
+        op, kind, level, begin, end, _ = row
+        if op == REVERSE:
+            self._fixed = True
+            self._tape = self._tape[0], begin
+        elif op <= RECORD:
+            self._state = end
+            self._turned = self._turned or end == self._chain.length
+            if op == RECORD:
+                self._tape = begin, end
+        elif kind == _ADJOINT:
             self._apply_adjoint(op, begin, level)
         elif op == WRITE:
             self._write(_Lying(begin, kind, level))
-        else:
+        elif op == DISCARD:
             self._discard(_Lying(begin, kind, level))
+        elif kind == _TAPE:
+            self._tape = begin, begin + 1
+        else:
+            self._state = begin
 
     def _apply_adjoint(self, op: int, step: int, level: int) -> None:
         size = self._chain.nbytes(Key(Kind.ADJOINT, step))
@@ -296,11 +247,11 @@ class Walk:
             self._survives(step, self._platform.levels[level].read(size))
         elif level not in self._durable and op == READ:
             # What it begins with does not survive: nothing is known until it is stored.
-            self._base = None
+            self._base, self._fixed = None, True
 
     def _survives(self, step: int, to_read: float) -> None:
         self._adjoint, self._to_read, self._fresh = step, to_read, False
-        self._base = None
+        self._base, self._fixed = None, False
 
     def _write(self, here: _Lying) -> None:
         if here.level not in self._durable:
@@ -330,29 +281,6 @@ class Walk:
             self._base.seconds -= self._prices.discard(here)
         else:
             self._base.misses(here, self._prices.again(here))
-
-
-def _registers(actions: Actions, length: int) -> tuple[NDArray[Any], ...]:
-    """State, begin and end of the tape, and `turned`, as an `_Instant` has them, of each."""
-    op, read = actions.op, actions.op == READ
-    forward, reverse = op <= RECORD, op == REVERSE
-    restart, tape = read & (actions.kind == _RESTART), read & (actions.kind == _TAPE)
-    gives = (op == RECORD) | tape
-    state = _held(np.where(forward, actions.end, actions.begin), forward | restart)
-    begin = _held(actions.begin, gives)
-    end = np.where(tape, actions.begin + 1, np.where(reverse, actions.begin, actions.end))
-    end = _held(end, gives | reverse)
-    turned = _held(forward, forward & (actions.end == length))
-    state_dead, tape_dead = dead(actions)
-    state = np.where(state_dead, -1, state[:-1])
-    return state, begin[:-1], np.where(tape_dead, begin[:-1], end[:-1]), turned[:-1]
-
-
-def _held(values: NDArray[_Value], given: NDArray[np.bool_]) -> NDArray[_Value]:
-    """Before each row, and after the last one, the value of the last row where it is given."""
-    last = np.maximum.accumulate(np.where(given, np.arange(1, len(given) + 1), 0))
-    found: NDArray[_Value] = np.append(np.zeros(1, values.dtype), values)[np.append(0, last)]
-    return found
 
 
 def dead(actions: Actions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

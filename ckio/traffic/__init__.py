@@ -78,7 +78,7 @@ class Traffic:
         self.row = 0
         self.channels = self._map.channels
         self.used = self._map.start
-        self._channels = [_Channel(reads) for reads in self._map.reads]
+        self._channels = [Channel(reads) for reads in self._map.reads]
         self._behind: set[int] = set()  # rows of writes that are staged
         self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
         self._copied: Transfer | None = None  # the one that the program copies from just now
@@ -213,7 +213,7 @@ class Traffic:
                 del self._staged[place]
             self._unstage(transfer)
 
-    def _may_read_ahead(self, row: int, channel: "_Channel") -> bool:
+    def _may_read_ahead(self, row: int, channel: "Channel") -> bool:
         """Whether the channel's next read may begin now; then its room in the pool is taken."""
         there = self._map
         return (
@@ -226,7 +226,7 @@ class Traffic:
             and self._take(there.nbytes[row])
         )
 
-    def _fits_up_to(self, row: int, channel: "_Channel") -> bool:
+    def _fits_up_to(self, row: int, channel: "Channel") -> bool:
         """Whether a read fits beside what the memory level and the reads ahead will hold.
 
         The program's points are taken together between far reads, where nothing ahead is used.
@@ -263,7 +263,7 @@ class Traffic:
         if self._copied is not staged:
             self.used -= self._map.nbytes[staged.row]
 
-    def _channel(self, transfer: Transfer) -> "_Channel":
+    def _channel(self, transfer: Transfer) -> "Channel":
         return self._channels[self.channel(transfer)]
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
@@ -272,7 +272,7 @@ class Traffic:
         return Transfer(row, action, direct)
 
 
-class _Channel:
+class Channel:
     """One channel: what it does, what waits for it, and which reads it has still to make.
 
     `next_read` is the row of the first read that has neither been begun nor been reached; up to

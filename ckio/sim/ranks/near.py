@@ -13,7 +13,7 @@ from ckio.columns import DISCARD, WRITE, Actions
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
-from ckio.traffic import Traffic, Transfer, _Channel, memory_level
+from ckio.traffic import Channel, Traffic, Transfer, memory_level
 from ckio.traffic.map import Map
 
 
@@ -158,7 +158,7 @@ class NearTraffic(Traffic):
             first += 1
         return first
 
-    def _fits_up_to(self, row: int, channel: "_Channel") -> bool:
+    def _fits_up_to(self, row: int, channel: Channel) -> bool:
         """What one rank has found out holds for all others too."""
         if self.row <= channel.full:
             return False
