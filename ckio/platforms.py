@@ -122,6 +122,11 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
             raise BadInput(
                 f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
             )
+        if isinstance(value, str) and any("\ud800" <= it <= "\udfff" for it in value):
+            raise BadInput(
+                f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
+                " name a link to it"
+            )
     return MappingProxyType(dict(options))
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -260,6 +261,12 @@ def test_an_error_comes_back_with_what_it_says(error: CkioError, way: str) -> No
     back = WAYS[way](error)
     assert type(back) is type(error)
     assert (back.args, vars(back)) == (error.args, vars(error))
+
+
+def test_a_place_that_no_platform_file_could_name_is_refused() -> None:
+    place = os.fsdecode(b"/scratch/\xff")
+    with pytest.raises(BadInput, match="is no text in UTF-8, as platform files are; name a link"):
+        Level(name="nvme", backend="directory", options={"path": place})
 
 
 def test_what_was_changed_on_its_way_is_refused() -> None:

@@ -543,7 +543,7 @@ def test_a_name_may_be_of_any_bytes_and_nearly_as_long_as_a_path_can_be(
     level.remove()  # type: ignore[attr-defined]
 
 
-@DIRECTORIES
+@ALL
 def test_a_name_that_is_too_long_leaves_no_directories(kind: Kind, tmp_path: Path) -> None:
     root = tmp_path / ("n" * 200)
     while len(os.fsencode(root)) < 3800:

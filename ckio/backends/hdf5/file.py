@@ -27,6 +27,7 @@ import errno
 import fcntl
 import os
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
@@ -47,9 +48,10 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
 
     Raises LevelInUse, BadInput where there can be none, and StorageError where the disk fails.
     """
-    fd = -1
+    fd, missing = -1, list[Path]()
     try:
-        _make_directories(path.parent, files, sync=sync)
+        missing += [it for it in path.parents if not it.exists()]
+        _make_directories(missing, files, sync=sync)
         if not path.exists():
             create(path, files, run, sync=sync)
         fd = files.open(path)
@@ -58,6 +60,9 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
         with suppress(OSError):
             if fd >= 0:
                 files.close(fd)
+        with suppress(OSError):
+            for directory in missing:
+                directory.rmdir()
         if isinstance(error, BlockingIOError):
             raise LevelInUse(
                 f"{path} is in use, by another process or another level; wait, or use another file"
@@ -97,8 +102,7 @@ def let_go(fd: int, /) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
 
 
-def _make_directories(path: Path, files: Files, /, *, sync: bool) -> None:
-    missing = [it for it in (path, *path.parents) if not it.exists()]
+def _make_directories(missing: Sequence[Path], files: Files, /, *, sync: bool) -> None:
     for directory in reversed(missing):
         files.make_directory(directory)
         if sync:
