@@ -11,6 +11,7 @@ import pytest
 
 from ckio.actions import Key
 from ckio.backends.directory import Directory
+from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
 from ckio.errors import MissingCheckpoint
 from ckio.testing import get, put, raw, x
@@ -122,3 +123,29 @@ def test_what_was_interrupted_and_discarded_does_not_come_back(kind: str, tmp_pa
         level.remove()
         at += STRIDE
     level.remove()
+
+
+class Interrupted(Files):
+    """Ctrl-C comes when the length of a file is asked for, once."""
+
+    armed = False
+
+    def size(self, fd: int, /) -> int:
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return super().size(fd)
+
+
+def test_an_interrupt_while_a_file_of_slots_is_made_leaves_none(tmp_path: Path) -> None:
+    files = Interrupted()
+    level = Directory(tmp_path / "level", files=files)
+    files.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        put(level, x(0), raw(100))
+    assert not files.armed
+    assert list((tmp_path / "level").iterdir()) == []
+    stored = put(level, x(0), raw(100))
+    assert get(level, x(0)) == stored
+    level.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.eventloop import EventLoop, synchronous
 
-from ckio.actions import Key, Kind, Read, Write
+from ckio.actions import Discard, Key, Kind, Read, Write
 from ckio.chain import Chain
 from ckio.occupancy import occupancies
 from ckio.overlap import Overlap
@@ -176,6 +176,9 @@ def one_size(random: Random, schedule: Schedule, platform: Platform, size: int) 
     levels = [replace(level, capacity=None, ratio=1.0) for level in platform.levels]
     free = Platform(tuple(levels), working_memory=None)
     most = [int(held.nbytes.max()) for held in occupancies(simulate(same, free), alike, free)]
+    named = {(it.key, it.level) for it in same.actions if isinstance(it, Write | Read | Discard)}
+    for number, keys in enumerate(same.stored):  # what nobody names lies there all the time
+        most[number] += size * sum((key, number) not in named for key in keys)
     room = random.choice((0, 0, 1, 2)) * size
     levels[0] = replace(levels[0], capacity=most[0] + room)
     levels[1:] = [

@@ -5,8 +5,9 @@ damaged stays and does not grow.
 """
 
 import errno
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -149,13 +150,18 @@ class Slots:
 
     def _create(self, size: int) -> _File:
         self._place.check_here()
-        file = self._open(self._place.path / slotfiles.name_of(BLOCK + size))
+        path = self._place.path / slotfiles.name_of(BLOCK + size)
+        is_new = not os.path.lexists(path)
         try:
+            file = self._files[size] = self._open(path)
             self._claim(file)
-        except BaseException:
-            self._close(file)
+        except BaseException:  # an interrupt, too, leaves no file behind
+            if opened := self._files.pop(size, None):
+                self._close(opened)
+            if is_new:
+                with suppress(OSError):
+                    self._system.unlink(path)
             raise
-        self._files[size] = file
         return file
 
     def _claim(self, file: _File) -> None:
