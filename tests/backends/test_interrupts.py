@@ -146,6 +146,6 @@ def test_an_interrupt_while_a_file_of_slots_is_made_leaves_none(tmp_path: Path) 
     assert not files.armed
     assert list((tmp_path / "level").iterdir()) == []
     stored = put(level, x(0), raw(100))
-    assert get(level, x(0)) == stored
+    assert get(level, x(0), raw(100)) == stored
     level.remove()
     assert list(tmp_path.iterdir()) == []
