@@ -43,7 +43,6 @@ from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 from ckio.timeline import Timeline
 
-ROUNDS = 3
 MOST_IN_THE_MEDIAN, MOST = 0.05, 0.10
 """Of what was measured: how far predictions may be off, over all schedules and at the worst."""
 NOISY = 0.03
@@ -61,12 +60,13 @@ POLICIES = {"synchronous": Overlap(), "overlapped": Overlap(None, None)}
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with so many steps, and the slots of its levels."""
+    """A model with so many steps, the slots of its levels, and how many rounds there are."""
 
     name: str
     grid: int
     steps: int
     slots: tuple[int, int, int]
+    rounds: int = 1
 
     def model(self) -> Vorticity:
         """A fresh one."""
@@ -74,8 +74,8 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("the demo's model", 128, 300, (6, 60, 60)),
-    Subject("a state of 64 MiB", 1448, 10, (2, 8, 8)),
+    Subject("the demo's model", 128, 300, (6, 60, 60), 10),
+    Subject("a state of 64 MiB", 1448, 10, (2, 8, 8), 2),
 )
 
 
@@ -180,7 +180,7 @@ def reference(subject: Subject) -> float:
 
 def pace(subject: Subject) -> Chain:
     """What the steps of the model take just now."""
-    return measure_model(subject.model, repeats=1)
+    return measure_model(subject.model, repeats=1, steps=max(3, min(24, subject.steps // 3)))
 
 
 def at_pace(case: Case, platform: Platform, before: Chain, after: Chain) -> float:
@@ -193,11 +193,11 @@ def at_pace(case: Case, platform: Platform, before: Chain, after: Chain) -> floa
     return simulate(schedule, platform, overlap=POLICIES[case.policy]).makespan
 
 
-def table(subject: Subject, rounds: int) -> str:
+def table(subject: Subject) -> str:
     """What was predicted and measured of one model."""
     platform = known(subject)
     given, steps = list(cases(subject, platform)), list[float]()
-    for _ in range(rounds):
+    for _ in range(subject.rounds):
         for case in given:
             steps.append(reference(subject))
             before = pace(subject)
@@ -288,12 +288,13 @@ def unsure(cases: Sequence[Case]) -> tuple[float, float]:
     return math.exp(statistics.fmean(rounds)) - 1, spread / math.sqrt(len(rounds))
 
 
-def tables(subjects: Sequence[Subject] = SUBJECTS, rounds: int = ROUNDS) -> str:
+def tables(subjects: Sequence[Subject] = SUBJECTS) -> str:
     """The tables of all models."""
-    return "\n\n\n".join(table(subject, rounds) for subject in subjects)
+    return "\n\n\n".join(map(table, subjects))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all runs (default: 3)")
-    record.save("fidelity", tables(rounds=parser.parse_args().rounds))
+    parser.add_argument("--times", type=int, default=1, help="as many rounds (default: 1)")
+    times = parser.parse_args().times
+    record.save("fidelity", tables([replace(it, rounds=it.rounds * times) for it in SUBJECTS]))
