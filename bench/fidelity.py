@@ -12,7 +12,7 @@ A processor that others share is faster in one second than in the next, and no p
 So each run is also held against the same prediction at the pace of its moment: with the seconds of
 steps that were probed right before it and right after, and all other prices as they are. What is
 left of the error is what `simulate` itself does not know, and how sure that is follows from how
-much it varies from round to round: `--rounds 12` says more than three.
+much it varies from round to round: `--times 4` says more.
 """
 
 import argparse
