@@ -225,6 +225,17 @@ def failure(
     return LevelFull(f"{text}; {need}{free} bytes are free on its file system")
 
 
+def check_here(path: Path, fd: int, /) -> None:
+    """Raise OSError where the path of what is open leads elsewhere, or nowhere.
+
+    What is made or deleted by its name then would be somebody else's.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if os.path.samestat(os.fstat(fd), path.stat()):
+            return
+    raise OSError(errno.ESTALE, "it was moved, deleted, or unmounted")
+
+
 def _regular(path: Path, fd: int) -> int:
     """The same, if it is open on a regular file; raises OSError for a pipe, a device, and so on."""
     mode = os.fstat(fd).st_mode

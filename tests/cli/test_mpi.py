@@ -39,13 +39,17 @@ class Raising(Wave):
         super().step(state, i)
 
 
+def write_no_more():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+
+
 class NoDisk(Wave):
     "From step 30 on, the files of one rank cannot be written any more."
 
     def step(self, state, i):
         if i == 30 and RANK == 2:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+            write_no_more()
         super().step(state, i)
 
 
@@ -54,8 +58,7 @@ class NoDiskHere(Wave):
 
     def step(self, state, i):
         if i == 0 and RANK == 0:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+            write_no_more()
         time.sleep(0.02)  # so that what the others store is stored
         super().step(state, i)
 

@@ -1,12 +1,11 @@
 """The directory of a level: made where it is missing, and held by one process at a time."""
 
-import errno
 import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from ckio.backends.files import Files
+from ckio.backends.files import Files, check_here
 from ckio.errors import BadInput, LevelInUse
 
 
@@ -42,14 +41,8 @@ class Place:
         self.fd = _lock(path, files)
 
     def check_here(self) -> None:
-        """Raise OSError where its path leads elsewhere, or nowhere.
-
-        A file that is made or deleted by its name then would be one of another directory.
-        """
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(os.fstat(self.fd), self.path.stat()):
-                return
-        raise OSError(errno.ESTALE, "it was moved, deleted, or unmounted")
+        """Raise OSError where its path leads elsewhere, or nowhere."""
+        check_here(self.path, self.fd)
 
     def release(self) -> None:
         """Let go; may be called twice, and in a fork, which then has it open no more."""

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.files import Files, failure, takes_sync
+from ckio.backends.files import Files, check_here, failure, takes_sync
 from ckio.backends.forms import Form, form_of
 from ckio.backends.hdf5 import contents, file, start
 from ckio.backends.hdf5.commits import Commits
@@ -223,7 +223,7 @@ class Hdf5:
         self._ledger.check_open()  # a fork removes nothing
         try:  # deleted while it is locked: nobody opens what goes away
             if self._system.is_named(self._fd):
-                file.check_here(self.path, self._fd)
+                check_here(self.path, self._fd)
                 self._system.unlink(self.path)
         except OSError as error:
             raise self._failed(error, "removing it") from error

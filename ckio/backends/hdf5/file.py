@@ -76,14 +76,6 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
     return fd
 
 
-def check_here(path: Path, fd: int, /) -> None:
-    """Raise OSError where the path of an open archive leads elsewhere, or nowhere."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        if os.path.samestat(os.fstat(fd), path.stat()):
-            return
-    raise OSError(errno.ESTALE, "it was moved, deleted, or unmounted")
-
-
 def _lock(fd: int, files: Files) -> None:
     """Take the file, as long as it has a name; raises BlockingIOError.
 
