@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Field, Key, Kind, Layout
+from ckio.backends.buffers import TILE
 from ckio.backends.contents import Stored
 from ckio.backends.files import Files
 from ckio.backends.forms import form_of
@@ -156,6 +158,20 @@ def test_a_checkpoint_is_one_piece_on_a_word_or_where_it_is_large_on_a_page(
     assert offsets[1] - offsets[0] == offsets[2] - offsets[1] == stride(form_of(layout))
 
 
+@pytest.mark.parametrize("nbytes", [TILE, TILE + 8, 3 * TILE])
+def test_the_first_large_slot_of_every_group_begins_on_a_tile(path: Path, nbytes: int) -> None:
+    with closing(Hdf5(path)) as archive:
+        for name in "ab":
+            layout = (Field(name, "|u1", (nbytes - 8,)), Field("time", "<f8", ()))
+            for step in range(2):
+                put(archive, Key(Kind.RESTART, step, name), layout)
+        begins: dict[str, list[int]] = {"a": [], "b": []}
+        for it in Hdf5.contents(path):
+            assert isinstance(it, Stored)
+            begins[it.key.name].append(it.spans[0][0])
+    assert all(min(offsets) % TILE == 0 for offsets in begins.values())
+
+
 class Sparse(Files):
     """A disk on which files have holes."""
 
@@ -171,7 +187,7 @@ def test_a_field_of_4_gib_is_only_in_the_payload_and_the_others_behind_it_are_fo
     archive = Hdf5(path, files=Sparse())
     archive.prepare(x(0), layout, 2)
     sizes = form_of(layout).sizes
-    assert path.stat().st_size < 2 * sum(sizes) + 100_000
+    assert path.stat().st_size < 2 * sum(sizes) + TILE + 100_000
     with h5py.File(path) as file:
         group = file["restart-0"]
         assert set(group) == {"keys", "payload", *(field.name for field in layout[1:])}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ckio.actions import Key, Kind, Layout
+from ckio.backends.buffers import TILE
 from ckio.backends.forms import Form, form_of
 from ckio.backends.hdf5.group import Group, family, room, serves, slot_layout, slot_nbytes
 from ckio.backends.hdf5.rows import ROW
@@ -75,7 +76,8 @@ class Slots:
 
     def bytes_for(self, lacking: Mapping[int, int], /) -> int:
         """Bytes of the file that new groups for a reservation take at most."""
-        return sum(_SLACK + count * self._bytes_of(n) for n, count in lacking.items())
+        first = sum(_SLACK + (TILE if n >= TILE else 0) for n in lacking)
+        return first + sum(count * self._bytes_of(n) for n, count in lacking.items())
 
     @staticmethod
     def _bytes_of(nbytes: int) -> int:
