@@ -106,7 +106,7 @@ def calibrate(
         samples += probe.samples()
         for pacer in pacers.values():
             pacer.again()
-    found, copy = {}, _copies(backends, samples)
+    found, copies = {}, _copies(backends, samples)
     for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)
         found[name] = pacer.paces()
@@ -115,7 +115,7 @@ def calibrate(
             progress(f"{level} beside {name}", total)
             if (access := _longest(level, own, samples)) is not None:
                 slots = own.slots(capacities.get(level))
-                beside = Beside(level, backends[level], own, step, access, copy, slots, repeats)
+                beside = Beside(level, backends[level], own, step, access, copies, slots, repeats)
                 samples += beside.samples()
     ratios = _ratios(backends, samples, models, steps)
     levels = [_level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()]
@@ -145,11 +145,12 @@ def _longest(level: str, own: Try, samples: Sequence[Sample]) -> float | None:
     return max(taken, default=None)
 
 
-def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> Affine:
-    """What it takes to copy a checkpoint in memory: what a level in memory takes to write one."""
+def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple[Affine, Affine]:
+    """What it takes to copy a checkpoint to memory and from it: as on the first level in memory."""
     near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
-    written = [sample for sample in samples if sample.level in near and sample.access == "write"]
-    return fit(written) if written else Affine()
+    moved = [[s for s in samples if s.level in near and s.access == it] for it in ("write", "read")]
+    write, read = (fit(found) if found else Affine() for found in moved)
+    return write, read
 
 
 def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:

@@ -8,7 +8,7 @@ leaves other things in the caches. With nothing written behind, the program wait
 what that takes beyond the same write without overlap is the price of handing it over.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Final
@@ -52,8 +52,8 @@ class Beside:
         The model.
     step, access : float
         Seconds of one of its steps, and of the longest access to the level.
-    copy : Affine
-        Seconds to copy a checkpoint in memory.
+    copies : tuple of Affine
+        Seconds to copy a checkpoint to memory, and from there.
     slots : int
         The most checkpoints that the level holds.
     repeats : int
@@ -65,7 +65,7 @@ class Beside:
     tried: Try
     step: float
     access: float
-    copy: Affine
+    copies: tuple[Affine, Affine]
     slots: int
     repeats: int
 
@@ -91,11 +91,13 @@ class Beside:
             each = np.concatenate([_transfers(timeline, op) for timeline in behind])
             if len(each):  # what is still in memory is read from there
                 yield self._sample(access, self.tried.nbytes, each)
+        write, read = self.copies
+        copies = {WRITE: write, READ: read, DISCARD: Affine()}
         for nbytes, ops in ((self.tried.nbytes, (WRITE, READ)), (0, (DISCARD,))):
-            copy = self.copy(nbytes) if nbytes else 0.0
-            lost = losses(behind, ops, stretch) - copy
-            less = losses(alone, ops, stretch, storing=False)
-            yield self._sample("hinders", nbytes, np.array([excess(lost, less)]))
+            lost = [losses(behind, op, stretch) - copies[op](nbytes) for op in ops]
+            less = [losses(alone, op, stretch, storing=False) for op in ops]
+            found = excess(np.concatenate(lost), np.concatenate(less))
+            yield self._sample("hinders", nbytes, np.array([found]))
         waits, writes = (_own(taken[overlap]) for overlap in (_WAITING, _ALONE))
         yield self._sample("handoff", self.tried.nbytes, np.array([excess(waits, writes)]))
 
@@ -154,19 +156,17 @@ def _own(timelines: list[Timeline]) -> Floats:
     return np.concatenate([seconds_of(timeline, WRITE) for timeline in timelines])
 
 
-def losses(
-    timelines: list[Timeline], ops: Sequence[int], stretch: int, *, storing: bool = True
-) -> Floats:
+def losses(timelines: list[Timeline], op: int, stretch: int, *, storing: bool = True) -> Floats:
     """By how much each stretch after such an access takes longer than the next one.
 
     With what the program does for the access itself, unless only its stretch is asked for.
     """
     found = [np.zeros(0)]
     for timeline in timelines:
-        op, end = timeline.actions.op, timeline.stop
-        access = np.flatnonzero(np.isin(op, ops))
-        access = access[access + 2 * stretch < len(op)]
-        access = access[op[access + 2 * stretch] == ADVANCE]
+        ops, end = timeline.actions.op, timeline.stop
+        access = np.flatnonzero(ops == op)
+        access = access[access + 2 * stretch < len(ops)]
+        access = access[ops[access + 2 * stretch] == ADVANCE]
         begin = np.where(storing, np.concatenate(([0.0], end))[access], end[access])
         middle = end[access + stretch]
         found.append((middle - begin) - (end[access + 2 * stretch] - middle))

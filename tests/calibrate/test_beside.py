@@ -39,11 +39,12 @@ def timeline(*seconds: float) -> Timeline:
 
 def test_a_loss_is_what_the_access_and_its_stretch_take_beyond_the_next() -> None:
     taken = timeline(0.5, 3, 2, 2, 2, 0.25, 2, 4, 2, 3, 9)
-    assert losses([taken], (WRITE, READ), 2).tolist() == [1.5]
-    assert losses([taken], (DISCARD,), 2).tolist() == [1.25]
-    assert losses([taken], (DISCARD,), 2, storing=False).tolist() == [1.0]
-    assert losses([taken, taken], (WRITE, DISCARD), 2).tolist() == [1.5, 1.25, 1.5, 1.25]
-    assert losses([], (WRITE,), 2).tolist() == []
+    assert losses([taken], WRITE, 2).tolist() == [1.5]
+    assert losses([taken], READ, 2).tolist() == []
+    assert losses([taken], DISCARD, 2).tolist() == [1.25]
+    assert losses([taken], DISCARD, 2, storing=False).tolist() == [1.0]
+    assert losses([taken, taken], WRITE, 2).tolist() == [1.5, 1.5]
+    assert losses([], WRITE, 2).tolist() == []
 
 
 def test_what_may_be_chance_is_no_loss() -> None:
@@ -60,7 +61,7 @@ def probe(backend: Backend, slots: int = 9) -> Mapping[str, float]:
         tried=Try(lambda: CountingModel(CHAIN), CHAIN.restart, CHAIN.length, own=True),
         step=1e-4,
         access=1e-4,
-        copy=Affine(),
+        copies=(Affine(), Affine()),
         slots=slots,
         repeats=2,
     )
