@@ -7,6 +7,7 @@ from ckio.clock import Clock
 from ckio.model import Model
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
+from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, perform, performed
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Recorder, Timeline, Transfers
@@ -77,11 +78,12 @@ def run(
         clock=clock,
         stop=stop,
     )
-    if watch is None:
-        for each in times:
-            recorder.add(*each)
-    else:
-        for action, each in zip(schedule.actions, times, strict=True):
-            recorder.add(*each)
-            watch(Event(action, *each))
+    with within(times):
+        if watch is None:
+            for each in times:
+                recorder.add(*each)
+        else:
+            for action, each in zip(schedule.actions, times, strict=True):
+                recorder.add(*each)
+                watch(Event(action, *each))
     return recorder.timeline(schedule.actions, behind.timeline(schedule.actions))

@@ -18,6 +18,7 @@ from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.runner.before import make_ready
 from ckio.runner.channels import Channels
+from ckio.runner.leaving import Loading
 from ckio.runner.perform import Hands, Moved, Stop, Times, by_hands
 from ckio.runner.staging import Staging, make_staging
 from ckio.schedule import Schedule
@@ -35,7 +36,7 @@ def overlapped(
     clock: Clock | None = None,
     stop: Stop | None = None,
     moved: Moved | None = None,
-) -> Iterator[Times]:
+) -> Generator[Times]:
     """`performed`, with transfers that go on behind the program.
 
     Whoever leaves the loop, or meets an error in it, finds all written that was staged; after an
@@ -148,7 +149,7 @@ class _Hands(Hands):
             return super().read(key, level)
         channels = self._channels
         form = channels.forms[level, key]
-        with self._model.load(key, form.layout) as into:
+        with Loading(self._model.load(key, form.layout)) as into:
             if mismatch := form.mismatch(into):
                 raise StorageError(f"level {level} cannot give {key}: {mismatch}")
             with channels.turn:

@@ -5,7 +5,7 @@ is one table of their six methods by the codes of the actions' columns: no actio
 unless somebody looks at it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from traceback import format_exception_only
@@ -22,6 +22,7 @@ from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.runner.before import make_ready
+from ckio.runner.leaving import Loading, within
 from ckio.schedule import Schedule
 from ckio.timeline import Event
 
@@ -103,7 +104,13 @@ def perform(
         clock=clock,
         stop=stop,
     )
-    return (Event(action, *it) for action, it in zip(schedule.actions, times, strict=True))
+    return _events(schedule, times)
+
+
+def _events(schedule: Schedule, times: Generator[Times]) -> Iterator[Event]:
+    with within(times):
+        for action, it in zip(schedule.actions, times, strict=True):
+            yield Event(action, *it)
 
 
 def performed(
@@ -117,7 +124,7 @@ def performed(
     moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
-) -> Iterator[Times]:
+) -> Generator[Times]:
     """`perform` for those who do not look at the actions: their times alone."""
     if overlap:
         from ckio.runner.overlapped import overlapped
@@ -184,7 +191,7 @@ class Hands:
 
     def read(self, key: Key, level: int, /) -> int:
         backend = self._backends[level]
-        with self._model.load(key, backend.layout(key)) as buffers:
+        with Loading(self._model.load(key, backend.layout(key))) as buffers:
             return backend.read(key, buffers)
 
     def discard(self, key: Key, level: int, /) -> int:
@@ -205,7 +212,7 @@ def _refuse(reached: int, begin: int, end: int) -> int:
 
 def by_hands(
     schedule: Schedule, platform: Platform, hands: Hands, clock: Clock, stop: Stop | None, /
-) -> Iterator[Times]:
+) -> Generator[Times]:
     """The times of all actions of a schedule that is ready, as these hands do them."""
     cut, stop = (_whole, _never) if stop is None else (Pace(agreed(stop, clock)).pieces, stop)
     spans = hands.advance, hands.record, hands.reverse

@@ -29,6 +29,7 @@ from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.runner.before import is_estimated
+from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, Times, performed
 from ckio.runner.remains import Failure, NotReady, Remains, Stored
 from ckio.schedule import Schedule
@@ -236,7 +237,8 @@ class _Parts:
         now = clock.now()
         self._origin = now if self._origin is None else self._origin
         self._begun = now - self._origin
-        error = self._collect(times, actions, self._begun)
+        with within(times):
+            error = self._collect(times, actions, self._begun)
         self._actions += actions[: self._done]
         self._behind.extend(filter(None, [self._transfers.timeline(actions)]))
         if error is None or error.level is None:

@@ -4,7 +4,8 @@ import faulthandler
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Buffers, Discard, Key, Read, Record, Write
+from ckio.actions import Advance, Buffers, Discard, Key, Layout, Read, Record, Write
 from ckio.backends import buffers
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
@@ -31,11 +32,14 @@ from ckio.errors import (
 from ckio.overlap import Overlap
 from ckio.platforms import Level, Platform
 from ckio.runner import overlapped as runner
-from ckio.runner import staging
+from ckio.runner import perform as performed
+from ckio.runner import run, staging
 from ckio.runner.channels import Channels
 from ckio.runner.overlapped import overlapped
+from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule
 from ckio.testing import CountingModel, x
+from ckio.timeline import Event
 
 from .overlapping import Access, Memory, Watched, opened, perform, random_case, threads
 
@@ -529,3 +533,74 @@ def test_an_open_level_smaller_than_planned_is_what_counts() -> None:
     list(overlapped(Schedule(CHAIN, actions), platform, CountingModel(CHAIN), [memory, far], ALL))
     assert memory.most <= 250
     assert len(list(far.keys())) == 3
+
+
+# Who leaves by an error
+
+Performs = Callable[..., object]
+
+
+def _persevering(*given: object, **named: object) -> None:
+    persevere(*given, fresh=Moves, replan=_none, say=print, **named)  # type: ignore[arg-type]
+
+
+def _none(*_: object) -> Schedule:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("performs", [run, _persevering])
+@pytest.mark.parametrize("error", [KeyError, StopIteration])
+def test_what_a_watcher_raises_leaves_nothing_running(
+    performs: Performs, error: type[Exception]
+) -> None:
+    """Though the error is held, and with it the frame of the run."""
+    gate = threading.Event()
+
+    def before(access: Access, key: Key) -> None:
+        assert gate.wait(PATIENCE)
+        if key == x(2):
+            raise LevelFull("full")
+
+    def watch(event: Event) -> None:
+        if event.action == Write(x(2), 1):
+            gate.set()
+            raise error("mine")
+
+    far, actions = Watched(Ram(), before), [Write(x(0), 1), Advance(0, 2), Write(x(2), 1)]
+    levels = [Ram(), far]
+    with pytest.raises(error, match="mine") as e:
+        performs(
+            Schedule(CHAIN, [*actions, Advance(2, 9)]),
+            Platform((RAM, FAR)),
+            Moves(),
+            levels,
+            overlap=ALL,
+            watch=watch,
+        )
+    assert threads() == []
+    assert list(far.keys()) == [x(0)]
+    assert e.value.__notes__ == ["(and #2 Write(x_2, level 1) on 'disk': full)"]
+
+
+def test_who_ends_the_events_is_told_what_failed() -> None:
+    failing = fails(LevelFull("full"), on=x(0))
+    schedule = Schedule(CHAIN, [Write(x(0), 1), Advance(0, 2)])
+    levels = [Ram(), failing]
+    events = performed(schedule, Platform((RAM, FAR)), CountingModel(CHAIN), levels, overlap=ALL)
+    next(events)
+    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
+        events.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("overlap", [Overlap(0, 1), Overlap(0, 1, 0.0)])
+def test_an_error_that_the_models_load_hides_is_told(overlap: Overlap) -> None:
+    class Hides(CountingModel):
+        @contextmanager
+        def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+            with suppress(CorruptCheckpoint), super().load(key, layout) as into:
+                yield into
+
+    failing = fails(CorruptCheckpoint("bad"), on=x(0), access=Read)
+    actions = [Write(x(0), 1), Advance(0, 2), Read(x(0), 1), Advance(0, 1)]
+    with pytest.raises(CorruptCheckpoint, match=r"^#2 Read\(x_0, level 1\) on 'disk': bad$"):
+        go(actions, [Ram(), failing], Hides(CHAIN), overlap)

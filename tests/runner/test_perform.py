@@ -1,6 +1,8 @@
 """Schedules are performed an action at a time, stop where they are told to, and say where."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from throttled import opened, roomy
 
-from ckio.actions import Advance, Buffers, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Buffers, Key, Kind, Layout, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
@@ -247,3 +249,20 @@ def test_a_model_that_finishes_early_within_pieces_is_reported() -> None:
     schedule, model = Schedule(CHAIN, [Advance(0, 9)]), Finishing(CHAIN)
     with pytest.raises(RunFailed, match=r"^#0 Advance\[0, 9\): the model finished at step 1"):
         run(schedule, PLATFORM, model, [Ram()], stop=_After(float("inf")))
+
+
+def test_an_error_that_the_models_load_hides_is_told() -> None:
+    """Else the model would not stand where everybody thinks, and its gradient be another one."""
+
+    class Hides(CountingModel):
+        @contextmanager
+        def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+            with suppress(MissingCheckpoint), super().load(key, layout) as into:
+                yield into
+
+    class Loses(Ram):
+        def read(self, key: Key, into: Buffers, /) -> int:
+            raise MissingCheckpoint(f"no {key} here")
+
+    with pytest.raises(MissingCheckpoint, match=r"#\d+ Read\(x_\d, level 0\) on 'ram': no x_"):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, Hides(CHAIN), [Loses()])
