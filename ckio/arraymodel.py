@@ -132,6 +132,7 @@ class ArrayModel(ABC):
         self._stale = False  # whether what is computed again has to be
         self._seeded_at = -1  # the step at which the adjoint is ready to start
         self._turned = False  # whether the adjoint has left its start
+        self._adjoint_at = 0  # and where it is then
 
     @abstractmethod
     def step(self, state: Arrays, i: int, /) -> None:
@@ -204,7 +205,9 @@ class ArrayModel(ABC):
     def reverse(self, begin: int, end: int, /) -> None:
         if not self._turned:
             self._check_seeded(end)
-            self._turned = True
+            self._turned, self._adjoint_at = True, end
+        if end != self._adjoint_at:
+            raise RunFailed(_used("adjoint", self._adjoint_at, end))
         for i in reversed(range(begin, end)):
             try:
                 tape = self._tape_of(i)
@@ -213,6 +216,7 @@ class ArrayModel(ABC):
                 error.add_note(f"(adjoint of step {i})")
                 raise
             self._tapes.spend(i)
+            self._adjoint_at = i
             if i == 0:
                 self.adjoint_start(self._adjoint.cotangent)
             self._report(i)
@@ -238,13 +242,13 @@ class ArrayModel(ABC):
                 f"{key} does not fit this model: it holds {_listed(layout)} where the model has"
                 f" {_listed(self.layout(key))}; was it written with other options?"
             )
-        return self._load_adjoint() if key.kind is Kind.ADJOINT else self._load(key)
+        return self._load_adjoint(key.step) if key.kind is Kind.ADJOINT else self._load(key)
 
     @contextmanager
-    def _load_adjoint(self) -> Generator[Buffers]:
+    def _load_adjoint(self, step: int) -> Generator[Buffers]:
         yield self._views.of(self._spare_adjoint.arrays())
         self._adjoint, self._spare_adjoint = self._spare_adjoint, self._adjoint
-        self._turned = True
+        self._turned, self._adjoint_at = True, step
 
     @contextmanager
     def _load(self, key: Key) -> Generator[Buffers]:
@@ -311,6 +315,8 @@ class ArrayModel(ABC):
         """Set out from x_begin: what was read makes the state that, or nothing had to be read."""
         self._ensure_started()
         if begin != self._step:
+            if self.variables is None:
+                raise RunFailed(_used("state", self._step, begin))
             self._leave_state()
             self._step = begin
         self._renew()
@@ -371,6 +377,13 @@ class ArrayModel(ABC):
                 f"the adjoint cannot start at step {n}: the forward has come to {self._seeded_at},"
                 " and J is known only where it ends"
             )
+
+
+def _used(what: str, there: int | None, wanted: int) -> str:
+    return (
+        f"the {what} of this model is at step {there}, not {wanted}; a run needs a fresh model, and"
+        " one that was in a run before, or in a part of it, is none"
+    )
 
 
 def _listed(layout: Layout) -> str:

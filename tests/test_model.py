@@ -203,14 +203,51 @@ def test_a_dump_is_the_live_memory_and_not_a_copy():
 @pytest.mark.parametrize("key", [x(3), t(4), a(5)], ids=str)
 def test_a_load_that_fails_leaves_the_model_as_it_was(key):
     model = lynx()
+    start = save(model, x(0))
     model.record(0, 5)
     model.reverse(4, 5)
+    restore(model, x(0), start)
     model.record(0, 5)
     before = [save(model, k) for k in (x(5), t(3), a(4))]
     half = [b"\xff" * view.nbytes for view in model.dump(key)][:-1]
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         restore(model, key, half)
     assert [save(model, k) for k in (x(5), t(3), a(4))] == before
+
+
+def test_an_adjoint_that_was_in_a_run_is_not_begun_again():
+    """Its gradient would be added to, from a cotangent that is another one: wrong, and not seen."""
+    model = lynx()
+    start = save(model, x(0))
+    model.record(0, N)
+    model.reverse(0, N)
+    restore(model, x(0), start)
+    model.record(0, N)
+    with pytest.raises(RunFailed, match=rf"the adjoint of this model is at step 0, not {N}; a run"):
+        model.reverse(0, N)
+
+
+def test_an_adjoint_that_was_read_goes_on_from_there():
+    model = lynx()
+    model.record(0, N)
+    model.reverse(3, N)
+    cotangent = save(model, a(3))
+    other = lynx()
+    other.record(0, 4)
+    restore(other, a(3), cotangent)
+    with pytest.raises(RunFailed, match="the adjoint of this model is at step 3, not 4; a run"):
+        other.reverse(3, 4)
+    other.reverse(0, 3)
+    model.reverse(0, 3)
+    assert save(other, a(0)) == save(model, a(0))
+
+
+def test_a_state_that_was_in_a_part_of_a_run_is_not_taken_for_x_0():
+    """An interrupted run, say, and the same model again: J and the gradient would be others."""
+    model = lynx()
+    model.advance(0, 2)
+    with pytest.raises(RunFailed, match="the state of this model is at step 2, not 0; a run needs"):
+        model.record(0, N)
 
 
 def test_loading_and_recording_again_allocate_no_arrays():
@@ -234,7 +271,7 @@ def test_loading_and_recording_again_allocate_no_arrays():
         restore(model, x(0), start)
         model.record(0, 3)
         restore(model, t(1), tape)
-        model.advance(2, 3)
+        model.advance(3, 4)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < size

@@ -311,9 +311,8 @@ def test_a_tape_of_what_was_not_there_is_not_read():
     )
     guarded = Guarded(model, model.variables)
     kept = save(guarded, Key(Kind.RESTART, 0, "u"))
-    guarded.advance(0, 5)
-    guarded.record(5, 6)
-    guarded.reverse(5, 6)
+    guarded.record(0, 6)
+    guarded.reverse(1, 6)
     restore(guarded, Key(Kind.RESTART, 0, "u"), kept)
     guarded.record(0, 1)  # v is as in x_6: of no use, and in nobody's way
     guarded.reverse(0, 1)
