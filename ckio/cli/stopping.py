@@ -101,6 +101,7 @@ class Stopper:
             self.clock = team.clock
         self._end = inf if end is None else end
         self._deadline = inf
+        self._behind = 0.0
         self._before: dict[int, Any] = {}
 
     def start(self, needed: float, /) -> None:
@@ -115,6 +116,10 @@ class Stopper:
         if not self._team.is_alone:
             self._team.wish = self._asked
 
+    def tell(self, behind: float, /) -> None:
+        """To write what is staged takes so many seconds more, as the levels were measured."""
+        self._behind = 2 * behind
+
     def __call__(self) -> bool:
         if self._team.is_alone:
             return self._asked()
@@ -125,7 +130,7 @@ class Stopper:
 
     def _asked(self) -> bool:
         """Whether this process is to stop."""
-        if not self.why and time.monotonic() >= self._deadline:
+        if not self.why and time.monotonic() + self._behind >= self._deadline:
             self.why = WALLTIME
         return bool(self.why)
 

@@ -73,6 +73,7 @@ class Channels:
         self._waits = False  # the program waits for a transfer, and goes on before others begin
         self._direct: Buffers = ()  # the model's own, of the direct transfer
         self._staged: dict[int, Staged] = {}  # by row
+        self._left = [0.0] * len(names)  # seconds until a channel has written what is staged
         self._copied: Staged | None = None  # what the program copies from just now
         self._failures: dict[str, Failure] = {}  # by channel
         self._unread: dict[int, Failure] = {}  # by row, of reads ahead
@@ -158,6 +159,7 @@ class Channels:
         """Memory for a transfer."""
         staged = Staged(transfer, form, self._lender.lend(form.nbytes))
         self._staged[transfer.row] = staged
+        self._left[self.traffic.channel(transfer)] += self._price(staged)
         return staged
 
     def staged(self, transfer: Transfer, /) -> Staged:
@@ -169,7 +171,19 @@ class Channels:
 
     def give_back(self, transfer: Transfer, /) -> None:
         """The memory of a transfer is not needed any more."""
-        self._lender.give_back(self._staged.pop(transfer.row).loan)
+        staged = self._staged.pop(transfer.row)
+        self._left[self.traffic.channel(transfer)] -= self._price(staged)
+        self._lender.give_back(staged.loan)
+
+    @property
+    def behind(self) -> float:
+        """About the seconds until all that is staged is written, as the levels are priced."""
+        return max(self._left, default=0.0)
+
+    def _price(self, staged: Staged) -> float:
+        action = staged.transfer.action
+        level = self._platform.levels[action.level]
+        return level.write(staged.form.nbytes) if isinstance(action, Write) else 0.0
 
     def _check(self, level: int | None) -> None:
         if level is not None and self._failures:
@@ -202,8 +216,8 @@ class Channels:
     def _serve(self, number: int) -> None:
         """A channel: one transfer after the other."""
         while (transfer := self._tasks[number].get()) is not None:
-            start = self._clock()
             try:
+                start = self._clock()
                 nbytes = self._move(transfer)
                 stop = self._clock()
                 with self.turn:

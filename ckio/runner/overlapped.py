@@ -5,7 +5,7 @@ the only one to call the model and the memory level; far levels are called by th
 channel (`channels.py`).
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
@@ -69,7 +69,8 @@ def overlapped(
     traffic = Traffic(schedule, staging.platform, staging.overlap)
     channels = Channels(traffic, platform, backends, staging.lender, clock=since, moved=moved)
     hands = _Hands(schedule, model, backends, staging, channels)
-    return _all(channels, hands, by_hands(schedule, platform, hands, since, stop))
+    told = None if stop is None else _Told(stop, channels)
+    return _all(channels, hands, by_hands(schedule, platform, hands, since, told))
 
 
 def _all(channels: Channels, hands: "_Hands", times: Iterator[Times]) -> Generator[Times]:
@@ -77,6 +78,22 @@ def _all(channels: Channels, hands: "_Hands", times: Iterator[Times]) -> Generat
         for each in times:
             hands.leave()
             yield each
+
+
+class _Told:
+    """`stop`, which is told before it is asked how long it takes to write what is staged."""
+
+    def __init__(self, stop: Stop, channels: Channels) -> None:
+        self._stop, self._channels = stop, channels
+        self._tell: Callable[[float], object] = getattr(stop, "tell", lambda _: None)
+        if hasattr(stop, "clock"):
+            self.clock = stop.clock
+
+    def __call__(self) -> bool:
+        with self._channels.turn:
+            behind = self._channels.behind
+        self._tell(behind)
+        return self._stop()
 
 
 class _Since:

@@ -81,7 +81,9 @@ def perform(
         these are then given to the model in pieces, still one event each. Pieces are as long as
         the steps before them lasted, the first is one step; a Record is never cut. Once it says
         yes, `Stopped` is raised. Where several ranks run together, all have to be given the same
-        pieces: it has an attribute `clock` then, of which they read the same times.
+        pieces: it has an attribute `clock` then, of which they read the same times. With overlap,
+        one that has a method `tell` is told before how many seconds stopping would take, as the
+        levels are priced, to write what is staged.
 
     Raises
     ------

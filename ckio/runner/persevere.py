@@ -302,8 +302,9 @@ class _Patient:
 
     def __init__(self, stop: Stop, may: Callable[[], bool]) -> None:
         self._stop, self._may = stop, may
-        if hasattr(stop, "clock"):
-            self.clock = stop.clock
+        for name in ("clock", "tell"):
+            if hasattr(stop, name):
+                setattr(self, name, getattr(stop, name))
 
     def __call__(self) -> bool:
         return self._may() and self._stop()

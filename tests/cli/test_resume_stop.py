@@ -178,6 +178,12 @@ def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
         now = 150.0
         assert stopper()
         assert stopper.why == "--walltime"
+    with Stopper(160.0) as overlapping:
+        overlapping.start(5.0)
+        overlapping.tell(2.0)
+        assert not overlapping()
+        overlapping.tell(3.0)  # twice as long is not left any more
+        assert overlapping()
     with Stopper() as free:
         free.start(1e9)
         assert not free()

@@ -20,6 +20,7 @@ from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
+from ckio.clock import WallClock
 from ckio.errors import (
     BadInput,
     CkioError,
@@ -30,7 +31,7 @@ from ckio.errors import (
     StorageError,
 )
 from ckio.overlap import Overlap
-from ckio.platforms import Level, Platform
+from ckio.platforms import Affine, Level, Platform
 from ckio.runner import overlapped as runner
 from ckio.runner import perform as performed
 from ckio.runner import run, staging
@@ -533,6 +534,58 @@ def test_an_open_level_smaller_than_planned_is_what_counts() -> None:
     list(overlapped(Schedule(CHAIN, actions), platform, CountingModel(CHAIN), [memory, far], ALL))
     assert memory.most <= 250
     assert len(list(far.keys())) == 3
+
+
+class Told:
+    """A `stop` that is told how long writing takes what is staged, and notes it."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate, self.seconds = gate, list[float]()
+
+    def tell(self, behind: float, /) -> None:
+        self.seconds.append(behind)
+        if len(self.seconds) == 6:
+            self.gate.set()
+
+    def __call__(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("performs", ["run", "persevere"])
+def test_who_may_stop_a_run_is_told_what_is_staged(performs: str) -> None:
+    """By the prices of the levels; what shares no channel is written at the same time."""
+    gate = threading.Event()
+    slow, slower = (replace(each, write=Affine(latency=t)) for each, t in ((FAR, 3), (OTHER, 4)))
+    stop, platform = Told(gate), Platform((RAM, slow, slower))
+    levels = [Ram(), *(Watched(Ram(), lambda *_: gate.wait(PATIENCE)) for _ in range(2))]
+    actions = [Write(x(0), 1), Write(x(0), 2), Advance(0, 1), Write(x(1), 1), Advance(1, 2)]
+    given = Schedule(CHAIN, [*actions, Advance(2, 9)]), platform, Moves(), levels
+    calls = {"run": run, "persevere": _persevering}
+    calls[performs](*given, overlap=ALL, stop=stop)  # type: ignore[operator]
+    assert stop.seconds[:5] == [0.0, 3.0, 4.0, 4.0, 6.0]
+
+
+def test_what_is_written_is_not_staged_any_more() -> None:
+    stop, far, memory = Told(threading.Event()), Watched(Ram()), Memory(capacity=None)
+    model = Moves(at=2, do=lambda: _until(lambda: memory.lent == 0))
+    actions = [Write(x(0), 1), Advance(0, 2), Advance(2, 3), Read(x(0), 1), Advance(0, 1)]
+    priced = replace(FAR, write=Affine(latency=3), read=Affine(latency=5))
+    schedule, platform = Schedule(CHAIN, actions), Platform((RAM, priced))
+    list(overlapped(schedule, platform, model, [memory, far], Overlap(1, 0), stop=stop))
+    assert stop.seconds[-1] == 0.0
+
+
+def test_a_clock_that_fails_on_a_channel_ends_the_run() -> None:
+    class Stops(WallClock):
+        def now(self) -> float:
+            if threading.current_thread() is not threading.main_thread():
+                raise OSError("no time")
+            return super().now()
+
+    schedule = Schedule(CHAIN, [Write(x(0), 1), Advance(0, 9)])
+    levels = [Ram(), Ram()]
+    with pytest.raises(RunFailed, match=r"^#0 Write\(x_0, level 1\) on 'disk': OSError: no time$"):
+        run(schedule, Platform((RAM, FAR)), Moves(), levels, overlap=ALL, clock=Stops())
 
 
 # Who leaves by an error
