@@ -20,7 +20,7 @@ from ckio.backends.directory.format import BLOCK, FREE, LIVE, MAGIC
 from ckio.backends.directory.slotfiles import TRIAL, name_of
 from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelInUse, StorageError
-from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, has_seal, is_run_directory
+from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, expected, has_seal, is_run_directory
 from ckio.rundir import HALF, MANIFEST, WHOLE
 
 _DRAFT: Final = re.compile(r"\.(.+)\.h5\.(\d{1,9})\.new")
@@ -94,16 +94,31 @@ def scraps(path: Path, /) -> list[Path]:
     try:
         if is_run_directory(path):
             parts = (entry for entry in path.iterdir() if HALF.fullmatch(entry.name))
-            return sorted(filter(_is_given_up, parts))
+            return [*sorted(filter(_is_given_up, parts)), *_drafts_of_run(path)]
         folder = path if path.is_dir() else path.parent
-        drafts = [(entry, _DRAFT.fullmatch(entry.name)) for entry in sorted(folder.iterdir())]
+        drafts = list(_dead_drafts(folder))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    return [
-        entry
-        for entry, match in drafts
-        if match and (folder == path or _is_of(path, match[1])) and _is_dead_draft(entry, match[2])
-    ]
+    return [draft for draft, stem in drafts if folder == path or _is_of(path, stem)]
+
+
+def _drafts_of_run(path: Path) -> list[Path]:
+    """What killed processes of a run had half made beside its archives."""
+    archives = {holding.path for holding in expected(path) if holding.backend == "hdf5"}
+    found: list[Path] = []
+    for folder in sorted({archive.parent for archive in archives}):
+        with suppress(OSError):  # there is no such place, or it is somebody else's
+            drafts = list(_dead_drafts(folder))
+            found += [draft for draft, stem in drafts if folder / f"{stem}.h5" in archives]
+    return found
+
+
+def _dead_drafts(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Archives whose makers were killed, each with its stem; raises OSError."""
+    for entry in sorted(folder.iterdir()):
+        match = _DRAFT.fullmatch(entry.name)
+        if match and _is_dead_draft(entry, match[2]):
+            yield entry, match[1]
 
 
 def _is_of(path: Path, stem: str) -> bool:

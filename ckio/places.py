@@ -120,6 +120,23 @@ def is_run_directory(path: Path, /) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def expected(path: Path, /) -> list[Holding]:
+    """Where the run of this directory keeps its own, whether anything is there or not.
+
+    A relative place counts from the current directory, as it does where a run goes on; from that in
+    which the run was begun, where only that leads to something. Raises BadInput.
+    """
+    runs, here = _run(path / MANIFEST)
+    found = []
+    for level, run in _parts_of(platform_in(path / SCHEDULE), runs):
+        where = registry.place(level, run)
+        if where is not None:
+            begun = here / where
+            elsewhere = not os.path.lexists(where) and os.path.lexists(begun)
+            found.append(Holding(begun if elsewhere else where, level.backend, run))
+    return found
+
+
 def has_seal(fd: int, /) -> bool:
     """Whether an open file is an archive, of any version."""
     return any(os.pread(fd, len(_SEAL), at) == _SEAL for at in _SEALS_AT)
@@ -200,15 +217,14 @@ def _is_archive(path: Path) -> bool:
 
 def _of_run(path: Path) -> Iterator[Holding]:
     """What the run of this directory keeps on the levels of its platform."""
-    runs = _run(path / MANIFEST)
-    for level, run in _parts_of(platform_in(path / SCHEDULE), runs):
-        where = registry.place(level, run)
-        if where is None or not os.path.lexists(where):
+    for holding in expected(path):
+        where = holding.path
+        if not os.path.lexists(where):
             continue
-        ours = registry.is_ours("backends", level.backend)
+        ours = registry.is_ours("backends", holding.backend)
         if ours and where.is_dir() and not _has_slots(where):  # the run never wrote to it
             continue
-        yield Holding(where, level.backend, run)
+        yield holding
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
@@ -217,12 +233,16 @@ def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]
         yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
 
-def _run(manifest: Path) -> list[str]:
-    """What a run is called on its levels, by each of its ranks; raises BadInput."""
+def _run(manifest: Path) -> tuple[list[str], Path]:
+    """What a run is called on its levels, by each of its ranks, and where it was begun.
+
+    Raises BadInput.
+    """
     try:
         with manifest.open("rb") as file:
             said: Any = json.loads(file.read(_MOST + 1)[:_MOST])
         version, run, ranks = said["format"], said["run"], said.get("ranks", 1)
+        here = said.get("here", "")
     except (ValueError, TypeError, LookupError, RecursionError):
         raise BadInput(f"{manifest} is damaged: it does not say which run this is") from None
     except OSError as error:
@@ -233,4 +253,6 @@ def _run(manifest: Path) -> list[str]:
         raise BadInput(f"{manifest} is damaged: {run!r:.80} is no name of a run")
     if not is_whole(ranks) or not 1 <= ranks <= _RANKS:
         raise BadInput(f"{manifest} is damaged: {ranks!r:.80} is no number of ranks")
-    return [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)]
+    if not isinstance(here, str) or "\0" in here:
+        raise BadInput(f"{manifest} is damaged: {here!r:.80} is no directory")
+    return [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)], Path(here)

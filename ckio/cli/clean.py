@@ -14,7 +14,7 @@ from ckio.backends.contents import Stored
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import age, age_text, counted, shown
+from ckio.cli.stored import age, age_text, counted, looked_for, shown
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.pictures.words import bytes_text
 from ckio.places import Holding, holdings, is_run_directory, stored_by
@@ -136,7 +136,7 @@ def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
     for path in used:
         click.echo(f"{path} is in use and stays")
     if not plan:
-        click.echo(f"nothing is left in {place} that could be removed")
+        click.echo(f"nothing is left in {place} that could be removed{looked_for(place)}")
 
 
 def _question(place: Path, plan: Plan) -> str:

@@ -19,12 +19,13 @@ from ckio.cli.stored import (
     age_text,
     counted,
     listing,
+    looked_for,
     shown,
     verified,
 )
 from ckio.errors import RunFailed
 from ckio.pictures.words import bytes_text
-from ckio.places import holdings, stored_by
+from ckio.places import holdings, is_run_directory, stored_by
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 
@@ -173,8 +174,9 @@ def _totals(place: Path, listings: Sequence[Listing]) -> str:
             what = "array" if any(it.stored.key.name for it in these) else "checkpoint"
             lines.append(f"{name}: {counted(len(these), what)}, {bytes_text(stored)}")
     lines += [f"DAMAGED: {_where(damage)}: {shown(damage.what)}" for damage in _damaged(listings)]
-    nothing = "no checkpoint is stored" if listings else "nothing of ckio's was found"
-    return "\n".join(lines) or f"{nothing} in {place}"
+    known = listings or is_run_directory(place)
+    nothing = "no checkpoint is stored" if known else "nothing of ckio's was found"
+    return "\n".join(lines) or f"{nothing} in {place}{looked_for(place)}"
 
 
 def _where(damage: Damaged) -> str:

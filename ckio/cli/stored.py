@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from ckio.actions import Kind, Layout
@@ -10,10 +11,13 @@ from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.layout import nbytes_of
-from ckio.places import Holding
+from ckio.places import Holding, expected, is_run_directory
 
 KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 _ORDER: Final = list(KINDS)
+
+_NAMED: Final = 4
+"""As many places of a run as are named in a line; each rank may have its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,14 @@ def shown(text: object, /) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in str(text)
     )
+
+
+def looked_for(place: Path, /) -> str:
+    """Where a run has its levels, to be added to what is said of it; "" of other places."""
+    found = expected(place) if is_run_directory(place) else []
+    there = [shown(holding.path.absolute()) for holding in found]
+    first = ", ".join(there[:_NAMED]) + ", ..." * (len(there) > _NAMED)
+    return f" (looked for in {first})" if there else ""
 
 
 def counted(count: int, what: str, /) -> str:

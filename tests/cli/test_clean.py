@@ -1,5 +1,6 @@
 """`ckio clean`: what goes, what stays, and that it asks."""
 
+import json
 import os
 import pty
 from pathlib import Path
@@ -123,20 +124,40 @@ def test_a_half_made_archive_goes_once_its_maker_is_dead(tmp_path: Path) -> None
     assert names(tmp_path) == {f".a-cafe.h5.{os.getpid()}.new", f".b.h5.{child}.new"}
 
 
+def test_the_half_made_archive_of_a_run_goes_with_it(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    for run in ("cafe", "beef"):
+        (tmp_path / f".a-{run}.h5.{child}.new").write_bytes(b"\x89HDF\r\n\x1a\n")
+    run = begun(tmp_path, ['backend = "hdf5"', f'options.path = "{tmp_path}/a.h5"'])
+    assert (
+        f".a-cafe.h5.{child}.new was never finished"
+        in ckio("clean", run, "--yes", at=tmp_path).stdout
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"run", f".a-beef.h5.{child}.new"}
+
+
 # The directory of a run
+
+
+def begun(at: Path, level: list[str], **said: str) -> Path:
+    """The directory of a run called cafe, with one level."""
+    run = at / "run"
+    run.mkdir()
+    (run / rundir.MANIFEST).write_text(json.dumps({"format": 1, "run": "cafe", **said}))
+    platform = "format = 1", "[[level]]", 'name = "far"', *level
+    headers = "".join(f"#| {line}\n" for line in platform)
+    (run / rundir.SCHEDULE).write_text(f"# ckio schedule 1\n{headers}")
+    return run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """The directory of a run that was killed, whose checkpoints are in ck/cafe."""
     leave(Directory(tmp_path / "ck" / "cafe", run=RunId("cafe")))
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / rundir.MANIFEST).write_text('{"format": 1, "run": "cafe"}')
-    platform = ("format = 1", "[[level]]", 'name = "nvme"', 'backend = "directory"',
-                f'options.path = "{tmp_path}/ck"')  # fmt: skip
-    headers = "".join(f"#| {line}\n" for line in platform)
-    (run / rundir.SCHEDULE).write_text(f"# ckio schedule 1\n{headers}")
+    run = begun(tmp_path, ['backend = "directory"', f'options.path = "{tmp_path}/ck"'])
     part = run / f".{rundir.RESULT}.part"
     part.write_text("{")
     os.utime(part, (1e9, 1e9))
@@ -146,6 +167,27 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_directory_stays_but_for_what_is_half_written(run: Path) -> None:
     ckio("clean", run, "--yes", at=run.parent)
     assert names(run.parent) == {"ck", "run", "run/manifest.json", "run/schedule.txt"}
+
+
+@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+def test_relative_places_are_found_from_where_the_run_was_begun(
+    backend: str, tmp_path: Path
+) -> None:
+    begun(tmp_path, [f'backend = "{backend}"', 'options.path = "ck.h5"'], here=str(tmp_path))
+    own = RunId("cafe")
+    leave(
+        Directory(tmp_path / "ck.h5" / "cafe", run=own)
+        if backend == "directory"
+        else Hdf5(tmp_path / "ck-cafe.h5", run=own)
+    )
+    (tmp_path / "elsewhere").mkdir()
+    assert len(answer("inspect", "../run", at=tmp_path / "elsewhere")["checkpoints"]) == 2
+    (removed,) = answer("clean", "../run", "--yes", at=tmp_path / "elsewhere")["removed"]
+    assert removed["checkpoints"] == 2
+    # Where nothing is found it is told where that was looked for.
+    for command in (["inspect"], ["clean", "--yes"]):
+        said = ckio(*command, "../run", at=tmp_path / "elsewhere").stdout
+        assert f"{tmp_path}/elsewhere/ck" in said
 
 
 def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> None:
