@@ -45,6 +45,8 @@ ABLE: Final = frozenset({"run", "calibrate"})
 
 BAD_INPUT, FAILED = 2, 1
 
+_TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
+
 
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -107,27 +109,41 @@ class _Notes(logging.Handler):
 
 
 def main(arguments: list[str] | None = None, /) -> None:
-    """Run the command line and leave the process with its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line and leave the process with its exit status.
+
+    Signals that come once that is known change nothing.
+    """
+    status = None
+    try:
+        status = _status(list(sys.argv[1:] if arguments is None else arguments))
+        _ignore_signals()
+    except KeyboardInterrupt as error:  # outside of the command, where click sees it
+        _ignore_signals()
+        if status is None:
+            status = _explain(error)
+    sys.exit(status)
+
+
+def _status(given: list[str]) -> int:
+    """Run the command, say what there is to say, and return the exit status."""
     words = [word for word in given if word != "--debug"]
     debug = words != given
     if _is_told_by_another() and not ABLE.intersection(words[:1]):
-        sys.exit(0)
+        return 0
     notes = _Notes()
     _prepare_process(notes)
     try:
         answers = _answers(words)
         status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
     except BrokenPipeError:
-        status = _leave_quietly()
+        return _leave_quietly()
     except Exception as error:
         if debug:
             raise
-        status = _explain(error)
-    else:
-        for line in dict.fromkeys(notes.lines):
-            click.echo(f"ckio: {line}", err=True)
-    sys.exit(status if isinstance(status, int) else 0)
+        return _explain(error)
+    for line in dict.fromkeys(notes.lines):
+        click.echo(f"ckio: {line}", err=True)
+    return status if isinstance(status, int) else 0
 
 
 def _is_told_by_another() -> bool:
@@ -143,14 +159,22 @@ def _prepare_process(notes: _Notes) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # None where it was closed
             stream.reconfigure(errors="replace")  # ASCII has no µ
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _TERMINATING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
 
 
 def _terminate(number: int, frame: object) -> None:
+    """Interrupt, once: who sends another signal of these does not mean more by it."""
     del frame
+    for each in _TERMINATING:
+        signal.signal(each, signal.SIG_IGN)
     raise _Terminated(number)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, *_TERMINATING):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _answers(words: list[str]) -> io.TextIOWrapper | None:
@@ -179,7 +203,7 @@ def _explain(error: BaseException) -> int:
             text, status = f"{error}{hint if theirs else ''}", FAILED
         case MemoryError():
             text, status = "out of memory; plan with less working memory or capacity", FAILED
-        case click.Abort():
+        case click.Abort() | KeyboardInterrupt():
             error = error.__cause__ or error
             number = error.args[0] if isinstance(error, _Terminated) else signal.SIGINT
             text, status = "interrupted", 128 + number

@@ -114,13 +114,13 @@ def command(
             team=team,
         )
         check_alone(how)
-        try:
-            with stopper:
+        with stopper:  # also while it is told what came of it
+            try:
                 ended = _ended(given, into, wish, how, resume=resume)
-        except Halted as halted:
-            return _show_halted(halted, into, how, as_json=as_json)
-        if team.rank == 0:
-            _show(ended, into, as_json=as_json)
+            except Halted as halted:
+                return _show_halted(halted, into, how, as_json=as_json)
+            if team.rank == 0:
+                _show(ended, into, as_json=as_json)
         if ended.figures["verified"] is False:
             wrong = RunFailed("the gradient is NOT verified")
             wrong.shared = True  # all ranks compared the same figures

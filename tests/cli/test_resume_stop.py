@@ -3,14 +3,18 @@
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 from unittest.mock import ANY
 
 import pytest
 from cli.commands import answer, ckio
 from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
 
+from ckio.cli import cli as command_line
+from ckio.cli import run
 from ckio.cli.stopping import Stopper, began, duration
 from ckio.errors import BadInput, RunFailed
 
@@ -237,3 +241,48 @@ def test_what_a_stopped_run_stores_fits_the_plan_of_the_next(
     line = ("run", "ocean:growth", "--steps", STEPS, "--platform", "node.toml", "--into", "run")
     stopped(at, f"{moment}:{TERM}", *line, patch=monkeypatch)
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+# The end of the process
+
+
+def kill_twice(number: int) -> None:
+    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), TERM)
+
+
+@pytest.mark.parametrize("number", [TERM, INT, HUP])
+def test_a_signal_after_all_is_told_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def leave(status: int) -> NoReturn:
+        kill_twice(number)
+        raise SystemExit(status)
+
+    monkeypatch.setattr(sys, "exit", leave)
+    assert ckio("--version", at=tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize("number", [TERM, INT])
+def test_a_signal_between_a_command_and_its_exit_status_is_no_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        kill_twice(number)
+
+    monkeypatch.setattr(command_line, "main", interrupted)
+    assert ckio("--version", at=tmp_path, status=128 + number).stderr == "ckio: interrupted\n"
+
+
+def test_a_stopped_run_that_is_told_again_still_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = run._show_halted
+
+    def told_again(*args: Any, **named: Any) -> int:
+        os.kill(os.getpid(), TERM)
+        return told(*args, **named)
+
+    monkeypatch.setattr(run, "_show_halted", told_again)
+    said = stopped(place(tmp_path / "at"), f"step:17:{TERM}", *words(), patch=monkeypatch)
+    assert "go on with: ckio run --resume --into run" in said
