@@ -20,7 +20,7 @@ FLOORS = (
     "planners analysis recover backends compression model arraymodel registers checkpoints"
     " pipeline gradient team",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",
-    "registry places leftovers testing cli adapters models",
+    "registry places leftovers testing cli adapters models __main__",
 )
 """Modules and packages of ckio by floor, the lowest first."""
 

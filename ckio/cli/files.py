@@ -9,11 +9,24 @@ from typing import Any
 import click
 
 from ckio.errors import BadInput, IllegalAction
+from ckio.places import is_run_directory
 from ckio.platforms import Platform
-from ckio.rundir import write_whole
+from ckio.rundir import SCHEDULE, write_whole
 from ckio.texts import Document, load
 
-FILE = click.Path(path_type=Path)
+
+class _Named(click.Path):
+    """A path that has a name: "", as from a variable that is not set, would be where one is."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
+    ) -> Any:
+        if not str(value):
+            self.fail("it is empty; write . for the current directory", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _Named(path_type=Path)
 """A file or directory; the library says what is wrong with it."""
 
 
@@ -21,14 +34,25 @@ def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> A
     """Refuse, before any work is done, a path at which no file can be written."""
     if path is None:
         return None
+    try:
+        reason = _not_writable(path)
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise click.BadParameter(f"{path} cannot be written: {reason}")
+    return path
+
+
+def _not_writable(path: Path) -> str:
+    """Why no file can be written there, if that is seen at once; raises OSError."""
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir() or path.name in ("", ".."):
-        raise click.BadParameter(f"{path} cannot be written: it is a directory")
+        return "it is a directory"
     if not folder.is_dir():
-        raise click.BadParameter(f"{path} cannot be written: there is no directory {folder}")
+        return f"there is no directory {folder}"
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise click.BadParameter(f"{path} cannot be written: no permission")
-    return path
+        return "no permission"
+    return ""
 
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -51,6 +75,9 @@ def read_document(path: Path, /) -> Document:
     try:
         with path.open(encoding="utf-8") as file:
             return load(file, source=str(path))
+    except IsADirectoryError:
+        hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
+        raise BadInput(f"{path}: is a directory{hint}") from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
 

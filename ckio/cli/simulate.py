@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.cli.files import blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
 from ckio.cli.plan import by_variable_option, plan_by_variable
@@ -27,7 +27,7 @@ from ckio.traffic import memory_level
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=FILE, required=False)
 @planner_options
 @cost_options
 @overlap_option

@@ -56,6 +56,12 @@ def test_the_installed_command_is_the_same(tmp_path: Path) -> None:
     assert done.stdout == ckio("--help", at=tmp_path).stdout
 
 
+def test_python_runs_it_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ckio", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == ckio("--version", at=tmp_path).stdout
+
+
 @pytest.mark.parametrize(
     "command", ["demo", "calibrate", "plan", "simulate", "run", "compare", "show"]
 )
@@ -196,6 +202,25 @@ def test_files_that_are_not_there_or_not_text_get_one_line(place: Path) -> None:
     assert "not text" in complaint("plan", "--steps", 3, "--platform", "noise.bin", at=place)
     assert "node.toml" in complaint("simulate", "node.toml", at=place)
     assert "No such file" in complaint("plan", "--steps", 3, "--platform", "gone", at=place)
+
+
+def test_an_empty_name_is_not_the_current_directory(place: Path) -> None:
+    for words in (["inspect"], ["clean", "--yes"], ["show"], ["plan", "--steps", 3, "--platform"],
+                  ["run", "vorticity", "--into"]):  # fmt: skip
+        assert "it is empty; write . for" in complaint(*words, "", at=place)
+
+
+def test_a_run_in_place_of_its_schedule_is_told_apart(place: Path) -> None:
+    (place / "r").mkdir()
+    (place / "r" / "manifest.json").touch()
+    assert "r: is a directory; name a file in it, e.g. r/schedule.txt" in complaint(
+        "show", "r", at=place
+    )
+
+
+def test_a_name_that_no_file_can_have_gets_one_line(place: Path) -> None:
+    line = complaint("plan", "--steps", 3, "--platform", "p.toml", "-o", "x" * 300, at=place)
+    assert "cannot be written: File name too long" in line
 
 
 def test_a_result_that_cannot_be_written_gets_one_line(place: Path) -> None:
