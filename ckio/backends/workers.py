@@ -36,9 +36,12 @@ class Workers:
         todo = deque(range(count))
         futures: list[Future[None]] = []
         try:
-            helpers = range(min(self._helpers, count - 1))
             # One by one: what interrupts this must know of those that are at work already.
-            futures.extend(self._ready().submit(_drain, todo, work) for _ in helpers)
+            for _ in range(min(self._helpers, count - 1)):
+                try:
+                    futures.append(self._ready().submit(_drain, todo, work))
+                except RuntimeError:  # the system has no more threads: we do without
+                    break
             _drain(todo, work)
         finally:
             _finish(futures, todo)

@@ -478,3 +478,26 @@ def test_no_thread_is_no_choice() -> None:
         Compressed(Ram(), Zstd(), threads=0)
     assert len(os.sched_getaffinity(0)) >= 1
     Workers(None).each(lambda _: None, 7)
+
+
+def test_where_no_more_threads_can_be_had_those_that_are_do_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, left, done = threading.Thread.start, [1], set()
+
+    def refused(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    workers = Workers(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(3):
+            workers.each(done.add, 50)
+            assert done == set(range(50))
+            done.clear()
+    workers.each(done.add, 50)  # and there are some again
+    assert done == set(range(50))
+    workers.close()
