@@ -137,9 +137,7 @@ class NewDirectory:
         except OSError as error:
             self._remove_folders()
             raise BadInput(f"{path}: cannot hold {what}: {error.strerror}") from None
-        if held:
-            holds = "already holds a run" if MANIFEST in held else f"is not empty ({held[0]})"
-            raise BadInput(f"{path}: it {holds}; choose another directory for {what}")
+        _check_empty(path, held, what)
         if not os.access(path, os.W_OK | os.X_OK):
             raise BadInput(f"{path}: cannot hold {what}: not writable")
 
@@ -168,6 +166,21 @@ class NewDirectory:
         with suppress(OSError):
             for folder in self._made:
                 folder.rmdir()
+
+
+def check_new(path: Path, /, *, what: str = "a run") -> None:
+    """Raise BadInput at once where a directory is not empty, before the work that is to fill it.
+
+    What else is wrong with it is found when it is made.
+    """
+    with suppress(OSError):
+        _check_empty(path, sorted(entry.name for entry in path.iterdir()), what)
+
+
+def _check_empty(path: Path, held: list[str], what: str) -> None:
+    if held:
+        holds = "already holds a run" if MANIFEST in held else f"is not empty ({held[0]})"
+        raise BadInput(f"{path}: it {holds}; choose another directory for {what}")
 
 
 class RunDirectory(NewDirectory):

@@ -23,7 +23,7 @@ from ckio.cli.streams import lasting, unread
 from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
-from ckio.rundir import MANIFEST, Manifest, RunDirectory
+from ckio.rundir import MANIFEST, Manifest, RunDirectory, check_new
 
 __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 
@@ -163,6 +163,8 @@ def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> i
 def _ended(given: Given, into: Path, wish: Wish, how: How, /, *, resume: bool) -> Outcome:
     """Begin a run, or go on with one, or read back what came of it."""
     there = how.team.once(lambda: resume and (into / MANIFEST).is_file())
+    if not resume:
+        how.team.once(lambda: check_new(into))  # what follows may measure for a long time
     job = None if there else _new_job(given, into, how, resume=resume)
     if job is not None and job.plan.chain.steps is None and how.by_variable:
         raise BadInput("--by-variable needs --steps: it plans for a known number of them")

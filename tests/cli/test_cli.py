@@ -210,6 +210,13 @@ def test_an_empty_name_is_not_the_current_directory(place: Path) -> None:
         assert "it is empty; write . for" in complaint(*words, "", at=place)
 
 
+def test_a_directory_that_is_taken_is_refused_before_anything_is_measured(place: Path) -> None:
+    (place / "taken").mkdir()
+    (place / "taken" / "mine").touch()
+    words = "run", "nowhere:model", "--platform", "node.toml", "--steps", 3, "--into", "taken"
+    assert "taken: it is not empty (mine); choose another" in complaint(*words, at=place)
+
+
 def test_a_run_in_place_of_its_schedule_is_told_apart(place: Path) -> None:
     (place / "r").mkdir()
     (place / "r" / "manifest.json").touch()
