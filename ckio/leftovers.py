@@ -78,15 +78,32 @@ def _check_owner(holding: Holding) -> None:
 
 
 def remove_results(path: Path, /) -> None:
-    """Remove the directory of a run; what else is in it stays, and then the directory too."""
+    """Remove the directory of a run; what else is in it stays, and then the directory too.
+
+    Raises LevelInUse where a live process works on the run, and StorageError.
+    """
     try:
-        ours = [entry for entry in path.iterdir() if WHOLE.fullmatch(entry.name)]
-        for entry in sorted(ours, key=lambda entry: entry.name == MANIFEST):  # that goes last
-            entry.unlink(missing_ok=True)
-        with suppress(OSError):
-            path.rmdir()
+        with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+            _take_run(folder)
+            ours = [entry for entry in path.iterdir() if WHOLE.fullmatch(entry.name)]
+            for entry in sorted(ours, key=lambda entry: entry.name == MANIFEST):  # that goes last
+                entry.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.rmdir()
+    except BlockingIOError:
+        raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be removed: {error.strerror}") from None
+
+
+def _take_run(folder: int) -> None:
+    """Have a run alone, as a process that works on it has; raises BlockingIOError."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        return
 
 
 def scraps(path: Path, /) -> list[Path]:

@@ -77,10 +77,7 @@ class Holding:
 
     def in_use(self) -> bool:
         """Whether a live process has it open, as far as that can be seen from here."""
-        try:
-            return is_locked(self.path)
-        except OSError:
-            return False
+        return in_use(self.path)
 
 
 def stored_by(found: Iterable[Stored | Damaged], /) -> list[str]:
@@ -142,8 +139,16 @@ def has_seal(fd: int, /) -> bool:
     return any(os.pread(fd, len(_SEAL), at) == _SEAL for at in _SEALS_AT)
 
 
+def in_use(path: Path, /) -> bool:
+    """Whether a live process has a level or a run here, as far as that can be seen."""
+    try:
+        return is_locked(path)
+    except OSError:
+        return False
+
+
 def is_locked(path: Path, /) -> bool:
-    """Whether a process holds a level here; raises OSError where it cannot be looked at.
+    """Whether a process holds a level or a run here; raises OSError where it cannot be looked at.
 
     The lock is not tried, even for a moment: a run that begins might find it taken.
     """

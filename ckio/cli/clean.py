@@ -17,7 +17,7 @@ from ckio.cli.options import json_option
 from ckio.cli.stored import age, age_text, counted, looked_for, shown
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.pictures.words import bytes_text
-from ckio.places import Holding, holdings, is_run_directory, stored_by
+from ckio.places import Holding, holdings, in_use, is_run_directory, stored_by
 from ckio.rundir import RESULT
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
@@ -101,8 +101,8 @@ def _survey(place: Path, *, results: bool) -> tuple[Plan, list[Path]]:
     """What can be removed, and what is in use."""
     found = holdings(place)
     used = [holding.path for holding in found if holding.in_use()]
-    if used and is_run_directory(place):  # the run goes on, whichever of its levels that is
-        return Plan((), (), None), used
+    if is_run_directory(place) and (used or in_use(place)):  # the run goes on
+        return Plan((), (), None), used or [place]
     left = [_leftover(holding) for holding in found if holding.path not in used]
     return Plan(left, leftovers.scraps(place), place if results else None), used
 
@@ -136,7 +136,8 @@ def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
     for path in used:
         click.echo(f"{path} is in use and stays")
     if not plan:
-        click.echo(f"nothing is left in {place} that could be removed{looked_for(place)}")
+        where = "" if used else looked_for(place)
+        click.echo(f"nothing is left in {place} that could be removed{where}")
 
 
 def _question(place: Path, plan: Plan) -> str:

@@ -1,5 +1,6 @@
 """`ckio clean`: what goes, what stays, and that it asks."""
 
+import fcntl
 import json
 import os
 import pty
@@ -205,6 +206,21 @@ def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     ckio("clean", run, "--yes", "--results", at=run.parent)
     assert names(run.parent) == before
     level.close()
+
+
+def test_of_a_run_that_has_no_level_open_nothing_goes_either(tmp_path: Path) -> None:
+    run = begun(tmp_path, ['backend = "ram"'])
+    before = names(tmp_path)
+    working = os.open(run, os.O_RDONLY)
+    fcntl.flock(working, fcntl.LOCK_EX)  # as a process that works on it has it
+    found = ckio("clean", run, "--yes", "--results", at=tmp_path)
+    assert f"{run} is in use and stays" in found.stdout
+    assert names(tmp_path) == before
+    with pytest.raises(LevelInUse):  # also if it was taken after we looked
+        leftovers.remove_results(run)
+    os.close(working)
+    ckio("clean", run, "--yes", "--results", at=tmp_path)
+    assert names(tmp_path) == set()
 
 
 @pytest.mark.parametrize("other", ["beef", ""])
