@@ -34,7 +34,7 @@ some = settings(max_examples=15, deadline=None)
 def little_annealing() -> Iterator[None]:
     """So that plans take no time; `test_overlapped_anneal` looks at what it gains."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anneal, "_WORK", 10**5)
+        patch.setattr(anneal, "_TRIALS", 3)
         yield
 
 

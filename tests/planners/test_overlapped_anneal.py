@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from ckio.planners.overlapped import anneal, chains, search
-from ckio.planners.overlapped.anneal import LONGEST, annealed
+from ckio.planners.overlapped.anneal import annealed
 from ckio.planners.overlapped.chains import Found
-from ckio.planners.overlapped.orders import BACK, Order, order_of, routes, written
+from ckio.planners.overlapped.orders import BACK, Order, order_of, routed, routes, whole, written
 from ckio.planners.overlapped.segments import ROWS, Machine, room
+from ckio.planners.overlapped.stretches import replaced, stretch
 
 from .test_overlapped_climb import drawn, machine, schedule, solved
 
@@ -25,7 +26,9 @@ def write_down(case: Machine, order: Order) -> Found:
     """An order as a plan, whose seconds are not known."""
     place = room(ROWS * (case.length + 2), case.near + case.far, case.length)
     items = len(order.step)
-    count = written(order, items, (case.near, case.far), routes(items, case.length + 1), place.rows)
+    count = written(
+        order, items, whole((case.near, case.far)), routes(items, case.length + 1), place.rows
+    )
     return Found(place.rows, count, 0.0, 0.0)
 
 
@@ -63,8 +66,6 @@ def test_an_annealed_chain_is_legal_does_not_take_longer_and_is_the_same_again(s
     if plan is None:
         return
     changed, again = annealed(case, plan), annealed(case, plan)
-    assert changed is not None
-    assert again is not None
     assert changed.seconds <= plan.seconds
     assert schedule(case, changed) == schedule(case, again)
 
@@ -78,15 +79,44 @@ def test_exhaustive_search_finds_nothing_below_a_schedule_that_is_no_tree(
     found = search.search(case, horizons)
     assert found is not None
     assert found.seconds == 36
-    monkeypatch.setattr(search, "annealed", lambda machine, found: None)
+    monkeypatch.setattr(search, "annealed", lambda machine, found: found)
     without = search.search(case, horizons)
     assert without is not None
     assert without.seconds > 36
 
 
-def test_a_chain_that_is_too_long_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plain(machine(60, 3, 10, 1.0, 1.0))
-    assert plan is not None
-    monkeypatch.setattr(anneal, "LONGEST", 59)
-    assert LONGEST > 59
-    assert annealed(machine(60, 3, 10, 1.0, 1.0), plan) is None
+@pytest.mark.parametrize("seed", range(36, 48))
+def test_stretches_are_written_down_as_in_the_whole_chain(seed: int) -> None:
+    case = drawn(seed)
+    plan = plain(case)
+    if plan is None:
+        return
+    order, slots = order_of(plan.rows, plan.count), (case.near, case.far)
+    items = len(order.step)
+    there = routes(items, case.length + 1)
+    assert routed(order, items, whole(slots), there) == 0
+    cuts = [0, *(np.flatnonzero(order.does == BACK) + 1).tolist()]
+    for begin in cuts[:-1]:
+        for end in cuts[cuts.index(begin) + 1 :]:
+            part = stretch(order, there, begin, end, slots)
+            own = routes(end - begin, part.steps)
+            place = room(6 * items, sum(slots), part.steps)
+            assert written(part.order, end - begin, part.ends, own, place.rows)
+            read = own.level[: end - begin] != -1
+            np.testing.assert_array_equal(own.level[: end - begin], there.level[begin:end])
+            np.testing.assert_array_equal(
+                own.source[: end - begin][read] + part.base, there.source[begin:end][read]
+            )
+            again = replaced(order, begin, end, part)
+            np.testing.assert_array_equal(again.step, order.step)
+            np.testing.assert_array_equal(again.does, order.does)
+
+
+def test_a_chain_of_many_stretches_is_annealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anneal, "_TIMES", 1)
+    case = machine(2100, 3, 15, 1.0, 8.0)
+    found, cuts = solved(case)
+    plan = chains.simulated(case, *chains.written(case, found, cuts[0]), [_HORIZON])
+    changed = annealed(case, plan)
+    schedule(case, changed)
+    assert changed.seconds < 0.99 * plan.seconds

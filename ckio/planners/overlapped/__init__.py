@@ -8,7 +8,7 @@ simulated (`engine`, on `programs` and `channels`).
     woven       what they take when the next one is begun while one is taken back
     chains      which of them make the best chain
     climb       changes of that chain, as a tree of `pieces`, for what segments do to one another
-    anneal      changes that are no tree any more, in an order of all items (`orders`)
+    anneal      changes that are no tree any more: of `stretches` of an order of items (`orders`)
     search      on which grid, and by which rules
     windows     what segments take at the least beside what is on its way
     bound       what no plan is expected to come below

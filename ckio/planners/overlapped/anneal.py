@@ -5,6 +5,10 @@ next segment is begun while this one is taken back, at the very moment when a wr
 schedule is taken as an order of items (`orders`), and items are moved, made and left out at random.
 What takes longer by the engine is kept with a chance that falls from trial to trial. Random numbers
 are the same each time.
+
+The order is annealed in stretches, one after the other, as a trial takes as long as what is
+simulated: what a change does can be seen not far from it. What comes of a stretch stays in the
+order where the whole chain does not take longer.
 """
 
 from math import exp, inf, log
@@ -18,29 +22,33 @@ from ckio.planners.overlapped.orders import (
     BACK,
     FAR,
     NEAR,
+    Ends,
     Order,
     Routes,
     copied,
     empty,
     order_of,
+    routed,
     routes,
+    whole,
     without_left_out,
     written,
 )
 from ckio.planners.overlapped.programs import Seconds
-from ckio.planners.overlapped.segments import ROWS, Machine, Room, Terms, room, took
+from ckio.planners.overlapped.segments import Machine, Room, Terms, room, took
+from ckio.planners.overlapped.stretches import replaced, stretch
 from ckio.planners.overlapped.tables import Table
 
 # mypy: disable-error-code="no-any-return"
 
-LONGEST = 2_000
-"""Steps that a chain may have: for longer ones there is no time for trials enough."""
+_LENGTH, _BESIDE = 60, 30
+"""Items of a stretch that are changed, and that are simulated with them on each side."""
 
-_WORK = 15 * 10**7
-"""Steps that are simulated in all: some twenty seconds."""
+_TRIALS = 100
+"""Changes that are tried for each item, each time its stretch is annealed; it is in two of them."""
 
-_TRIALS, _LEAST_TRIALS = 300, 20_000
-"""So many changes are tried for each step at the most; in all at the least."""
+_ITEMS, _TIMES = 20_000, 12
+"""Items that are annealed in all, some twenty seconds; so many times each at the most, or once."""
 
 _BEGIN, _END = 0.15, 0.02
 """Advances by which a schedule may become longer with a chance of 1/e, first and last."""
@@ -54,6 +62,9 @@ rest leave it out.
 _BOTH = 0.3
 """Of the changes that store one state more, or do it earlier or later: another change with it."""
 
+_ROWS = 6
+"""Of a schedule for each item, at the most."""
+
 _NEARBY = 15
 """Items away at the most: what is left out for a state that is stored instead."""
 
@@ -61,7 +72,7 @@ _NEARBY = 15
 class Trial(NamedTuple):
     """What is needed to see what an order takes."""
 
-    slots: tuple[int, int]
+    ends: Ends
     routes: Routes
     room: Room
     terms: Terms
@@ -75,50 +86,103 @@ class Orders(NamedTuple):
     best: Order
 
 
-def annealed(machine: Machine, found: Found) -> Found | None:
-    """A plan after many changes, or None if the chain is too long for that."""
-    if machine.length > LONGEST:
-        return None
+def annealed(machine: Machine, found: Found) -> Found:
+    """A plan after many changes, one stretch after the other."""
     start = order_of(found.rows, found.count)
-    items = len(start.step)
+    terms = Terms(machine.costs, machine.policy(found.horizon))
+    ends, most = whole((machine.near, machine.far)), 2 * len(start.step) + 8
+    chain = _trial(ends, most, machine.length + 1, terms)
+    seconds = _seconds(chain, start, len(start.step))
+    if seconds == inf:
+        return found
+    order, random = _left(start, chain.routes), np.random.default_rng(0)
+    times = min(max(1, _ITEMS // len(order.step)), _TIMES)
+    for begin in list(_begins(order)) * times:
+        tried = _changed_at(begin, order, chain, random)
+        taken = _seconds(chain, tried, len(tried.step)) if len(tried.step) <= most else inf
+        if taken <= seconds:
+            order, seconds = _left(tried, chain.routes), taken
+    count = _written(chain, order, len(order.step))
+    return Found(chain.room.rows, count, seconds, found.horizon)
+
+
+def _trial(ends: Ends, items: int, steps: int, terms: Terms) -> Trial:
+    rows = _ROWS * (items + 1) + len(ends.given.step)
+    return Trial(ends, routes(items, steps), room(rows, sum(ends.slots), steps), terms)
+
+
+def _begins(order: Order) -> range:
+    """Where stretches begin: half of each is the next one's too.
+
+    The first sweep is left as it was planned, but for its end.
+    """
+    sweep = int((order.does == BACK).argmax())
+    return range(max(0, sweep - _LENGTH), len(order.step), _LENGTH // 2)
+
+
+def _outer(order: Order, begin: int, end: int) -> tuple[int, int]:
+    """The same items with others beside them, from one step taken back to another."""
+    cuts = np.concatenate(([0], np.flatnonzero(order.does == BACK) + 1))
+    low = np.searchsorted(cuts, max(0, begin - _BESIDE), side="right") - 1
+    high = min(int(np.searchsorted(cuts, end + _BESIDE)), len(cuts) - 1)
+    return int(cuts[low]), int(cuts[high])
+
+
+def _changed_at(begin: int, order: Order, chain: Trial, random: np.random.Generator) -> Order:
+    """A whole chain's order, of which the items from there on were changed again and again."""
+    routed(order, len(order.step), chain.ends, chain.routes)
+    begin = min(begin, len(order.step) - 1)
+    end = min(begin + _LENGTH, len(order.step))
+    low, high = _outer(order, begin, end)
+    part = stretch(order, chain.routes, low, high, chain.ends.slots)
+    items = high - low
     most = 2 * items + 8
-    trial = Trial(
-        (machine.near, machine.far),
-        routes(most, machine.length + 1),
-        room(ROWS * (machine.length + 2), machine.near + machine.far, machine.length),
-        Terms(machine.costs, machine.policy(found.horizon)),
-    )
+    policy = chain.terms.policy._replace(room=part.ends.slots[NEAR])
+    trial = _trial(part.ends, most, part.steps, chain.terms._replace(policy=policy))
     orders = Orders(empty(most), empty(most), empty(most))
-    copied(start, items, orders.now)
-    trials = min(max(_LEAST_TRIALS, _TRIALS * machine.length), _WORK // machine.length)
-    random = np.random.default_rng(0).random((trials, 7))
-    items = _anneal(trial, orders, items, random)
-    count = written(orders.best, items, trial.slots, trial.routes, trial.room.rows)
-    seconds = _seconds(trial, count)
-    return Found(trial.room.rows, count, seconds, found.horizon)
+    copied(part.order, items, orders.now)
+    draws = random.random((_TRIALS * (end - begin), 7))
+    items = _anneal(trial, orders, items, (begin - low, high - end), draws)
+    best = Order(orders.best.step[:items], orders.best.does[:items])
+    return replaced(order, low, high, part._replace(order=best))
+
+
+def _left(order: Order, routes: Routes) -> Order:
+    """The items that were written down last."""
+    left = empty(len(order.step))
+    items = without_left_out(order, len(order.step), routes, left)
+    return Order(left.step[:items], left.does[:items])
 
 
 @kernel
-def _seconds(trial: Trial, count: int) -> float:
+def _seconds(trial: Trial, order: Order, items: int) -> float:
+    count = _written(trial, order, items)
     return took(trial.room, count, trial.terms) if count else inf
 
 
 @kernel
-def _anneal(trial: Trial, orders: Orders, items: int, random: Table) -> int:
-    """Change the order again and again; how many items the best one has."""
+def _written(trial: Trial, order: Order, items: int) -> int:
+    return written(order, items, trial.ends, trial.routes, trial.room.rows)
+
+
+@kernel
+def _anneal(trial: Trial, orders: Orders, items: int, fixed: tuple[int, int], random: Table) -> int:
+    """Change the order again and again, but for what is `fixed` at its begin and end.
+
+    How many items the best one has.
+    """
     now, tried, best = orders
-    rows, advance = trial.room.rows, trial.terms.costs.advance
-    seconds = _seconds(trial, written(now, items, trial.slots, trial.routes, rows))
+    advance = trial.terms.costs.advance
+    seconds = _seconds(trial, now, items)
     copied(now, items, best)
     least, most = seconds, items
     for number in range(len(random)):
         draw = random[number]
         copied(now, items, tried)
-        there = _changed(tried, items, draw)
-        count = written(tried, there, trial.slots, trial.routes, rows) if there else 0
-        if count == 0:
+        there = _changed(tried, items, fixed, draw)
+        taken = _seconds(trial, tried, there) if there else inf
+        if taken == inf:
             continue
-        taken = _seconds(trial, count)
         worse = (taken - seconds) / (advance * _warmth(number / len(random)))
         if worse <= 0 or draw[6] < exp(-worse):
             items, seconds = without_left_out(tried, there, trial.routes, now), taken
@@ -141,9 +205,9 @@ def _away(draw: float, ends: float) -> int:
 
 
 @kernel
-def _changed(order: Order, items: int, draw: Seconds) -> int:
+def _changed(order: Order, items: int, fixed: tuple[int, int], draw: Seconds) -> int:
     """Change an order; how many items it has then, or 0 if nothing was changed."""
-    item, what = int(draw[0] * items), draw[1]
+    item, what = fixed[0] + int(draw[0] * (items - fixed[0] - fixed[1])), draw[1]
     if what < _NEW:
         return _with_one_more(order, items, item, draw)
     if what < _TOGETHER:

@@ -24,6 +24,9 @@ NEAR, FAR, BACK, UNUSED = range(4)
 _REGISTER, _LEFT_OUT = -1, -2
 """Where an item's source is, but for NEAR and FAR; or the item changes nothing."""
 
+_GIVEN = -1
+"""In place of the item that stored a state, where it is stored from the beginning."""
+
 _MARGIN = 6
 
 
@@ -34,6 +37,26 @@ class Order(NamedTuple):
     does: Ints
 
 
+class Ends(NamedTuple):
+    """Between what an order goes on: it may be a stretch of a longer one.
+
+    Attributes
+    ----------
+    given, kept : Order
+        What is stored when it begins, and what has to be stored when it ends.
+    at, stop : int
+        The state in the register when it begins, or -1; the last step that it takes back.
+    slots : tuple of int
+        Near and far.
+    """
+
+    given: Order
+    kept: Order
+    at: int
+    stop: int
+    slots: tuple[int, int]
+
+
 class Routes(NamedTuple):
     """How the program comes by the state of each item.
 
@@ -42,7 +65,8 @@ class Routes(NamedTuple):
     source, level : int64 arrays
         By item: the state that it goes on from, and where that is.
     made, last : int64 arrays (2, steps)
-        By level and state: 1 more than the item that stored it, or 0; the last item that read it.
+        By level and state: 1 more than the item that stored it, _GIVEN, or 0; the last item that
+        read it, or as many as there are items if it is kept.
     """
 
     source: Ints
@@ -54,6 +78,11 @@ class Routes(NamedTuple):
 def empty(items: int) -> Order:
     """Room for so many items."""
     return Order(np.zeros(items, np.int64), np.zeros(items, np.int64))
+
+
+def whole(slots: tuple[int, int]) -> Ends:
+    """The ends of a whole chain."""
+    return Ends(empty(0), empty(0), 0, 0, slots)
 
 
 def routes(items: int, steps: int) -> Routes:
@@ -90,31 +119,34 @@ def without_left_out(order: Order, items: int, routes: Routes, out: Order) -> in
 
 
 @kernel
-def written(order: Order, items: int, slots: tuple[int, int], routes: Routes, rows: Rows) -> int:
+def written(order: Order, items: int, ends: Ends, routes: Routes, rows: Rows) -> int:
     """Write an order down: how many rows there are.
 
-    None where the rows do not fit, where a state cannot be come by, or where there are more
-    checkpoints than near and far slots. Items that store what is never read become UNUSED.
+    None where the rows do not fit, where a state cannot be come by, where something else is left
+    stored than what is kept, or where there are more checkpoints than near and far slots. Items
+    that store what is never read become UNUSED.
     """
     while True:
-        again = _routed(order, items, routes)
+        again = routed(order, items, ends, routes)
         if again < 0:
             return 0
         if again == 0:
-            return _written(order, items, slots, routes, rows)
+            return _written(order, items, ends, routes, rows)
 
 
 @kernel
-def _routed(order: Order, items: int, routes: Routes) -> int:
+def routed(order: Order, items: int, ends: Ends, routes: Routes) -> int:
     """Find out how each item comes by its state; how many checkpoints nobody reads, or -1."""
     source, level, made, last = routes
-    made[:], last[:] = 0, -1
-    at, adjoint, unused = 0, made.shape[1] - 1, 0
+    at, adjoint, unused = ends.at, made.shape[1] - 1, 0
+    _begun(items, ends, routes)
     for item in range(items):
         step, does = order.step[item], order.does[item]
         level[item] = _LEFT_OUT
         if does == UNUSED or step > adjoint or (does != BACK and made[does, step]):
             continue
+        if does != BACK and step < ends.stop and max(last[NEAR, step], last[FAR, step]) < items:
+            return -1
         state = step
         while state != at and state >= 0 and not made[NEAR, state] and not made[FAR, state]:
             state -= 1
@@ -123,23 +155,48 @@ def _routed(order: Order, items: int, routes: Routes) -> int:
         source[item], level[item] = state, _REGISTER
         if state != at:
             level[item] = NEAR if made[NEAR, state] else FAR
-            last[level[item], state] = item
+            last[level[item], state] = max(item, last[level[item], state])
         at = step
         if does != BACK:
             made[does, step] = item + 1
             continue
         at, adjoint = -1, adjoint - 1
         for kept in (NEAR, FAR):
-            if made[kept, step] and last[kept, step] < 0:
+            if made[kept, step] > 0 and last[kept, step] < 0:
                 order.does[made[kept, step] - 1] = UNUSED
                 unused += 1
-    return unused if adjoint < 0 else -1
+    return unused if adjoint < ends.stop and _kept(ends.kept, made) else -1
 
 
 @kernel
-def _written(order: Order, items: int, slots: tuple[int, int], routes: Routes, rows: Rows) -> int:
+def _begun(items: int, ends: Ends, routes: Routes) -> None:
+    """Note what is given, and what is kept."""
+    made, last = routes.made, routes.last
+    made[:], last[:] = 0, -1
+    for number in range(len(ends.given.step)):
+        made[ends.given.does[number], ends.given.step[number]] = _GIVEN
+    for number in range(len(ends.kept.step)):
+        last[ends.kept.does[number], ends.kept.step[number]] = items
+
+
+@kernel
+def _kept(kept: Order, made: Ints) -> bool:
+    """Whether all that has to be stored in the end was."""
+    missing = 0
+    for number in range(len(kept.step)):
+        missing += made[kept.does[number], kept.step[number]] == 0
+    return missing == 0
+
+
+@kernel
+def _written(order: Order, items: int, ends: Ends, routes: Routes, rows: Rows) -> int:
+    given, slots = ends.given, ends.slots
     source, level, _, last = routes
     count, near, far = 0, 0, 0
+    for number in range(len(given.step)):
+        near, far = near + (given.does[number] == NEAR), far + (given.does[number] == FAR)
+        if given.does[number] == NEAR:
+            count = access(rows, count, WRITE, NEAR, given.step[number])
     for item in range(items):
         kept, state, step, does = level[item], source[item], order.step[item], order.does[item]
         if kept == _LEFT_OUT:

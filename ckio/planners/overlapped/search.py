@@ -73,8 +73,7 @@ def search(machine: Machine, horizons: list[float], enough: float = 0.0) -> Foun
             return best
     if best is None or best.seconds <= enough * _WELL:
         return best
-    changed = annealed(machine, best)
-    return min((found for found in (best, changed) if found), key=_seconds, default=None)
+    return annealed(machine, best)
 
 
 def _ever_better(
