@@ -12,6 +12,7 @@ simulated (`engine`, on `programs` and `channels`).
     search      on which grid, and by which rules
     windows     what segments take at the least beside what is on its way
     bound       what no plan is expected to come below
+    writes      the same, where each write is in one piece: on `progress`, for few near slots
 
 H-Revolve's schedule is always among those that are compared, with and without overlap, so none is
 ever above the least makespan without it.
@@ -43,6 +44,9 @@ _HORIZONS = (2.0, 5.0, 10.0, 20.0)
 
 _CLOSE = 1.001
 """A plan that takes no more than so many times the bound is not made better."""
+
+_LOOSE = 1.03
+"""A bound that leaves no more than so many times its seconds is not looked at again."""
 
 _BOUNDED = 5 * 10**7
 """Steps times far slots for which the bound counts what the channel does: some seconds."""
@@ -114,6 +118,9 @@ def plan(chain: Chain, platform: Platform, /) -> Overlapped:
             for room in far:
                 found += _planned(chain, platform, near, room, bound * _CLOSE)
     best = min(found, key=lambda way: way.seconds)
+    if best.seconds > bound * _LOOSE:
+        sought = bound, best.seconds / _LOOSE
+        bound = max(bound, _tighter(chain, platform, near, far, sought))
     made = Overlapped(best.schedule, best.overlap, best.seconds, bound, found[0].seconds)
     searched = any(way.schedule is not least for way in found)
     how = best.how if searched else f"{best.how}, as {_why_not(chain, platform, near, far)}"
@@ -136,6 +143,7 @@ def warm_up() -> None:
     if near is not None:
         _planned(chain, platform, near, others[0], 0.0)
         _bound(chain, platform, near, others)
+        _tighter(chain, platform, near, others, (0.0, inf))
 
 
 def _why_not(chain: Chain, platform: Platform, near: Room | None, far: list[Room]) -> str:
@@ -238,6 +246,21 @@ def _bound(chain: Chain, platform: Platform, near: Room | None, far: list[Room])
     with without_notes():
         least = replace(platform, levels=tuple(free))
         return hrevolve.solve(chain, least, planner="overlapped", repaired=True).seconds
+
+
+def _tighter(
+    chain: Chain,
+    platform: Platform,
+    near: Room | None,
+    far: list[Room],
+    sought: tuple[float, float],
+) -> float:
+    """What `writes` says of memory and one far level; 0 where it says nothing."""
+    if near is None or len(far) != 1 or not chain.advance or not compiled.available():
+        return 0.0
+    from ckio.planners.overlapped.writes import bound_by_writes
+
+    return bound_by_writes(_machine(chain, platform, near, far[0]), *sought)
 
 
 def _noted(made: Overlapped, how_made: str) -> Schedule:

@@ -28,14 +28,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ckio.planners.compiled import kernel
 from ckio.planners.hrevolve.runs import Runs, solve_runs, values
-from ckio.planners.overlapped.programs import Ints, Seconds
+from ckio.planners.overlapped.hulls import Merged
 from ckio.planners.overlapped.segments import Machine
 from ckio.planners.overlapped.tables import Table
 from ckio.planners.overlapped.windows import Prices, segments
-
-# mypy: disable-error-code="no-any-return"
 
 _PARTS = 1000
 """Costs are multiples of one part in so many of an advance."""
@@ -109,7 +106,7 @@ def _least(machine: Machine, weight: float) -> Table:
     alone = _rows(length, _falling(solved.near, machine.near))
     before_far = _rows(length, _falling((*solved.near[:-1], solved.before_read), machine.near))
     far = _falling(solved.far, machine.far)
-    row = _Merged(length)
+    row = Merged(length)
     for n in range(machine.far + 1):
         near = before_far if n else alone
         for k in range(machine.near + 1):
@@ -118,78 +115,21 @@ def _least(machine: Machine, weight: float) -> Table:
                 reads = n * prices.far_read + k * prices.near_read
                 found[n, k] = reads + row.least(near[k], steps)
         if n < machine.far:
-            slopes = next(far)
-            row = row.joined(slopes if n else _slopes(values(solved.last)))
+            segment = next(far)
+            row = row.joined(segment if n else Merged.of(values(solved.last)))
     return found
 
 
-def _rows(length: int, falling: Iterator[Seconds]) -> list["_Merged"]:
-    """The slopes of none, of the first, of the first two ..., in one."""
-    merged = [_Merged(length)]
-    for slopes in falling:
-        merged.append(merged[-1].joined(slopes))
+def _rows(length: int, falling: Iterator[Merged]) -> list[Merged]:
+    """None, the first, the first two ..., in one."""
+    merged = [Merged(length)]
+    for each in falling:
+        merged.append(merged[-1].joined(each))
     return merged
 
 
-class _Merged:
-    """The slopes of some convex functions in one, the least first, and their sums."""
-
-    def __init__(self, length: int, slopes: Seconds | None = None) -> None:
-        self.length = length
-        self.slopes = np.empty(0) if slopes is None else slopes[:length]
-        self.sums = np.concatenate(([0.0], np.cumsum(self.slopes)))
-
-    def joined(self, slopes: Seconds) -> "_Merged":
-        """With one function more."""
-        both = np.concatenate((self.slopes, slopes))
-        both.sort(kind="stable")
-        return _Merged(self.length, both)
-
-    def least(self, other: "_Merged", steps: int) -> float:
-        """The sum of the `steps` least slopes of both."""
-        return _least_sum(self.slopes, self.sums, other.slopes, other.sums, steps)
-
-
-def _falling(layers: Sequence[Runs], slots: int) -> Iterator[Seconds]:
-    """The slopes of the hulls of layers for `slots` free slots, one less, and so on to 1."""
-    hulls = [_slopes(values(layer)) for layer in layers]
+def _falling(layers: Sequence[Runs], slots: int) -> Iterator[Merged]:
+    """The hulls of layers for `slots` free slots, one less, and so on to 1."""
+    hulls = [Merged.of(values(layer)) for layer in layers]
     for free in range(slots, 0, -1):
         yield hulls[min(free, len(hulls)) - 1]
-
-
-def _slopes(values: Ints) -> Seconds:
-    """The slopes of the lower convex hull of values at 0, 1, 2, ..., from each to the next."""
-    ends, slopes = np.zeros(len(values), np.int64), np.zeros(len(values) - 1)
-    _hull(values, ends, slopes)
-    return slopes
-
-
-@kernel
-def _hull(values: Ints, ends: Ints, slopes: Seconds) -> None:
-    top = 0
-    for x in range(1, len(values)):
-        while top and (values[ends[top]] - values[ends[top - 1]]) * (x - ends[top]) >= (
-            values[x] - values[ends[top]]
-        ) * (ends[top] - ends[top - 1]):
-            top -= 1
-        top += 1
-        ends[top] = x
-    for piece in range(top):
-        begin, end = ends[piece], ends[piece + 1]
-        for x in range(begin, end):
-            slopes[x] = (values[end] - values[begin]) / (end - begin)
-
-
-@kernel
-def _least_sum(a: Seconds, sum_a: Seconds, b: Seconds, sum_b: Seconds, count: int) -> float:
-    """The sum of the `count` least of two sorted arrays; infinite where they are fewer."""
-    low, high = max(0, count - len(b)), min(count, len(a))
-    if low > high:
-        return np.inf
-    while low < high:
-        middle = (low + high) >> 1
-        if count > middle and a[middle] < b[count - middle - 1]:
-            low = middle + 1
-        else:
-            high = middle
-    return sum_a[low] + sum_b[count - low]
