@@ -17,7 +17,9 @@ so that what segments cost is again a function of their lengths, and V is found 
 slopes of their lower convex hulls. Those g serve best which say what the states are worth. Long
 segments are composed of functions of shorter ones.
 
-It rests on what `bound` rests on. It is for machines with few near slots, where writes are long.
+It rests on what `bound` rests on, and on that order for what is written early, too: states of other
+segments are computed from far checkpoints of theirs. It is for machines with few near slots, where
+writes are long.
 """
 
 from collections.abc import Iterator
