@@ -136,7 +136,7 @@ def prepare(platform: Platform, /) -> None:
 def warm_up() -> None:
     """Call each kernel once, by a plan for a small machine."""
     chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
-    slow = Affine(latency=2.0)
+    slow = Affine(latency=9.0)
     far = Level(name="far", capacity=9, write=slow, read=slow, backend="directory")
     platform = Platform((Level(name="near", capacity=3), far))
     near, others = _sides(chain, platform)

@@ -53,8 +53,8 @@ from ckio.planners.overlapped.segments import Machine
 MOST_SLOTS: Final = 6
 """With more near slots, one that is taken makes no difference that is worth the time."""
 _MOST_STEPS: Final = 10_000
-_LEAST_WRITE: Final = 2.0
-"""Steps that a write takes, at least: it is not much of a piece otherwise."""
+_LEAST_WRITE: Final = 8.0
+"""Steps that a write takes, at least: parts of shorter ones gain little."""
 _PARTS: Final = 24
 _MOST_PARTS: Final = 36
 """Quanta of a write, at least and at most."""
@@ -237,10 +237,13 @@ class _Long(NamedTuple):
 def _long(tables: Tables, steps: Steps, rules: Rules) -> _Long:
     """D(x) >= min(F_c(x), min_j of a passing J * P, λ, D(x - j), and R * D(j - 1))."""
     short, length = len(tables.far), len(steps.seconds) - 1
-    row, sweeps = np.empty(rules.states), np.empty((length + 1, rules.states))
+    row, sweeps = np.empty(rules.states), np.empty((short, rules.states))
     before, behind = _chains(tables, steps, rules)
     _sweeps(sweeps, row, steps, rules, before)
-    passing = np.min(sweeps - before, axis=1) + rules.price
+    # Of longer sweeps, as if each moment of them was good for a write.
+    most = steps.quanta / (rules.whole - rules.idle)
+    passing = steps.seconds - rules.price * most - np.ptp(before)
+    passing[:short] = np.min(sweeps - before, axis=1) + rules.price
     left = np.full(length + 2, NEVER)
     left[1 : short + 1] = _valued(tables.read, behind)
     seconds = _near(rules.slots, steps, rules) - np.ptp(np.append(before, behind))
