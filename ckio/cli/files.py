@@ -22,7 +22,7 @@ class _Named(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
     ) -> Any:
         if not str(value):
-            self.fail("it is empty; write . for the current directory", param, ctx)
+            self.fail("it is empty; give it a name (the current directory is .)", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -207,7 +207,7 @@ def test_files_that_are_not_there_or_not_text_get_one_line(place: Path) -> None:
 def test_an_empty_name_is_not_the_current_directory(place: Path) -> None:
     for words in (["inspect"], ["clean", "--yes"], ["show"], ["plan", "--steps", 3, "--platform"],
                   ["run", "vorticity", "--into"]):  # fmt: skip
-        assert "it is empty; write . for" in complaint(*words, "", at=place)
+        assert "it is empty; give it a name" in complaint(*words, "", at=place)
 
 
 def test_a_directory_that_is_taken_is_refused_before_anything_is_measured(place: Path) -> None:

@@ -177,7 +177,8 @@ def test_a_run_that_does_not_know_its_end_is_guarded_too(at: Path) -> None:
     found = answer(*guarded("--check-gradient", model="ocean:ends"), at=at)
     assert (found["steps"], found["verified"]) == (31, True)
     assert found["gradient_digest"] == plain["gradient_digest"]
-    assert "does not say itself when it is finished" in complaint(*guarded(), at=at)
+    endless = words("--guarded", model="ocean:right", into="again")
+    assert "does not say itself when it is finished" in complaint(*endless, at=at)
 
 
 def test_the_model_that_takes_over_after_a_failed_level_passes_too(
