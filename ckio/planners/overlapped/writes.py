@@ -253,7 +253,7 @@ def _long(tables: Tables, steps: Steps, rules: Rules) -> _Long:
 
 
 def _chains(tables: Tables, steps: Steps, rules: Rules) -> tuple[Seconds, Seconds]:
-    """G before D(x) and behind: those with which each step of it costs most.
+    """The numbers g before D(x) and behind: those with which each step of it costs most.
 
     All far checkpoints of a long sweep are passed before the first of them is read. So there are
     two chains, of J * P and of R * D, with the same lengths j; each in turn is told what they cost
