@@ -57,8 +57,8 @@ def test_against_search_in_a_long_campaign(seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(writes, "_PARTS", 8)
     monkeypatch.setattr(writes, "_LEAST_WRITE", 2)
     random = Random(seed)
-    for _ in range(30):
-        check(tiny(random, 8))
+    for _ in range(12):
+        check(tiny(random, 7))
 
 
 def test_long_writes_and_few_near_slots_leave_little_to_a_plan_that_is_known(
