@@ -7,6 +7,7 @@ import pytest
 
 from ckio.planners.overlapped import writes
 from ckio.planners.overlapped.bound import bound
+from ckio.planners.overlapped.lengths import lengths_of, worth_of
 from ckio.planners.overlapped.progress import NEVER, Move, Rules, Steps, Tables, spend, tables
 from ckio.planners.overlapped.writes import bound_by_writes
 
@@ -94,8 +95,8 @@ def test_what_is_said_of_long_segments_is_no_more_than_what_they_cost(price: flo
         *(each[: short + 1] for each in whole[2:-1]),
         scratch=whole.scratch,
     )
-    worth = writes._worth(cut.read, rules, 5)
-    exact, said = (writes._lengths(each, steps, rules, worth) for each in (whole, cut))
+    worth = worth_of(cut.read, rules, 5)
+    exact, said = (lengths_of(each, steps, rules, worth) for each in (whole, cut))
     for name in ("far", "read", "first"):
         assert (getattr(said, name) <= getattr(exact, name) + 1e-9).all(), name
     for s in range(1, slots + 1):

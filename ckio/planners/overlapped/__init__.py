@@ -12,7 +12,7 @@ simulated (`engine`, on `programs` and `channels`).
     search      on which grid, and by which rules
     windows     what segments take at the least beside what is on its way
     bound       what no plan is expected to come below
-    writes      the same, where each write is in one piece: on `progress`, for few near slots
+    writes      the same, where each write is in one piece: of `lengths`, by `progress`
 
 H-Revolve's schedule is always among those that are compared, with and without overlap, so none is
 ever above the least makespan without it.
@@ -77,7 +77,7 @@ class Overlapped:
         Seconds with it, equal to what `ckio.sim` finds.
     bound : float
         Seconds below which no schedule of restart checkpoints is expected to come with any policy;
-        `ckio.planners.overlapped.bound` says what this rests on.
+        `bound` and `writes` in `ckio.planners.overlapped` say what this rests on.
     synchronous : float
         Seconds of H-Revolve's schedule without overlap.
     """
