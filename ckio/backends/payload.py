@@ -6,7 +6,7 @@ from typing import Final, Protocol
 import xxhash
 
 from ckio.actions import Buffers
-from ckio.backends.buffers import MOST, SMALL, TILE, Piece, pieces
+from ckio.backends.buffers import MOST, SMALL, TILE, Piece, digest, pieces
 from ckio.backends.files import Files
 
 _CALL: Final = 1 << 26
@@ -47,6 +47,10 @@ class Buffered:
                 self._files.write(fd, (memoryview(whole),), offset)
             return xxhash.xxh3_128_digest(whole) if checksum else b""
         most = TILE if checksum else _CALL
+        if nbytes <= most and len(data) <= MOST:
+            if self._files.pwritev(fd, data, offset) != nbytes:
+                self._files.write(fd, data, offset)
+            return digest(data) if checksum else b""
         return write(self._files, fd, pieces(data, offset, most), checksum=checksum)
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:

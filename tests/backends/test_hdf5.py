@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from installed import needs_blosc2, needs_zfp
 
-from ckio.actions import Field, Key, Kind
+from ckio.actions import Buffers, Field, Key, Kind
 from ckio.backends.compressed import Compressed
+from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.start import MAX_GROUPS
+from ckio.backends.hdf5.rows import FREE, ROW
+from ckio.backends.hdf5.start import MAX_GROUPS, PAGE
 from ckio.compression import Blosc2, Zfp, Zstd
 from ckio.errors import (
     BadInput,
@@ -387,6 +389,51 @@ def test_a_place_that_cannot_hold_a_file_is_bad_input(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "file" / "archive.h5"):
         with pytest.raises(BadInput, match="cannot be an archive"):
             Hdf5(place)
+
+
+# Commits
+
+
+class Noted(Files):
+    """Notes where something is written, how much, and when there is a sync."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int] | None] = []
+
+    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
+        self.calls.append((offset, sum(map(len, data))))
+        return super().pwritev(fd, data, offset)
+
+    def sync(self, fd: int, /) -> None:
+        self.calls.append(None)
+        super().sync(fd)
+
+
+@pytest.mark.parametrize("durability", ["process", "fdatasync"])
+def test_a_row_is_written_at_once_only_where_it_cannot_be_half_there(
+    path: Path, durability: str
+) -> None:
+    noted, word = Noted(), len(FREE)
+    archive = Hdf5(path, durability=durability, files=noted)
+    archive.reserve({8: 60})
+    put(archive, x(0), raw(8))
+    seen = set()
+    for step in range(1, 60):
+        noted.calls.clear()
+        put(archive, x(step), raw(8))
+        _payload, *row = noted.calls
+        state = row[-2 if durability == "fdatasync" else -1]
+        assert state is not None
+        at, _ = state
+        across = at // PAGE < (at + ROW.itemsize - 1) // PAGE
+        seen.add(across)
+        rest = (at + word, ROW.itemsize - word)
+        if durability == "fdatasync":
+            assert row == [rest, None, (at, word), None]
+        else:
+            assert row == ([rest, (at, word)] if across else [(at, ROW.itemsize)])
+    assert seen == {False, True}
+    archive.close()
 
 
 # Memory

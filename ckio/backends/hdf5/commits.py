@@ -1,8 +1,10 @@
 """How an archive's checkpoints become valid, and stop being so.
 
 When a commit begins, the payload is in its slot, and so are the entries of its views. Behind them
-comes the row, whose state still says that the slot is free; and then the state alone. Where the
-level syncs, there is a sync before the state, and one behind it.
+comes the row; who is killed leaves all of what one call writes within a page, or nothing of it.
+Where a failing machine matters, too, or a row lies across two pages, it comes with a state that
+still says that the slot is free; and then the state alone. Where the level syncs, there is a sync
+before the state, and one behind it.
 """
 
 import errno
@@ -13,6 +15,7 @@ from typing import Final
 from ckio.backends.files import Files
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import FREE, STORED, Row
+from ckio.backends.hdf5.start import PAGE
 
 _STORED: Final = memoryview(STORED)
 _FREE: Final = memoryview(FREE)
@@ -44,14 +47,16 @@ class Commits:
         self._stuck: list[tuple[Group, int]] = []
 
     def commit(self, group: Group, row: Row, /) -> None:
-        """Write a row behind its payload, and the state that makes it valid behind both."""
-        data = memoryview(row.pack(group.seed))
-        self._put(data[len(FREE) :], group.row(row.slot) + len(FREE))
+        """Write a row behind its payload, and behind both the state that makes it valid."""
+        data, at = memoryview(row.pack(group.seed)), group.row(row.slot)
+        if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
+            self._put(data[len(FREE) :], at + len(FREE))
+            data = data[: len(FREE)]
         if self._sync:
             self._files.sync(self._fd)
         if not self._files.is_named(self._fd):
             raise OSError(errno.ESTALE, "its file was deleted")
-        self._put_state(group, row.slot, data[: len(FREE)])
+        self._put_synced(data, at)
 
     def discard(self, group: Group, slot: int, /) -> None:
         """Make a row invalid; where that fails, `keep` it."""
@@ -81,7 +86,10 @@ class Commits:
             self._stuck.pop()
 
     def _put_state(self, group: Group, slot: int, state: memoryview) -> None:
-        self._put(state, group.row(slot))
+        self._put_synced(state, group.row(slot))
+
+    def _put_synced(self, data: memoryview, at: int) -> None:
+        self._put(data, at)
         if self._sync:
             self._files.sync(self._fd)
 

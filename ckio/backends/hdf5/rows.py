@@ -1,7 +1,7 @@
 """The rows of an archive's key tables: which checkpoint lies in a slot, and since when.
 
-A row is committed by its first eight bytes, `state`: they are written alone, after all the others,
-and cleared alone. So a row is free, or sound, or was damaged; never half there.
+A row is committed by its first eight bytes, `state`: where it could be half there, they are written
+alone, after all the others; and they are cleared alone. So a row is free, or sound, or was damaged.
 """
 
 import struct
