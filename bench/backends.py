@@ -153,7 +153,7 @@ class Case:
 
 KIB, MIB, LARGE = (
     Case("1 KiB", 1 << 10, 4, 200),
-    Case("1 MiB", 1 << 20, 4, 10),
+    Case("1 MiB", 1 << 20, 4, 64),
     Case("64 MiB", 64 << 20, 8, 1),
 )
 CASES = (KIB, MIB, LARGE)

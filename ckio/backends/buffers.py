@@ -18,6 +18,11 @@ SMALL = 1 << 14
 _LARGE = 1 << 16
 """From here numpy copies: it costs 0.2 µs more, and lets other threads run meanwhile."""
 
+_AT_ONCE = 1 << 19
+"""Bytes that are copied at once: beyond, where both begin alike within a cache line, some
+processors are a fifth slower than with the instruction that the C library uses for less.
+"""
+
 MOST = os.sysconf("SC_IOV_MAX")
 """Buffers that one system call takes."""
 
@@ -47,7 +52,9 @@ def _copy(into: memoryview, data: memoryview) -> None:
     if data.nbytes < _LARGE:
         into[:] = data
     else:
-        np.frombuffer(into, np.uint8)[:] = data
+        target, source = np.frombuffer(into, np.uint8), np.frombuffer(data, np.uint8)
+        for begin in range(0, len(source), _AT_ONCE):
+            target[begin : begin + _AT_ONCE] = source[begin : begin + _AT_ONCE]
 
 
 def pieces(data: Buffers, offset: int, most: int = TILE, /) -> Iterable[Piece]:
