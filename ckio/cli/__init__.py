@@ -20,6 +20,7 @@ import click
 
 from ckio import __version__
 from ckio.cli import console
+from ckio.cli.streams import Unprinted, printing
 from ckio.comm import launched
 from ckio.errors import BadInput, CkioError, RunFailed
 
@@ -134,15 +135,17 @@ def _status(given: list[str]) -> int:
     _prepare_process(notes)
     try:
         answers = _answers(words)
-        status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
+        with printing():
+            status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
     except BrokenPipeError:
         return _leave_quietly()
     except Exception as error:
         if debug:
             raise
         return _explain(error)
-    for line in dict.fromkeys(notes.lines):
-        click.echo(f"ckio: {line}", err=True)
+    with suppress(OSError):  # of a log on a full disk
+        for line in dict.fromkeys(notes.lines):
+            click.echo(f"ckio: {line}", err=True)
     return status if isinstance(status, int) else 0
 
 
@@ -201,6 +204,9 @@ def _explain(error: BaseException) -> int:
         case CkioError():
             theirs = isinstance(error, RunFailed) and error.__cause__ is not None
             text, status = f"{error}{hint if theirs else ''}", FAILED
+        case Unprinted():
+            text = f"stdout cannot be written: {error.strerror}; print to somewhere else"
+            status = FAILED
         case MemoryError():
             text, status = "out of memory; plan with less working memory or capacity", FAILED
         case click.Abort() | KeyboardInterrupt():

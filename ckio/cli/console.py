@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from io import TextIOWrapper
+from io import BufferedWriter, TextIOWrapper
 from typing import Any, Final, Protocol
 
 import click
+
+from ckio.cli.streams import Printed
 
 _EVERY: Final = 0.1
 """Seconds between two looks of a progress bar."""
@@ -25,7 +27,7 @@ class Ticker(Protocol):
 
 def claim_stdout() -> TextIOWrapper:
     """Keep stdout for the line of JSON: what a model prints, in any language, goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = TextIOWrapper(BufferedWriter(Printed(os.dup(1), "w")), encoding="utf-8")
     os.dup2(2, 1)
     return answers
 

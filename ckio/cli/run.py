@@ -1,6 +1,7 @@
 """`ckio run`: a model's adjoint by a schedule, on real storage."""
 
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given
 from ckio.cli.stopping import Halted, Stopper, duration_option
-from ckio.cli.streams import lasting, unread
+from ckio.cli.streams import Unprinted, lasting, unread
 from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
 from ckio.errors import BadInput, RunFailed
 from ckio.overlap import Overlap
@@ -140,23 +141,28 @@ def check_alone(how: How, /) -> None:
 
 
 def _show(ended: Outcome, into: Path, /, *, as_json: bool) -> None:
-    if as_json:
-        with unread():
-            console.print_json(ended.figures)
-    else:
-        show(ended)
-        click.echo(f"the plan, both timelines and the result are in {into}")
+    try:
+        if as_json:
+            with unread():
+                console.print_json(ended.figures)
+        else:
+            show(ended)
+            click.echo(f"the plan, both timelines and the result are in {into}")
+    except Unprinted as error:
+        error.add_note(f"the run has ended, and its result is in {into}")
+        raise
 
 
 def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> int:
-    """Say how to resume; returns the exit status."""
+    """Say how to resume; returns the exit status, which says it where nothing can be printed."""
     if how.team.rank:
         return 0  # the first one gives the job its status
     again = f"ckio run --resume --into {shlex.quote(str(into))}"
     if as_json:
-        with unread():
+        with suppress(OSError):
             console.print_json({**halted.figures(), "resume": again})
-    click.echo(f"ckio: {halted}; go on with: {again}", err=True)
+    with suppress(OSError):
+        click.echo(f"ckio: {halted}; go on with: {again}", err=True)
     return stopping.STOPPED
 
 

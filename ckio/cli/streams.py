@@ -1,4 +1,4 @@
-"""What a long run prints to may end before it: a pipe whose reader leaves, a closed terminal."""
+"""What is printed to may end before a command does: a full disk, a pipe whose reader leaves."""
 
 import errno
 import os
@@ -12,8 +12,24 @@ _NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
 """What writing says where nobody reads any more: a pipe, and a terminal."""
 
 
-class _Lasting(FileIO):
-    """A descriptor that is written to as long as somebody reads it, and leads nowhere then."""
+class Unprinted(OSError):
+    """What is printed cannot be written, and not because nobody reads it: a disk is full, say."""
+
+
+class Printed(FileIO):
+    """A descriptor to print to, of which errors are known from those of other files."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno in _NOBODY:
+                raise
+            raise Unprinted(error.errno, error.strerror) from None
+
+
+class _Lasting(Printed):
+    """One that is written to as long as somebody reads it, and leads nowhere then."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -28,11 +44,20 @@ class _Lasting(FileIO):
 
 
 @contextmanager
+def printing() -> Iterator[None]:
+    """Raise Unprinted where stdout cannot be written, also what nobody asked to be written yet."""
+    with _replaced("stdout", Printed):
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+@contextmanager
 def lasting() -> Iterator[None]:
     """Let what is printed go nowhere once nobody reads it; what prints it is not stopped."""
     with ExitStack() as stack:
         for name in ("stdout", "stderr"):
-            stack.enter_context(_replaced(name))
+            stack.enter_context(_replaced(name, _Lasting))
         yield
 
 
@@ -47,17 +72,18 @@ def unread() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(name: str) -> Iterator[None]:
+def _replaced(name: str, kind: type[Printed]) -> Iterator[None]:
     before = getattr(sys, name)
     if not isinstance(before, TextIOWrapper):  # None where it was closed
         yield
         return
-    raw = _Lasting(before.fileno(), "w", closefd=False)
+    raw = kind(before.fileno(), "w", closefd=False)
     now = TextIOWrapper(
-        BufferedWriter(raw),
+        raw if before.write_through else BufferedWriter(raw),
         encoding=before.encoding,
         errors=before.errors,
         line_buffering=before.line_buffering,
+        write_through=before.write_through,
     )
     setattr(sys, name, now)
     try:

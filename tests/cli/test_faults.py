@@ -395,3 +395,19 @@ def test_streams_may_be_closed_cut_short_or_ascii(place: Path) -> None:
             ["sh", "-c", script], cwd=place, capture_output=True, text=True, check=True
         )
         assert done.stderr == ""
+
+
+def test_stdout_on_a_full_disk_gets_one_line(place: Path) -> None:
+    plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
+    for script in (
+        f"{plan} >/dev/full",
+        f"{plan} --json >/dev/full",
+        f"PYTHONUNBUFFERED=1 {plan} >/dev/full",
+        f"{CKIO} plan --help >/dev/full",
+    ):
+        done = subprocess.run(
+            ["sh", "-c", script], cwd=place, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        line = "ckio: stdout cannot be written: No space left on device; print to somewhere else\n"
+        assert done.stderr == line

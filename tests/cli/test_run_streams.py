@@ -88,3 +88,37 @@ def test_a_log_on_a_full_disk_does_not_end_a_run(tmp_path: Path, digest: str) ->
         done = subprocess.run(line, cwd=at, stdout=subprocess.PIPE, stderr=full, check=False)
     assert done.returncode == 0
     assert digest.encode() in done.stdout
+
+
+def on_a_full_disk(at: Path, *more: object, both: bool) -> subprocess.CompletedProcess[str]:
+    """Run where what is printed finds no room."""
+    line = [CKIO, *map(str, words(*more))]
+    with Path("/dev/full").open("wb") as full:
+        err = full if both else subprocess.PIPE
+        return subprocess.run(line, cwd=at, stdout=full, stderr=err, text=True, check=False)
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["stdout", "json"])
+def test_a_run_that_finds_no_room_to_say_its_result_says_where_that_is(
+    tmp_path: Path, digest: str, more: tuple[str, ...]
+) -> None:
+    at = place(tmp_path / "at")
+    done = on_a_full_disk(at, *more, both=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "ckio: stdout cannot be written: No space left on device; print to somewhere else; the run"
+        " has ended, and its result is in run\n"
+    )
+    assert left(at) == []
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["stdout", "json"])
+def test_a_run_that_finds_no_room_to_say_that_it_stopped_has_the_status_that_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, more: tuple[str, ...]
+) -> None:
+    at = place(tmp_path / "at")
+    with monkeypatch.context() as here:
+        here.setenv("KILL", "step:30:15")
+        assert on_a_full_disk(at, *more, both=True).returncode == 75
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
