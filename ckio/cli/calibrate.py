@@ -11,7 +11,7 @@ import click
 
 from ckio.backends.base import Backend
 from ckio.cli import console
-from ckio.cli.files import out, write_text
+from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.levels import opened, parse_level, say_lossy
 from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, settings_option, size_option
@@ -80,7 +80,7 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="passes")
 @out(
     "-o", "--output", default=Path("platform.toml"), show_default=True,
-    help="the platform file",
+    help="the platform file; - is stdout",
 )  # fmt: skip
 @json_option
 def command(
@@ -132,7 +132,7 @@ def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
         )
     else:
         show(platform)
-        click.echo(f"written to {output}")
+        tell_written(output)
 
 
 def measured(

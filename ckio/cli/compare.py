@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.cli.files import FILE, read_document
+from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text
@@ -21,8 +21,8 @@ from ckio.timeline import Timeline
 
 
 @click.command()
-@click.argument("predicted", type=FILE)
-@click.argument("measured", type=FILE)
+@click.argument("predicted", type=INPUT)
+@click.argument("measured", type=INPUT)
 @json_option
 def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
     """Compare two timelines of one schedule, by class of action and in total.

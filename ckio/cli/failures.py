@@ -14,7 +14,7 @@ from ckio.actions import Kind
 from ckio.cli import console
 from ckio.cli.adjoints import Kept, Wish, durable, first_plan, next_plan
 from ckio.cli.expected import Found, figures, show
-from ckio.cli.files import FILE, read_text
+from ckio.cli.files import INPUT, read_text
 from ckio.cli.job import WITH_TAPES
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
@@ -58,7 +58,7 @@ _RUNS: Final = 200
 @click.option(
     "--failures",
     "trace",
-    type=FILE,
+    type=INPUT,
     metavar="FILE",
     help="when something fails, a line each: TIME [process|node]",
 )

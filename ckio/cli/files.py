@@ -1,13 +1,16 @@
 """The files that commands read and write."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from ckio.cli import console
 from ckio.errors import BadInput, IllegalAction
 from ckio.places import is_run_directory
 from ckio.platforms import Platform
@@ -29,11 +32,44 @@ class _Named(click.Path):
 FILE = _Named(path_type=Path)
 """A file or directory; the library says what is wrong with it."""
 
+STDOUT: Final = Path("/dev/stdout")
+"""What `-` means where a file is to be written."""
+
+
+class _In(_Named):
+    """A file to read, or `-` for stdin."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
+    ) -> Any:
+        return super().convert("/dev/stdin" if value == "-" else value, param, ctx)
+
+
+class _Out(_Named):
+    """A file to write, or `-`: then stdout is for it alone, and all else goes to stderr."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
+    ) -> Any:
+        path = super().convert(STDOUT if value == "-" else value, param, ctx)
+        if path == STDOUT and ctx is not None and sys.stdout is not None:
+            if ctx.find_object(TextIOWrapper) is not None:
+                self.fail("stdout is taken, by --json or another file; give it a name", param, ctx)
+            ctx.obj = console.claim_stdout()
+        return path
+
+
+INPUT = _In(path_type=Path)
+"""A file to read; the library says what is wrong with it."""
+
+OUTPUT = _Out(path_type=Path)
+"""A file to write."""
+
 
 def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> Any:
     """Refuse, before any work is done, a path at which no file can be written."""
-    if path is None:
-        return None
+    if path in (None, STDOUT):
+        return path
     try:
         reason = _not_writable(path)
     except OSError as error:
@@ -57,7 +93,7 @@ def _not_writable(path: Path) -> str:
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """An option for a file to write, which is checked before the work is done."""
-    return click.option(*names, type=FILE, callback=_writable, **attributes)
+    return click.option(*names, type=OUTPUT, callback=_writable, **attributes)
 
 
 def read_text(path: Path, /) -> str:
@@ -109,10 +145,29 @@ def platform_for(document: Document, path: Path, other: Path | None, /) -> Platf
 
 def write_text(path: Path, text: str, /) -> None:
     """Write a file whole or not at all; a device or a pipe gets the text as it comes."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes, /) -> None:
+    """Write a file whole or not at all; a device or a pipe gets the bytes as they come."""
+    if path == STDOUT:
+        click.echo(data, nl=False, file=claimed_stdout())
+        return
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
         else:
-            write_whole(Path(os.path.realpath(path)), text)
+            write_whole(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def claimed_stdout() -> TextIOWrapper | None:
+    """What was stdout when the command began, where that is for one file alone."""
+    return click.get_current_context().find_object(TextIOWrapper)
+
+
+def tell_written(path: Path, more: str = "", /) -> None:
+    """Say where a file is; who asked for stdout sees it."""
+    if path != STDOUT:
+        click.echo(f"written to {path}{more}")

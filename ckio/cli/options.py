@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from ckio.cli.files import FILE
+from ckio.cli.files import INPUT
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Option, size
@@ -92,7 +92,7 @@ def _all(*options: Any) -> Callable[[Any], Any]:
 planner_options = _all(
     click.option("--planner", show_default="hrevolve", help="which planner"),
     click.option("--steps", type=int, help="steps of the chain"),
-    click.option("--platform", type=FILE, metavar="FILE", help="TOML, or paper 004's text"),
+    click.option("--platform", type=INPUT, metavar="FILE", help="TOML, or paper 004's text"),
     click.option("--on", metavar="LEVEL", help="the level of a one-level planner"),
     click.option("--near", metavar="LEVEL", help="the nearer level of a two-level planner"),
     click.option("--far", metavar="LEVEL", help="the farther level of a two-level planner"),
@@ -118,7 +118,7 @@ cost_options = _all(
     size_option("--adjoint", help="bytes of an adjoint checkpoint"),
     click.option(
         "--costs",
-        type=FILE,
+        type=INPUT,
         metavar="FILE",
         help="costs that differ: a table with columns of these names, a line for each step",
     ),

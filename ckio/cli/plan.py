@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ckio.cli import console
-from ckio.cli.files import FILE, out, write_text
+from ckio.cli.files import INPUT, out, tell_written, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.models import maker
 from ckio.cli.options import cost_options, json_option, planner_options
@@ -31,7 +31,7 @@ by_variable_option = click.option(
 @click.command()
 @planner_options
 @cost_options
-@out("-o", "--output", help="write the schedule to this file")
+@out("-o", "--output", help="write the schedule to this file; - is stdout")
 @click.option(
     "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
     help="of the file: ckio's own, or paper 004's notation",
@@ -41,7 +41,7 @@ by_variable_option = click.option(
     help="give it in paper 004's short form: 1, calls of Revolve; 2, of 1D-Revolve too; 3, periods",
 )  # fmt: skip
 @click.option(
-    "--sequence", type=FILE, metavar="FILE",
+    "--sequence", type=INPUT, metavar="FILE",
     help="a schedule in paper 004's notation, short or not, instead of a planner's",
 )  # fmt: skip
 @click.option(
@@ -99,7 +99,7 @@ def command(
     say_lossy(plan.platform)
     if output is not None:
         unsaid = planned.overlap and (form == "paper" or short is not None)
-        click.echo(f"written to {output}{', which cannot say the policy' if unsaid else ''}")
+        tell_written(output, ", which cannot say the policy" if unsaid else "")
     elif short is not None:
         click.echo(short, nl=False)
 

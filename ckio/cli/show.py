@@ -6,9 +6,17 @@ from pathlib import Path
 
 import click
 
-from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.files import (
+    INPUT,
+    blamed_on,
+    out,
+    platform_for,
+    read_document,
+    tell_written,
+    write_bytes,
+    write_text,
+)
 from ckio.cli.levels import say_lossy
-from ckio.cli.pictures import write_bytes
 from ckio.errors import BadInput
 from ckio.pictures.png import needs
 from ckio.pictures.png import png as painted
@@ -21,8 +29,8 @@ from ckio.timeline import Timeline
 
 
 @click.command()
-@click.argument("file", type=FILE)
-@click.option("--platform", type=FILE, metavar="FILE", help="where FILE does not say it")
+@click.argument("file", type=INPUT)
+@click.option("--platform", type=INPUT, metavar="FILE", help="where FILE does not say it")
 @out("--svg", metavar="OUT", help="write the pictures as SVG")
 @out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[plot]]")
 @out("--html", metavar="OUT", help="write a page of pictures")
@@ -41,6 +49,8 @@ def command(
     width: int | None,
 ) -> None:
     """Draw FILE, a schedule from `ckio plan -o` or a timeline: as text, or as the files asked for.
+
+    FILE may be -, which is stdin, and one OUT may be -, which is stdout.
 
     Pictures and traces have time in them: of a schedule they show its simulated timeline, and of
     a measured timeline the page shows both. In a trace of more than 100,000 events, short actions
@@ -80,7 +90,7 @@ def command(
         most = None if all_events else MOST_EVENTS
         _write_trace(perfetto, trace(timeline, chain, machine, most=most))
     for written in files:
-        click.echo(f"written to {written}")
+        tell_written(written)
 
 
 def _write_trace(path: Path, text: str) -> None:

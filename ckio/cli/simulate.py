@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.cli.files import FILE, blamed_on, out, platform_for, read_document, write_text
+from ckio.cli.files import (
+    INPUT,
+    blamed_on,
+    out,
+    platform_for,
+    read_document,
+    tell_written,
+    write_text,
+)
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
 from ckio.cli.plan import by_variable_option, plan_by_variable
@@ -27,7 +35,7 @@ from ckio.traffic import memory_level
 
 
 @click.command()
-@click.argument("file", type=FILE, required=False)
+@click.argument("file", type=INPUT, required=False)
 @planner_options
 @cost_options
 @overlap_option
@@ -38,7 +46,7 @@ from ckio.traffic import memory_level
     metavar="N",
     help="simulate so many runs, which vary by chance as calibration saw it",
 )
-@out("-o", "--output", help="write the timeline to this file")
+@out("-o", "--output", help="write the timeline to this file; - is stdout")
 @by_variable_option
 @json_option
 def command(
@@ -112,7 +120,7 @@ def command(
         click.echo(_said(overlap, found))
     say_lossy(platform)
     if output is not None:
-        click.echo(f"written to {output}")
+        tell_written(output)
 
 
 def _seed(options: dict[str, Any], repeat: int | None) -> int:

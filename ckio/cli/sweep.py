@@ -11,7 +11,7 @@ import click
 from ckio.chain import COSTS, SECONDS, SIZES
 from ckio.cli import console
 from ckio.cli.expectations import Expected
-from ckio.cli.files import out, read_text, write_text
+from ckio.cli.files import out, read_text, tell_written, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
 from ckio.cli.pictures import check_picture, write_picture
@@ -60,7 +60,7 @@ _RUNS: Final = 20
 @click.option(
     "--processes", type=click.IntRange(1), help="that plan at a time  [default: one for each core]"
 )
-@out("-o", "--output", help="write a table of all points to this file, as CSV")
+@out("-o", "--output", help="write a table of all points to this file, as CSV; - is stdout")
 @out("--picture", help="draw makespans, and memory against makespan, into this file (.svg, .png)")
 @json_option
 def command(
@@ -117,7 +117,7 @@ def command(
     say_lossy(base.platform)
     for path in (output, picture):
         if path is not None:
-            click.echo(f"written to {path}")
+            tell_written(path)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from ckio.cli import console
+from ckio.cli.files import STDOUT, claimed_stdout
 from ckio.cli.job import How, Job
 from ckio.columns import REVERSE
 from ckio.journal import Journal
@@ -49,7 +50,8 @@ def journal_of(job: Job, how: How, /) -> Journal | None:
         return None
     about = {"model": job.model, "planner": job.plan.planner, "steps": job.plan.chain.steps}
     names = [level.name for level in job.plan.platform.levels]
-    return Journal(how.log, about, levels=names, warn=how.warn)
+    to = (claimed_stdout() if how.log == STDOUT else None) or how.log
+    return Journal(to, about, levels=names, warn=how.warn)
 
 
 def _all(watchers: list[Callable[[Event], None]]) -> Callable[[Event], None] | None:

@@ -1,0 +1,90 @@
+"""`-` is stdout where a file is written, and stdin where one is read."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.commands import CKIO, ckio, complaint
+from cli.resumable import left, words
+from cli.resumable import place as runnable
+
+MACHINE = """
+[[level]]
+name = "ram"
+capacity = 9000
+[[level]]
+name = "far"
+write = {latency = 0.01}
+read = {latency = 0.01}
+"""
+COSTS = "--advance 1 --record 1 --reverse 2 --restart 1000 --tape 1000 --adjoint 1000"
+PLAN = f"plan --steps 30 --platform node.toml {COSTS}"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "node.toml").write_text(MACHINE)
+    return tmp_path
+
+
+def piped(script: str, at: Path) -> bytes:
+    """What a shell prints that knows the command by the name ckio."""
+    line = ["sh", "-c", f'ckio() {{ "{CKIO}" "$@"; }}; {script}']
+    return subprocess.run(line, cwd=at, capture_output=True, check=True).stdout
+
+
+def test_a_schedule_alone_goes_to_stdout_and_the_table_to_stderr(place: Path) -> None:
+    said = ckio(*PLAN.split(), "-o", "plan.txt", at=place).stdout
+    done = ckio(*PLAN.split(), "-o", "-", at=place)
+    assert done.stdout == (place / "plan.txt").read_text()
+    assert done.stderr.splitlines()[3:] == said.splitlines()[3:-1]  # all but the time that it took
+    assert {path.name for path in place.iterdir()} == {"node.toml", "plan.txt"}
+
+
+def test_commands_work_on_each_others_output(place: Path) -> None:
+    ckio(*PLAN.split(), "-o", "plan.txt", at=place)
+    ckio("simulate", "plan.txt", "-o", "times.txt", at=place)
+    ckio("show", "times.txt", "--svg", "times.svg", "--png", "times.png", at=place)
+    times = f"ckio {PLAN} -o - | ckio simulate - -o -"
+    assert piped(times, place) == (place / "times.txt").read_bytes()
+    for form in ("svg", "png"):
+        drawn = piped(f"{times} | ckio show - --{form} -", place)
+        assert drawn == (place / f"times.{form}").read_bytes()
+    piped(f"{times} > there; {times} >> there", place)
+    assert (place / "there").read_bytes() == (place / "times.txt").read_bytes() * 2
+    costs = "cat node.toml | ckio " + PLAN.replace("node.toml", "-")
+    assert piped(f"{costs} -o -", place) == (place / "plan.txt").read_bytes()
+
+
+def test_a_table_and_a_platform_go_there_too(place: Path) -> None:
+    vary = (*PLAN.replace("plan", "sweep").split(), "--vary", "ram.slots=1,2")
+    assert ckio(*vary, "-o", "-", at=place).stdout.startswith("ram.slots,makespan,")
+    words = ("calibrate", "--level", "a=ram", "--size", "4KiB", "--repeats", 1)
+    assert ckio(*words, "-o", "-", at=place).stdout.startswith("# The storage of one machine")
+    assert [path.name for path in place.iterdir()] == ["node.toml"]
+
+
+def test_a_journal_goes_there_while_a_run_goes_on(tmp_path: Path) -> None:
+    at = runnable(tmp_path / "at")
+    lines = ckio(*words("--log", "-"), at=at).stdout.splitlines()
+    first, *events = map(json.loads, lines)
+    assert first["ckio_journal"] == 1
+    assert events[-1]["action"] == "reverse 0 1"
+    assert left(at) == []
+    assert not (at / "-").exists()
+
+
+def test_stdout_is_for_one_thing(place: Path) -> None:
+    ckio(*PLAN.split(), "-o", "plan.txt", at=place)
+    for line in (f"{PLAN} -o - --json", "show plan.txt --svg - --html -"):
+        assert "stdout is taken" in complaint(*line.split(), at=place)
+    vary = (*PLAN.replace("plan", "sweep").split(), "--vary", "ram.slots=1,2")
+    assert "name a file" in complaint(*vary, "--picture", "-", at=place)
+
+
+def test_whoever_reads_it_may_leave(place: Path) -> None:
+    line = ["sh", "-c", f"{CKIO} {PLAN.replace('30', '3000')} -o - | head -1"]
+    done = subprocess.run(line, cwd=place, capture_output=True, text=True, check=True)
+    assert done.stdout == "# ckio schedule 1\n"
+    assert done.stderr == ""
