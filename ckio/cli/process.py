@@ -18,7 +18,16 @@ from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
 from ckio.cli.plans import Plan, Planned, planner_call, policy
-from ckio.cli.resume import Found, Given, check_ranks, check_same, remove_left, reopened
+from ckio.cli.resume import (
+    Found,
+    Given,
+    check_here,
+    check_ranks,
+    check_same,
+    from_there,
+    remove_left,
+    reopened,
+)
 from ckio.cli.stopping import Halted
 from ckio.cli.stored import counted
 from ckio.columns import REVERSE
@@ -143,7 +152,13 @@ def same_job(
     if platform.digest() != manifest.platform:
         raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
     check_ranks(manifest, directory.path, how)
-    fresh = maker(manifest.model, manifest.settings, how.team)
+    check_here(manifest, platform, directory.path)
+    try:
+        fresh = maker(manifest.model, manifest.settings, how.team)
+    except BadInput as error:
+        if line := from_there(manifest, directory.path):
+            error.add_note(f"the run was begun in another directory: {line}")
+        raise
     if how.guarded:
         fresh = guarding(manifest.model, fresh)
     call = planner_call(manifest.planner, **manifest.options)

@@ -1,6 +1,7 @@
 """Going on with a run: whether it is the same one, and what of it is still there."""
 
 import logging
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -61,7 +62,7 @@ def check_same(
     `platform` is that of the run, and `control` the digest of the model's controls as they are now.
     With `by_variable`, it is one that stores single variables; without, it may be.
     """
-    found = [*_differences(given, manifest, platform), *_elsewhere(manifest, platform)]
+    found = [*_differences(given, manifest, platform)]
     if control != manifest.control:
         found.append("the controls of the model are others")
     if by_variable and not manifest.by_variable:
@@ -71,6 +72,35 @@ def check_same(
             f"{where} holds another run: {'; '.join(found)}. Resume it as it was begun, or choose"
             " another directory"
         )
+
+
+def again(into: Path, ranks: int, /) -> str:
+    """The line that goes on with a run of so many ranks."""
+    job = f"mpiexec -n {ranks} " if ranks > 1 else ""
+    return f"{job}ckio run --resume --into {shlex.quote(str(into))}"
+
+
+def from_there(manifest: Manifest, into: Path, /) -> str:
+    """That line with the way to where the run was begun, where that is another directory; or ""."""
+    here = Path(manifest.here).resolve()
+    if not manifest.here or not here.is_dir() or here == Path.cwd():
+        return ""
+    there = into.resolve()
+    near = there.relative_to(here) if there.is_relative_to(here) else there
+    return f"cd {shlex.quote(str(here))} && {again(near, manifest.ranks)}"
+
+
+def check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
+    """Raise BadInput where a level is found only from the directory in which the run was begun."""
+    line = from_there(manifest, into)
+    first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
+    for level in platform.levels if line else ():
+        where = registry.place(level, first)
+        if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
+            raise BadInput(
+                f"{into} was begun in another directory, from which its level {level.name} is"
+                f" {where}; go on with: {line}"
+            )
 
 
 def check_ranks(manifest: Manifest, where: object, how: How, /) -> None:
@@ -103,17 +133,6 @@ def _differences(given: Given, manifest: Manifest, platform: Platform) -> Iterat
             yield f"--{name} is {value}, in the run it {was}"
     if given.platform is not None and given.platform.digest() != manifest.platform:
         yield f"--platform differs ({', '.join(_other_parts(given.platform, platform))})"
-
-
-def _elsewhere(manifest: Manifest, platform: Platform) -> Iterator[str]:
-    """The levels that are found only from the directory in which the run was begun."""
-    if not manifest.here:
-        return
-    for level in platform.levels:
-        first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
-        where = registry.place(level, first)
-        if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
-            yield f"level {level.name} lies in {where} from {manifest.here}: go there first"
 
 
 def _other_parts(given: Platform, there: Platform) -> Iterator[str]:

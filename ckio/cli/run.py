@@ -1,6 +1,5 @@
 """`ckio run`: a model's adjoint by a schedule, on real storage."""
 
-import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from ckio.cli.options import json_option, overlap_option, planner_options, setti
 from ckio.cli.outcome import Outcome, digest, facts, show
 from ckio.cli.plans import Plan, planner_call
 from ckio.cli.process import begin, go_on, perform, say
-from ckio.cli.resume import Given
+from ckio.cli.resume import Given, again
 from ckio.cli.stopping import Halted, Stopper, duration_option
 from ckio.cli.streams import Unprinted, lasting, unread
 from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
@@ -159,12 +158,12 @@ def _show_halted(halted: Halted, into: Path, how: How, /, *, as_json: bool) -> i
     """Say how to resume; returns the exit status, which says it where nothing can be printed."""
     if how.team.rank:
         return 0  # the first one gives the job its status
-    again = f"ckio run --resume --into {shlex.quote(str(into))}"
+    line = again(into, how.team.size)
     if as_json:
         with suppress(OSError):
-            console.print_json({**halted.figures(), "resume": again})
+            console.print_json({**halted.figures(), "resume": line})
     with suppress(OSError):
-        click.echo(f"ckio: {halted}; go on with: {again}", err=True)
+        click.echo(f"ckio: {halted}; go on with: {line}", err=True)
     return stopping.STOPPED
 
 
@@ -207,7 +206,7 @@ def _again(wish: Wish, given: Given, directory: RunDirectory, manifest: Manifest
 
 def _new_job(given: Given, into: Path, how: How, /, *, resume: bool) -> Job:
     """A run that nobody has begun; raises BadInput where something is missing."""
-    hint = f"; {into} holds no run that says it" if resume else ""
+    hint = f"; {into.absolute()} holds no run that says it" if resume else ""
     if given.model is None:
         raise BadInput(f"MODEL is missing: what to run{hint}")
     if given.platform is None:

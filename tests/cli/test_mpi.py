@@ -276,7 +276,7 @@ def test_one_rank_that_is_asked_to_stop_stops_all(tmp_path, whole):
     job.kill(3, signal.SIGTERM)
     out, err = job.ended(status=75)
     assert json.loads(out)["why"] == "SIGTERM"
-    assert "go on with: ckio run --resume --into run" in err
+    assert "go on with: mpiexec -n 4 ckio run --resume --into run" in err
     found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
 

@@ -1,11 +1,13 @@
 """A run that was killed goes on from what is left, to the same gradient to the last bit."""
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from cli.commands import answer, ckio, complaint
+from cli.commands import CKIO, answer, ckio, complaint
 from cli.resumable import (
     RESUME,
     STEPS,
@@ -128,6 +130,35 @@ def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
     assert ended["levels"][1]["written"] > 0
 
 
+def test_what_a_run_says_elsewhere_is_what_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    at = place(tmp_path / "here & there")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    killed(monkeypatch, at, "step:60", *words())
+    resume = ("run", "--resume", "--into", "../here & there/run")
+    line = complaint(*resume, at=elsewhere).partition(" go on with: ")[2]
+    assert line == f"cd '{at}' && ckio run --resume --into run\n"
+    far = at / "ck"
+    shutil.copytree(far, elsewhere / "ck")  # then it is the model that is not found there
+    said = complaint(*resume, at=elsewhere)
+    assert "no module named 'ocean'; the run was begun in another directory: " in said.lower()
+    assert said.endswith(line)
+    monkeypatch.setenv("PATH", str(CKIO.parent), prepend=os.pathsep)
+    done = subprocess.run(
+        ["sh", "-c", f"{line.strip()} --json"],
+        cwd=elsewhere, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert left(at) == []
+
+
+def test_where_there_is_no_run_it_is_said_where_that_is(tmp_path: Path) -> None:
+    line = complaint(*RESUME, at=tmp_path)
+    assert f"MODEL is missing: what to run; {tmp_path / 'run'} holds no run that says it" in line
+
+
 def test_from_another_directory_relative_levels_are_not_taken_for_lost(
     half: Path, tmp_path: Path, digest: str
 ) -> None:
@@ -135,8 +166,11 @@ def test_from_another_directory_relative_levels_are_not_taken_for_lost(
     elsewhere.mkdir()
     shutil.copy(half / "ocean.py", elsewhere)
     line = complaint("run", "--resume", "--into", half / "run", at=elsewhere)
-    assert f"level far lies in ck/{stored_in(half)[0].path.parent.name} from {half}" in line
-    assert "go there first" in line
+    assert line == (
+        f"ckio: {half / 'run'} was begun in another directory, from which its level far is"
+        f" ck/{stored_in(half)[0].path.parent.name};"
+        f" go on with: cd {half} && ckio run --resume --into run\n"
+    )
     half.rename(tmp_path / "moved")  # with its levels: then they are found from there
     done = ckio(*RESUME, "--json", at=tmp_path / "moved")
     assert json.loads(done.stdout)["gradient_digest"] == digest
