@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.arrays import Arrays, Views, copies, copy
 from ckio.checkpoints import check, checkpoints
+from ckio.checks import told
 from ckio.derived import Derived
 from ckio.errors import BadInput, RunFailed
 from ckio.flows import Step
@@ -218,7 +219,7 @@ class ArrayModel(ABC):
             self._tapes.spend(i)
             self._adjoint_at = i
             if i == 0:
-                self.adjoint_start(self._adjoint.cotangent)
+                self._in_place(self.adjoint_start, self._adjoint.cotangent)
             self._report(i)
 
     def dump(self, key: Key, /) -> Buffers:
@@ -297,7 +298,8 @@ class ArrayModel(ABC):
     def _forward(self, begin: int, end: int, tapes: Tapes | None = None) -> int:
         self._depart(begin)
         for i in range(begin, end):
-            if self.finished(self._state, i):
+            ends: object = self.finished(self._state, i)
+            if ends is not False and self._is_true(ends, i):
                 return i
             self._checkpoints.check_known(i)
             if tapes is not None:
@@ -310,6 +312,15 @@ class ArrayModel(ABC):
             self._step = i + 1
             self._report(i + 1)
         return end
+
+    def _is_true(self, ends: object, i: int) -> bool:
+        try:
+            return bool(ends)
+        except Exception:  # each kind of array has its own
+            raise RunFailed(
+                f"{type(self).__name__}.finished returned {told(ends)}; it must return True or"
+                f" False, whether the program ends at step {i}"
+            ) from None
 
     def _depart(self, begin: int) -> None:
         """Set out from x_begin: what was read makes the state that, or nothing had to be read."""
@@ -341,7 +352,7 @@ class ArrayModel(ABC):
         """Arrays that are returned instead of written to would be lost without a word."""
         if (returned := change(*arguments)) is not None:
             raise RunFailed(
-                f"{type(self).__name__}.{change.__name__} returned a {type(returned).__name__}; it"
+                f"{type(self).__name__}.{change.__name__} returned {told(returned)}; it"
                 " must change its arrays in place and return nothing"
             )
 
@@ -352,7 +363,7 @@ class ArrayModel(ABC):
     def _ensure_started(self) -> None:
         """Make x_0, unless there is a state already."""
         if not self._started:
-            self.start(self._state)
+            self._in_place(self.start, self._state)
             self._started, self._step = True, 0
 
     def _keep_seed(self) -> None:
@@ -366,8 +377,14 @@ class ArrayModel(ABC):
         self._renew()
         for array in self._adjoint.arrays():
             array[...] = 0
-        value = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
-        self._adjoint.functional[...] = float(value)  # which refuses None
+        value: object = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
+        try:
+            self._adjoint.functional[...] = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise RunFailed(
+                f"{type(self).__name__}.adjoint_seed returned {told(value)}; it must return J, a"
+                " number"
+            ) from None
         self._seeded_at = i
 
     def _check_seeded(self, n: int) -> None:

@@ -35,6 +35,18 @@ def as_float(value: object, /) -> float | None:
         return math.inf
 
 
+def told(value: object, /) -> str:
+    """What is no good, in a message: a number as it is, an array by its shape, others by type."""
+    match value:
+        case np.ndarray():
+            return f"an array of shape {value.shape}"
+        case None | int() | float() | np.number():
+            return repr(value)
+        case _:
+            name = type(value).__name__
+            return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
 def is_whole(value: object, /) -> TypeGuard[int]:
     """Whether `value` is a whole number, and not a truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

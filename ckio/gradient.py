@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckio.comm import SOLO, Comm
 from ckio.errors import BadInput, RunFailed
-from ckio.model import Differentiable, Model
+from ckio.model import Differentiable, Model, functional_of, reached
 
 Controls = Mapping[str, NDArray[Any]]
 
@@ -162,25 +162,18 @@ def _functional(
     control: Controls = model.control
     for name, d in direction.items():
         control[name][...] += h * d
-    reached = _run_to_end(model) if steps is None else model.advance(0, steps)
-    if steps not in (None, reached):
-        raise RunFailed(f"check_gradient: the model finished at step {reached} of {steps}")
-    return model.functional
+    if steps is None:
+        _run_to_end(model)
+    elif (step := reached("advance", model.advance(0, steps), 0, steps)) < steps:
+        raise RunFailed(f"check_gradient: the model finished at step {step} of {steps}")
+    return functional_of(model)
 
 
-def _run_to_end(model: Model) -> int:
-    """As far as there are steps, some at a time; returns how many there were."""
-    step = 0
-    while True:
-        reached = model.advance(step, step + AT_ONCE)
-        if not step <= reached <= step + AT_ONCE:
-            raise RunFailed(
-                f"check_gradient: the model says that it reached step {reached}, from {step} on"
-                f" the way to {step + AT_ONCE}"
-            )
-        if reached < step + AT_ONCE:
-            return reached
-        step = reached
+def _run_to_end(model: Model) -> None:
+    """As far as there are steps, some at a time."""
+    step, end = 0, AT_ONCE
+    while (step := reached("advance", model.advance(step, end), step, end)) == end:
+        end += AT_ONCE
 
 
 def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Generator]:

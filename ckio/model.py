@@ -7,7 +7,8 @@ from typing import Protocol, TypedDict
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Array, Arrays, as_bytes
-from ckio.errors import UnsupportedKind
+from ckio.checks import is_whole, told
+from ckio.errors import RunFailed, UnsupportedKind
 from ckio.layout import nbytes_of
 
 __all__ = ["Array", "ArrayModel", "Arrays", "Differentiable", "Model", "as_bytes", "sizes_of"]
@@ -62,6 +63,31 @@ class Differentiable(Model, Protocol):
     def gradient(self) -> Mapping[str, Array]: ...
     @property
     def control(self) -> Mapping[str, Array]: ...
+
+
+def reached(method: str, value: object, begin: int, end: int, /) -> int:
+    """The step that a model's `advance` or `record` returned; raises RunFailed for anything else.
+
+    What it returns may be compared with steps only then: an array would answer in its own words.
+    """
+    if is_whole(value) and begin <= value <= end:
+        return int(value)
+    raise RunFailed(
+        f"the model's {method} from {begin} returned {told(value)}; it must return the step where"
+        f" it stands, {end} unless it finished before"
+    )
+
+
+def functional_of(model: Differentiable, /) -> float:
+    """The value that is differentiated; raises RunFailed where it is no number."""
+    value = model.functional
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        raise RunFailed(
+            f"the model's functional is {told(value)}; it must be J, a number"
+        ) from None
+    return value  # of its own precision
 
 
 class Sizes(TypedDict):

@@ -232,10 +232,20 @@ def test_a_model_that_ends_where_it_is_asked_to_pause_is_run_to_its_end(end):
     assert open_ended == check_gradient(make, end, gradient, halvings=9)
 
 
+def test_a_functional_that_is_no_number_is_refused():
+    class Scattered(Logistic):
+        @property
+        def functional(self):
+            return np.ones(3)
+
+    with pytest.raises(RunFailed, match=r"functional is an array of shape \(3,\); it must be J"):
+        check_gradient(maker(Scattered), STEPS, gradient_of(maker()))
+
+
 def test_a_model_that_says_it_went_back_is_refused():
     class Backwards(Logistic):
         def advance(self, begin, end):
             return super().advance(begin, end) if begin == 0 else begin - 1
 
-    with pytest.raises(RunFailed, match="reached step 63, from 64 on the way to 128"):
+    with pytest.raises(RunFailed, match="advance from 64 returned 63; it must"):
         check_gradient(maker(Backwards), None, gradient_of(maker()))

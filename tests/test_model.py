@@ -422,8 +422,36 @@ def test_arrays_that_are_returned_and_not_written_to_are_noticed():
 
     with pytest.raises(RunFailed, match=r"Functional.step returned a dict; it must change"):
         lynx(Functional).advance(0, 1)
+
+    class FunctionalStart(Lynx):
+        def start(self, state):
+            return {name: array + 1 for name, array in state.items()}
+
     with pytest.raises(RunFailed, match=r"FunctionalAdjoint.adjoint_step returned a dict"):
         store_all(N, lambda: lynx(FunctionalAdjoint))
+    with pytest.raises(RunFailed, match=r"FunctionalStart.start returned a dict"):
+        lynx(FunctionalStart).advance(0, 1)
+
+
+def test_answers_that_are_no_answers_are_told_with_the_method_that_gave_them():
+    class Scattered(Lynx):
+        def finished(self, state, i):
+            return state["hares"] < 0
+
+        def adjoint_seed(self, state, adjoint, n):
+            return state["hares"]
+
+    class Silent(Lynx):
+        def adjoint_seed(self, state, adjoint, n):
+            adjoint["J"][...] = 1
+
+    rule = "it must return True or False, whether the program ends at step 0"
+    with pytest.raises(RunFailed, match=rf"Scattered.finished returned an array of .*; {rule}"):
+        lynx(Scattered).advance(0, 1)
+    with pytest.raises(RunFailed, match=r"Scattered.adjoint_seed returned an array of .* must re"):
+        _ = lynx(Scattered).functional
+    with pytest.raises(RunFailed, match=r"Silent.adjoint_seed returned None; it must return J, a"):
+        _ = lynx(Silent).functional
 
 
 def test_what_goes_wrong_in_a_step_says_in_which():

@@ -721,7 +721,7 @@ def test_an_array_that_derive_returns_and_does_not_write_is_noticed():
     model = Lost(some().code, recompute=["d"])
     start = save(model, x(0))
     restore(model, x(0), start)
-    with pytest.raises(RunFailed, match=r"Lost\.derive returned a ndarray"):
+    with pytest.raises(RunFailed, match=r"Lost\.derive returned an array of shape"):
         model.advance(0, 1)
 
 

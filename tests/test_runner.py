@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 from hypothesis import given
 from throttled import opened, roomy
@@ -131,14 +132,24 @@ def test_a_model_that_finishes_early_is_reported() -> None:
         run(revolve(CHAIN, PLATFORM), PLATFORM, _Short(CHAIN), [Ram()])
 
 
-@pytest.mark.parametrize("reached", [None, -1, 10, 2.0])
-def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object) -> None:
+@pytest.mark.parametrize(
+    ("reached", "words"),
+    [
+        *((value, repr(value)) for value in (None, -1, 10, 2.0)),
+        (np.ones(3), r"an array of shape \(3,\)"),
+        ([9], "a list"),
+    ],
+    ids=str,
+)
+def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object, words: str) -> None:
     class Vague(CountingModel):
         def advance(self, begin, end, /):  # type: ignore[no-untyped-def]
             super().advance(begin, end)
             return reached
 
-    with pytest.raises(RunFailed, match=rf"reached {reached}; it must return the step where it"):
+    with pytest.raises(
+        RunFailed, match=rf"advance from .* returned {words}; it must return the step"
+    ):
         run(revolve(CHAIN, PLATFORM), PLATFORM, Vague(CHAIN), [Ram()])
 
 

@@ -11,7 +11,7 @@ from ckio.chain import Chain
 from ckio.clock import Clock, WallClock
 from ckio.columns import ADVANCE, RECORD, REVERSE
 from ckio.errors import BadInput
-from ckio.model import Model, sizes_of
+from ckio.model import Model, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platforms import Level, Platform
 from ckio.runner import run
@@ -162,7 +162,7 @@ def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
     model, clock = make(), clock or WallClock()
     late = clock.now() + BUDGET
     for step in range(STEPS):
-        if model.advance(step, step + 1) == step:
+        if reached("advance", model.advance(step, step + 1), step, step + 1) == step:
             if step == 0:
                 raise BadInput("the model finishes at step 0; there is no step to measure")
             return step

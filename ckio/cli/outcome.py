@@ -15,7 +15,7 @@ from ckio.cli import compare as comparison
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.gradient import GradientCheck
-from ckio.model import Differentiable
+from ckio.model import Differentiable, functional_of
 from ckio.overlap import Overlap
 from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
@@ -78,7 +78,7 @@ def outcome(
         "measured": before.makespan + measured.makespan,
         "forward_steps": counts(first).forward + counts(schedule).forward,
         "forward_steps_minimum": forward_minimum(schedule, platform),
-        "functional": float(model.functional),
+        "functional": float(functional_of(model)),
         "gradient": {key: _summary(array) for key, array in gradient.items()},
         "gradient_digest": digest(gradient),
         "verified": None if check is None else check.verified,

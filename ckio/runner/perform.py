@@ -13,11 +13,10 @@ from typing import Final, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
-from ckio.checks import is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
-from ckio.model import Model
+from ckio.model import Model, reached
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
@@ -177,12 +176,10 @@ class Hands:
         self._model, self._backends = model, backends
 
     def advance(self, begin: int, end: int, /) -> int:
-        reached = self._model.advance(begin, end)
-        return 0 if reached == end else _refuse(reached, begin, end)
+        return _came("advance", self._model.advance(begin, end), begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        reached = self._model.record(begin, end)
-        return 0 if reached == end else _refuse(reached, begin, end)
+        return _came("record", self._model.record(begin, end), begin, end)
 
     def reverse(self, begin: int, end: int, /) -> int:
         self._model.reverse(begin, end)
@@ -201,14 +198,13 @@ class Hands:
         return 0
 
 
-def _refuse(reached: int, begin: int, end: int) -> int:
-    if not (is_whole(reached) and begin <= reached < end):
-        raise RunFailed(
-            f"the model says that it reached {reached!r}; it must return the step where it stands,"
-            f" {end} unless it finished before"
-        )
+def _came(method: str, value: object, begin: int, end: int) -> int:
+    """No bytes are moved by a model that came to the end of its steps, as it must."""
+    step = reached(method, value, begin, end)
+    if step == end:
+        return 0
     raise RunFailed(
-        f"the model finished at step {reached}, on the way to {end}; plan for {reached} steps"
+        f"the model finished at step {step}, on the way to {end}; plan for {step} steps"
     )
 
 

@@ -8,12 +8,11 @@ from typing import Final, NoReturn
 from ckio.actions import Action, Advance, Discard, Key, Write
 from ckio.backends.base import Backend
 from ckio.chain import Chain
-from ckio.checks import is_whole
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
 from ckio.machine import Machine
-from ckio.model import Model
+from ckio.model import Model, reached
 from ckio.platforms import Platform
 from ckio.runner.perform import Pace, perform_one, where
 from ckio.runner.remains import Failure
@@ -65,16 +64,11 @@ class Performance:
         self._doing = action
         start = self._now()
         with self._named(action):
-            reached = self._model.advance(begin, end)
-            if not (is_whole(reached) and begin <= reached <= end):
-                raise RunFailed(
-                    f"the model says that it reached {reached!r}; it must return the step where it"
-                    f" stands, {end} unless it finished before"
-                )
-        self.machine.state = int(reached)
-        if reached > begin:
-            self._done(Advance(begin, reached), start, 0)
-        return int(reached)
+            step = reached("advance", self._model.advance(begin, end), begin, end)
+        self.machine.state = step
+        if step > begin:
+            self._done(Advance(begin, step), start, 0)
+        return step
 
     def whole(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """An Advance as it is."""

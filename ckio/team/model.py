@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.model import Differentiable, Sizes, sizes_of
+from ckio.model import Differentiable, Sizes, reached, sizes_of
 from ckio.team import Team
 
 T = TypeVar("T")
@@ -45,10 +45,10 @@ class Together:
         self.estimated = self.unequal or bool(getattr(model, "estimated", False))
 
     def advance(self, begin: int, end: int, /) -> int:
-        return self._moved(lambda: self._model.advance(begin, end), number=int)
+        return self._stepped("advance", self._model.advance, begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        return self._moved(lambda: self._model.record(begin, end), number=int)
+        return self._stepped("record", self._model.record, begin, end)
 
     def reverse(self, begin: int, end: int, /) -> None:
         self._moved(lambda: self._model.reverse(begin, end))
@@ -85,6 +85,10 @@ class Together:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+    def _stepped(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
+        """The step that all ranks came to."""
+        return self._moved(lambda: reached(name, move(begin, end), begin, end), number=int)
 
     def _moved(self, move: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
         """Move on all ranks; one that fails leaves nobody waiting for its halo."""

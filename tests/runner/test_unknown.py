@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Write
@@ -330,14 +331,23 @@ def test_a_rule_that_does_not_look_ahead_is_asked_at_every_step() -> None:
     assert list(forward(schedule)) == list(forward(planned))
 
 
-@pytest.mark.parametrize("reached", [None, -1, 10**9, 2.0, True])
-def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object) -> None:
+@pytest.mark.parametrize(
+    ("reached", "words"),
+    [
+        *((value, repr(value)) for value in (None, -1, 10**9, 2.0, True)),
+        (np.ones((3, 2)), r"an array of shape \(3, 2\)"),
+    ],
+    ids=str,
+)
+def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object, words: str) -> None:
     class Vague(Ending):
         def advance(self, begin, end, /):  # type: ignore[no-untyped-def]
             super().advance(begin, end)
             return reached
 
-    with pytest.raises(RunFailed, match=rf"reached {reached}; it must return the step where it"):
+    with pytest.raises(
+        RunFailed, match=rf"advance from .* returned {words}; it must return the step"
+    ):
         run_to_end(Online(CHAIN, ONE), Vague(CHAIN.with_steps(9)), [Ram()])
 
 
