@@ -85,12 +85,15 @@ class Channels:
         ]
 
     def __enter__(self) -> Self:
-        try:
-            for thread in self._threads:
+        for name, thread in zip(self.traffic.channels, self._threads, strict=True):
+            try:
                 thread.start()
-        except RuntimeError as error:
-            self._stop()
-            raise RunFailed(f"{len(self._threads)} threads cannot be had: {error}") from None
+            except RuntimeError as error:
+                self._stop()
+                raise RunFailed(
+                    f"no thread can be had for channel {name!r} ({error}); allow the process more"
+                    " of them, or run without overlap"
+                ) from None
         return self
 
     def __exit__(

@@ -657,3 +657,17 @@ def test_an_error_that_the_models_load_hides_is_told(overlap: Overlap) -> None:
     actions = [Write(x(0), 1), Advance(0, 2), Read(x(0), 1), Advance(0, 1)]
     with pytest.raises(CorruptCheckpoint, match=r"^#2 Read\(x_0, level 1\) on 'disk': bad$"):
         go(actions, [Ram(), failing], Hides(CHAIN), overlap)
+
+
+def test_a_channel_that_gets_no_thread_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, left = threading.Thread.start, [1]
+
+    def refused(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RunFailed, match=r"^no thread can be had for channel 'tape' \(can't start"):
+        run(Schedule(CHAIN, ()), PLATFORM, CountingModel(CHAIN), [Ram(), Ram(), Ram()], overlap=ALL)
