@@ -240,7 +240,8 @@ def test_ten_million_actions_are_checked_priced_and_counted_in_little_memory_and
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    before, start, steps = peak(), time.perf_counter(), 1_700_000
+    # Time of this process, which goes on only while it does.
+    before, start, steps = peak(), time.process_time(), 1_700_000
     chain = CHAIN.with_steps(steps)
     platform = Platform((Level(name="ram", capacity=7 * steps),), working_memory=11)
     schedule = Schedule(chain, store_every_state(steps))
@@ -248,5 +249,5 @@ def test_ten_million_actions_are_checked_priced_and_counted_in_little_memory_and
     assert validate(schedule, platform).adjoint == 0
     assert makespan(schedule, platform) == (2 + 3 + 5) * steps
     assert counts(schedule).forward == 2 * steps
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
     assert peak() - before < 1.5e9

@@ -425,9 +425,9 @@ def test_a_hundred_thousand_actions_are_written_and_read_in_about_a_second() -> 
     op = np.tile(np.array([WRITE, ADVANCE, RECORD, REVERSE], np.uint8), steps)
     actions = Actions(op=op, begin=begin, end=np.where(op == WRITE, 0, begin + 1))
     schedule = Schedule(CHAIN.with_steps(steps), actions)
-    start = time.perf_counter()
+    start = time.process_time()  # which goes on only while this process does
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
-    assert time.perf_counter() - start < 3  # measured: 0.15
+    assert time.process_time() - start < 3  # measured: 0.15
 
 
 # --- paper 004's notation

@@ -12,8 +12,8 @@ from cli.jobs import MPIEXEC, needs_mpi
 pytest.importorskip("mpi4py")
 pytestmark = needs_mpi
 
-PATIENCE = 50.0
-"""Seconds after which a job has failed; what is waited for here takes five at most."""
+PATIENCE = 300.0
+"""Seconds after which a job has failed; what is waited for here takes five at most, alone."""
 
 BEFORE = """
 import os, signal, sys, time
@@ -183,9 +183,8 @@ def test_a_job_ends_that_has_lost_a_rank(tmp_path, end):
 
 
 FAILS = """
-team = Team(world())
+team = Team(world(grace=1e9))  # who waits as long as others are waited for is never done
 apart = team.comm.apart()
-begun = time.monotonic()
 try:
     with team.together():
         if RANK == 1:
@@ -193,7 +192,6 @@ try:
         {waits}
 except CkioError as error:
     say(type(error).__name__, error)
-    assert time.monotonic() - begun < 15  # and not as long as others are waited for
 """
 
 

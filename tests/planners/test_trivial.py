@@ -164,7 +164,7 @@ def test_periodic_says_the_least_that_any_period_needs(tapes: int) -> None:
 
 
 def test_a_million_steps_are_planned_without_an_object_for_each_period() -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # which goes on only while this process does
     machine = platform((None, 2, 3), tapes=1000)
     assert counts(periodic(chain(1_000_000), machine)).reversed == 1_000_000
-    assert time.perf_counter() - start < 5  # measured: 0.1
+    assert time.process_time() - start < 5  # measured: 0.1
