@@ -72,6 +72,8 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     """
     _check(place, yes=yes, results=results, as_json=as_json)
     plan, used = _survey(place, results=results)
+    if plan and not yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise BadInput("nobody is there to be asked before anything is removed; give --yes")
     if not as_json:
         _show(place, plan, used, now=time.time())
     if plan and not yes:
@@ -80,8 +82,12 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     used += [path for path, error in refused.items() if isinstance(error, LevelInUse)]
     if as_json:
         console.print_json(figures(place, removed, used, refused, now=time.time()))
-    elif removed:
-        click.echo(f"removed: {bytes_text(sum(left.nbytes for left in removed))} are free again")
+    else:
+        if removed:
+            freed = sum(left.nbytes for left in removed)
+            click.echo(f"removed: {bytes_text(freed)} are free again")
+        if plan.results is not None and not refused:
+            click.echo(f"removed: the results in {plan.results}")
     if refused:
         raise StorageError("; ".join(map(str, refused.values())))
 
@@ -93,8 +99,6 @@ def _check(place: Path, *, yes: bool, results: bool, as_json: bool) -> None:
         raise BadInput(f"{place} is not the directory of a run; leave --results out")
     if as_json and not yes:
         raise BadInput("--json asks nothing; give --yes too")
-    if not yes and not sys.stdin.isatty():
-        raise BadInput("nobody is there to be asked before anything is removed; give --yes")
 
 
 def _survey(place: Path, *, results: bool) -> tuple[Plan, list[Path]]:

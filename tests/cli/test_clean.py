@@ -193,7 +193,8 @@ def test_relative_places_are_found_from_where_the_run_was_begun(
 
 def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> None:
     (run / "notes.txt").write_text("mine")
-    ckio("clean", run, "--yes", "--results", at=run.parent)
+    said = ckio("clean", run, "--yes", "--results", at=run.parent).stdout
+    assert said.endswith(f"\nremoved: the results in {run}\n")
     assert names(run.parent) == {"ck", "run", "run/notes.txt"}
     assert "not the directory of a run" in complaint(
         "clean", "ck", "--yes", "--results", at=run.parent
@@ -281,6 +282,8 @@ def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         try:
             assert "give --yes" in complaint("clean", run, at=run.parent)
+            assert "there is no nowhere" in complaint("clean", "nowhere", at=run.parent)
+            assert "nothing is left" in ckio("clean", run.parent, at=run.parent).stdout
             os._exit(0)
         finally:
             os._exit(1)
