@@ -130,7 +130,8 @@ def verdict(report: Report, /) -> str:
     """One sentence: how far off, and why."""
     if not report.measured:
         return "nothing was measured"
-    text = f"the prediction is {abs(report.error):.1%} {'above' if report.error > 0 else 'below'}"
+    off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"
+    text = f"the prediction is {f'{off} {side}' if float(off[:-1]) else 'as long as'}"
     text += " the measured makespan"
     if report.share:
         text += f"; {report.culprit.name!r} explains {report.share:.0%} of the differences"

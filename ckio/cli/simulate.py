@@ -189,10 +189,11 @@ def _said(policy: Overlap, found: dict[str, Any]) -> str:
     """What overlap does, in words."""
     saved = found["synchronous"] - found["makespan"]
     ends = f"; transfers go on for {found['after']:.6g} s after it" if found["after"] else ""
+    hidden = f"{found['hidden']:.1%}" if saved >= 0 else "nothing"
     return (
         f"With {policy}: {abs(saved):.6g} s {'less' if saved >= 0 else 'more'} than the"
-        f" {found['synchronous']:.6g} s without overlap; {found['hidden']:.1%} of the time for far"
-        " levels is hidden.\n"
+        f" {found['synchronous']:.6g} s without overlap; {hidden} of the time for far levels is"
+        " hidden.\n"
         f"The program itself copies and waits for {found['waiting']:.6g} s{ends}.\n"
     )
 

@@ -58,6 +58,13 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
     assert f"{found['hidden']:.1%} of the time for far levels is hidden" in said
 
 
+def test_copies_that_cost_more_than_they_save_hide_nothing(place: Path) -> None:
+    (place / "node.toml").write_text(f"{NODE}profile.hinders = {{latency = 90.0, per_byte = 0}}\n")
+    assert answer("simulate", *PLAN, "--overlap", POLICY, at=place)["hidden"] < 0
+    said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
+    assert "s without overlap; nothing of the time for far levels is hidden" in said
+
+
 def test_nothing_is_hidden_without_far_levels(place: Path) -> None:
     options = ("--planner", "revolve", "--on", "ram", *PLAN)
     found = answer("simulate", *options, "--overlap", POLICY, at=place)
@@ -96,6 +103,12 @@ def test_a_timeline_is_written_with_its_policy_and_shown_alone(place: Path) -> N
     trace = json.loads((place / "over.json").read_text())
     assert "channel nvme" in {event.get("args", {}).get("name") for event in trace["traceEvents"]}
     assert ckio("show", "over.txt", at=place).stdout
+
+
+def test_a_timeline_is_as_long_as_itself(place: Path) -> None:
+    ckio("simulate", *PLAN, "-o", "plain.txt", at=place)
+    said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
+    assert said.endswith("\nthe prediction is as long as the measured makespan\n")
 
 
 def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) -> None:
