@@ -179,8 +179,10 @@ def check_new(path: Path, /, *, what: str = "a run") -> None:
 
 def _check_empty(path: Path, held: list[str], what: str) -> None:
     if held:
-        holds = "already holds a run" if MANIFEST in held else f"is not empty ({held[0]})"
-        raise BadInput(f"{path}: it {holds}; choose another directory for {what}")
+        run = MANIFEST in held
+        holds = "already holds a run" if run else f"is not empty ({held[0]})"
+        hint = "go on with that by --resume, or " if run else ""
+        raise BadInput(f"{path}: it {holds}; {hint}choose another directory for {what}")
 
 
 class RunDirectory(NewDirectory):

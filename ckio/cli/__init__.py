@@ -11,6 +11,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -225,7 +226,8 @@ def _explain(error: BaseException) -> int:
 
 def _in_our_voice(error: click.ClickException) -> str:
     """What click says, as we would: where it is, no capital, no full stop."""
-    text = error.format_message().replace(". Did", "; did")
+    text = re.sub(r"\.? \(?Did (.*?)[?)]*$", r"; did \1?", error.format_message())
     context = getattr(error, "ctx", None)
     command = context.command_path.partition(" ")[2] if context else ""
-    return f"{command}{': ' if command else ''}{text[:1].lower()}{text[1:].rstrip('.')}"
+    more = f"; see ckio {command} --help" if isinstance(error, click.MissingParameter) else ""
+    return f"{command}{': ' if command else ''}{text[:1].lower()}{text[1:].rstrip('.')}{more}"

@@ -36,17 +36,19 @@ DURABILITIES: Final = {
 
 
 class _Explained(click.Command):
-    """Says after its options what a level can be made of, as it is installed here."""
+    """Says after its options of what levels and which models are installed here."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         backends = [_explained("backends", name) for name in names("backends")]
         codecs = [_explained("codecs", name, prefix="codec_") for name in names("codecs")]
+        models = [_explained("models", name) for name in names("models")]
         auto = (AUTO, "Whichever of the lossless ones pays here, if any; measured, with --model.")
         for title, rows in (
             ("Backends, with their options", backends),
             ("Durabilities, of backends with files (durability=NAME)", [*DURABILITIES.items()]),
             ("Codecs, with their options (codec=NAME)", [*codecs, auto]),
+            ("Models, with their options (--set); your own is MODULE:ATTRIBUTE", models),
         ):
             with formatter.section(title):
                 formatter.write_dl(rows)

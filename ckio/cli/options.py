@@ -90,7 +90,7 @@ def _all(*options: Any) -> Callable[[Any], Any]:
 
 
 planner_options = _all(
-    click.option("--planner", show_default="hrevolve", help="which planner"),
+    click.option("--planner", metavar="NAME", help="which planner  [default: hrevolve]"),
     click.option("--steps", type=int, help="steps of the chain"),
     click.option("--platform", type=INPUT, metavar="FILE", help="TOML, or paper 004's text"),
     click.option("--on", metavar="LEVEL", help="the level of a one-level planner"),

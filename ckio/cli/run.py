@@ -73,9 +73,9 @@ def command(
 ) -> int:
     """Run the adjoint of MODEL over --steps steps on the levels of --platform.
 
-    MODEL is a registered name or MODULE:ATTRIBUTE. Without --steps it says itself when it is
-    finished. DIR gets the manifest, the result and both timelines. Checkpoints lie where the
-    platform's levels say; they go when the run ends well.
+    MODEL is MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists. Without --steps it says
+    itself when it is finished. DIR gets the manifest, the result and both timelines. Checkpoints
+    lie where the platform's levels say; they go when the run ends well.
 
     With --resume a run that was killed or stopped goes on from the checkpoints that are left; what
     is not given again is as it was begun. Where there is no run in DIR one begins, and of one that

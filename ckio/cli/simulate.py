@@ -204,6 +204,11 @@ def _schedule(
     """What is to be simulated, on what, and the policy that it was made for."""
     by_variable = options.pop("by_variable")
     if file is None:
+        if options["steps"] is None and options["costs"] is None:
+            raise BadInput(
+                "there is nothing to simulate: give FILE, which `ckio plan -o` wrote, or --steps"
+                " and what else a plan needs"
+            )
         plan = plan_of(**options, quiet=quiet)
         if by_variable:
             plan = plan_by_variable(plan, options)

@@ -51,6 +51,17 @@ def test_it_says_what_it_can_do(tmp_path: Path) -> None:
     assert "did you mean plan" in complaint("plann", at=tmp_path)
 
 
+def test_what_is_not_given_or_not_there_is_told_with_where_to_look(tmp_path: Path) -> None:
+    line = complaint("calibrate", at=tmp_path)
+    assert line == "ckio: calibrate: missing option '--level'; see ckio calibrate --help\n"
+    line = complaint("plan", "--stps", 5, at=tmp_path)
+    assert line == (
+        "ckio: plan: no such option '--stps'; did you mean one of: '--costs', '--set', '--steps'?\n"
+    )
+    assert "there is nothing to simulate: give FILE" in complaint("simulate", at=tmp_path)
+    assert "  vorticity " in ckio("calibrate", "--help", at=tmp_path).stdout
+
+
 def test_the_installed_command_is_the_same(tmp_path: Path) -> None:
     done = subprocess.run([CKIO, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout == ckio("--help", at=tmp_path).stdout
@@ -307,7 +318,9 @@ def test_kept_checkpoints_stay(calibrated: Path) -> None:
 
 def test_a_directory_that_holds_a_run_is_refused(calibrated: Path) -> None:
     ckio(*run_options("hrevolve", "taken"), at=calibrated)
-    assert "already holds a run" in complaint(*run_options("hrevolve", "taken"), at=calibrated)
+    assert "go on with that by --resume, or choose another" in complaint(
+        *run_options("hrevolve", "taken"), at=calibrated
+    )
 
 
 def test_bad_models_and_options_of_run_get_one_line(calibrated: Path) -> None:
