@@ -62,9 +62,6 @@ class _Out(_Named):
 INPUT = _In(path_type=Path)
 """A file to read; the library says what is wrong with it."""
 
-OUTPUT = _Out(path_type=Path)
-"""A file to write."""
-
 
 def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> Any:
     """Refuse, before any work is done, a path at which no file can be written."""
@@ -93,7 +90,7 @@ def _not_writable(path: Path) -> str:
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """An option for a file to write, which is checked before the work is done."""
-    return click.option(*names, type=OUTPUT, callback=_writable, **attributes)
+    return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
 def read_text(path: Path, /) -> str:

@@ -9,7 +9,7 @@ import click
 
 from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish, kept_on
-from ckio.cli.files import FILE, OUTPUT
+from ckio.cli.files import FILE, out
 from ckio.cli.guarding import TOLD, guarding
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
@@ -44,9 +44,7 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @click.option(
     "--guarded", is_flag=True, help="fail at the first step that breaks the model's declaration"
 )
-@click.option(
-    "--log", type=OUTPUT, metavar="FILE", help="append a line of JSON for each action; - is stdout"
-)
+@out("--log", metavar="FILE", help="append a line of JSON for each action; - is stdout")
 @click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @click.option("--check-gradient", is_flag=True, help="verify the gradient by a Taylor test")
 @json_option

@@ -202,6 +202,12 @@ def test_costs_that_the_platform_has_not_are_measured_and_that_is_said(place: Pa
     )
 
 
+def test_a_journal_that_cannot_be_written_is_seen_before_the_work(place: Path) -> None:
+    for path, why in (("nowhere/log", "there is no directory"), (".", "it is a directory")):
+        line = complaint(*run("ocean:growth", "--log", path, into="w"), at=place)
+        assert f"cannot be written: {why}" in line
+
+
 def test_a_model_is_the_same_however_its_options_are_written() -> None:
     assert identity("m", {"b": 64.0, "a": True}) == identity("m", {"a": True, "b": 64})
     assert identity("m", {"a": "x b=1"}) != identity("m", {"a": "x", "b": 1})
