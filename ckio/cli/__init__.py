@@ -23,7 +23,7 @@ from ckio import __version__
 from ckio.cli import console
 from ckio.cli.streams import Unprinted, printing
 from ckio.comm import launched
-from ckio.errors import BadInput, CkioError, RunFailed
+from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
@@ -143,6 +143,9 @@ def _status(given: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, NoSchedule):  # where costs come from may be why
+            for line in dict.fromkeys(notes.lines):
+                error.add_note(line)
         return _explain(error)
     with suppress(OSError):  # of a log on a full disk
         for line in dict.fromkeys(notes.lines):

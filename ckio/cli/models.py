@@ -123,7 +123,9 @@ def costs(
         return known
     from ckio.calibrate import measure_model
 
-    log.warning("the platform has no costs of %r: they were measured now", name)
+    near = [repr(other) for other in platform.models if other.partition(" ")[0] == model]
+    others = f" (it has those of {', '.join(near)})" if near else ""
+    log.warning("the platform has no costs of %r%s: they were measured now", name, others)
     with console.progress(f"measuring {name}", quiet=quiet), blamed(f"model {model!r}, measured"):
         clock = None if team.is_alone else MeetingsClock(team)
         return measure_model(maker(model, settings, team), clock=clock)
