@@ -4,7 +4,9 @@ First on a grid: memory for 20 checkpoints and 200 far ones, which take as long 
 for a chain of size l in paper 004's sense whose steps take 1 second, forward and back. Then on
 machines that are drawn at random: those of seed 2020 were looked at while the planner was made; of
 those of seed 2021 only the two with the widest gaps, when annealing was added, and one of them
-again for the bound by writes; of those of seed 2100 none.
+again for the bound by writes; of those of seed 2100 the three with the widest, for the bound by
+reads; of those of seed 2102 one, to see with how many near slots that is of use; of those of seed
+2101 none.
 """
 
 import math
@@ -21,7 +23,7 @@ from ckio.platforms import Affine, Level, Platform
 
 LENGTHS = (1000, 5000, 20_000)
 SECONDS = (0.5, 1.0, 2.0, 5.0, 20.0)
-SEEDS, DRAWN = (2020, 2021, 2100), 20
+SEEDS, DRAWN = (2020, 2021, 2100, 2101, 2102), 20
 
 
 @dataclass(frozen=True)

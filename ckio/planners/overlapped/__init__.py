@@ -13,6 +13,7 @@ simulated (`engine`, on `programs` and `channels`).
     windows     what segments take at the least beside what is on its way
     bound       what no plan is expected to come below
     writes      the same, where each write is in one piece: of `lengths`, by `progress`
+    reads       the same, where each read is, too: of `worths`, by `inner` ones and `transfers`
 
 H-Revolve's schedule is always among those that are compared, with and without overlap, so none is
 ever above the least makespan without it.
@@ -77,7 +78,7 @@ class Overlapped:
         Seconds with it, equal to what `ckio.sim` finds.
     bound : float
         Seconds below which no schedule of restart checkpoints is expected to come with any policy;
-        `bound` and `writes` in `ckio.planners.overlapped` say what this rests on.
+        `bound`, `writes` and `reads` in `ckio.planners.overlapped` say what this rests on.
     synchronous : float
         Seconds of H-Revolve's schedule without overlap.
     """
@@ -255,12 +256,15 @@ def _tighter(
     far: list[Room],
     sought: tuple[float, float],
 ) -> float:
-    """What `writes` says of memory and one far level; 0 where it says nothing."""
+    """What `writes` and `reads` say of memory and one far level; 0 where they say nothing."""
     if near is None or len(far) != 1 or not chain.advance or not compiled.available():
         return 0.0
+    from ckio.planners.overlapped.reads import bound_by_reads
     from ckio.planners.overlapped.writes import bound_by_writes
 
-    return bound_by_writes(_machine(chain, platform, near, far[0]), *sought)
+    machine, (_, enough) = _machine(chain, platform, near, far[0]), sought
+    found = bound_by_writes(machine, *sought)
+    return found if found >= enough else max(found, bound_by_reads(machine))
 
 
 def _noted(made: Overlapped, how_made: str) -> Schedule:

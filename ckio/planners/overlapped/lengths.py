@@ -9,7 +9,8 @@ serve best which say what the states are worth. There are matrices of short segm
 said of long ones is composed of functions of shorter ones, with other numbers g. Needs numba.
 """
 
-from typing import Final, NamedTuple
+from math import ceil
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,6 +35,11 @@ from ckio.planners.overlapped.progress import (
 _ROUNDS: Final = 12
 _PASSES: Final = 24
 """How often, and each way in turn, the numbers g are made better."""
+
+
+def begun(quanta: float) -> int:
+    """How many have begun."""
+    return ceil(quanta - 1e-9)
 
 
 def worth_of(matrices: Matrix, rules: Rules, typical: int) -> Seconds:
@@ -73,6 +79,23 @@ def _valued(matrices: Matrix, worth: Seconds) -> Seconds:
     return cost
 
 
+class Paced(Protocol):
+    """What rules say of a program: see `progress.Rules`."""
+
+    @property
+    def price(self) -> float: ...
+    @property
+    def quantum(self) -> float: ...
+    @property
+    def back(self) -> int: ...
+    @property
+    def write(self) -> int: ...
+    @property
+    def advance(self) -> float: ...
+    @property
+    def back_seconds(self) -> float: ...
+
+
 class Lengths(NamedTuple):
     """What segments cost by x, as functions.
 
@@ -108,7 +131,7 @@ def lengths_of(tables: Tables, steps: Steps, rules: Rules, worth: Seconds) -> Le
         float(np.minimum(before, read_before).min() - long.behind.max()),
     )
     functions = zip((far, read, first), changes, strict=True)
-    near = [_near(s, steps, rules)[short:] - np.ptp(worth) for s in range(1, len(stored))]
+    near = [least_near(s, steps, rules)[short:] - np.ptp(worth) for s in range(1, len(stored))]
     return Lengths(
         (stored[0], *map(np.append, stored[1:], near)),
         *(np.append(each, long.seconds[short:] + change) for each, change in functions),
@@ -142,7 +165,7 @@ def _long(tables: Tables, steps: Steps, rules: Rules) -> _Long:
     passing[:short] = np.min(sweeps - before, axis=1) + rules.price
     left = np.full(length + 2, NEVER)
     left[1 : short + 1] = _valued(tables.read, behind)
-    seconds = _near(rules.slots, steps, rules) - np.ptp(np.append(before, behind))
+    seconds = least_near(rules.slots, steps, rules) - np.ptp(np.append(before, behind))
     seconds[:short] = np.min(tables.far + behind - before[:, np.newaxis], axis=(-2, -1))
     _extend(seconds, passing, left, short, float(np.min(after_read(before, rules) - behind)))
     return _Long(before, behind, seconds)
@@ -178,7 +201,7 @@ def _chains(tables: Tables, steps: Steps, rules: Rules) -> tuple[Seconds, Second
     return best
 
 
-def _near(slots: int, steps: Steps, rules: Rules) -> Seconds:
+def least_near(slots: int, steps: Steps, rules: Paced) -> Seconds:
     """S_s(x) as if all of its time was good for writes."""
     count = range(len(steps.seconds))
     advances = [revolve_forward_steps(x + 1, slots) - (x + 1) for x in count]
@@ -187,7 +210,7 @@ def _near(slots: int, steps: Steps, rules: Rules) -> Seconds:
     counted = [steps.quanta[1] * rules.quantum / rules.advance]
     if rules.back_seconds:
         counted.append(rules.back * rules.quantum / rules.back_seconds)
-    write = (rules.whole - rules.idle) * rules.quantum
+    write = rules.write * rules.quantum
     lower: Seconds = taken * max(0.0, 1 - max(counted) * rules.price / write) - rules.price
     return lower
 

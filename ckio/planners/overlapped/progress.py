@@ -80,6 +80,11 @@ class Rules(NamedTuple):
     near_read: float
 
     @property
+    def write(self) -> int:
+        """w_2, in full quanta."""
+        return self.whole - self.idle
+
+    @property
     def states(self) -> int:
         """How many there are: (h, φ) is number h (v + w_2) + φ + v."""
         return HELD * self.whole

@@ -21,7 +21,7 @@ segments are computed from far checkpoints of theirs. It is for machines with fe
 writes are long.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import ceil, floor, inf
 from typing import Final
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.planners.overlapped.hulls import Merged
-from ckio.planners.overlapped.lengths import Lengths, lengths_of, worth_of
+from ckio.planners.overlapped.lengths import Lengths, begun, lengths_of, worth_of
 from ckio.planners.overlapped.programs import Seconds
 from ckio.planners.overlapped.progress import HELD, Rules, Steps, tables
 from ckio.planners.overlapped.segments import Machine
@@ -94,7 +94,7 @@ def _rules(machine: Machine, quantum: float, price: float) -> Rules:
         idle=idle,
         read=min(idle, floor(costs.far_read / quantum)),
         whole=idle + floor(costs.far_write / quantum),
-        back=_begun(back / quantum),
+        back=begun(back / quantum),
         price=price,
         advance=costs.advance,
         quantum=quantum,
@@ -102,10 +102,6 @@ def _rules(machine: Machine, quantum: float, price: float) -> Rules:
         near_write=costs.near_write,
         near_read=costs.near_read,
     )
-
-
-def _begun(quanta: float) -> int:
-    return ceil(quanta - 1e-9)
 
 
 def _bound(machine: Machine, quantum: float, price: float) -> float:
@@ -119,15 +115,19 @@ def _bound(machine: Machine, quantum: float, price: float) -> float:
     longest = min(length, max(_SHORTEST, min(ceil(_LONGER * written), _LONGEST)))
     solved = tables(machine.near, longest, steps, rules)
     worth = worth_of(solved.read, rules, int(written))
-    return _least(machine, rules, lengths_of(solved, steps, rules, worth), worth)
+
+    def before(q: int) -> Seconds:
+        return _before(machine, rules, q, worth)
+
+    return least_after(machine, lengths_of(solved, steps, rules, worth), before)
 
 
-def _least(machine: Machine, rules: Rules, lengths: Lengths, worth: Seconds) -> float:
-    """The least for all n, k and q."""
+def least_after(machine: Machine, lengths: Lengths, before: Callable[[int], Seconds]) -> float:
+    """The least for all n, k and q, with what the first sweep costs by q and n."""
     best = np.inf
     for k, behind in enumerate(_behind(machine, lengths)):
         for q in range(machine.near - k + 1):
-            best = min(best, float(np.min(_before(machine, rules, q, worth) + behind)))
+            best = min(best, float(np.min(before(q) + behind)))
     return best
 
 
