@@ -41,7 +41,7 @@ ROOMS = {
     "zstandard": {"compression"},
     "blosc2": {"compression"},
     "zfpy": {"compression"},
-    "scipy": {"models", "calibrate", "analysis"},
+    "scipy": {"models", "calibrate", "analysis", "planners"},
     "click": {"cli"},
     "rich": {"cli"},
     "numba": {"planners"},
