@@ -143,7 +143,11 @@ LEVELS: Mapping[str, Callable[[Path], Contender]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A state of so many bytes and fields, and how many checkpoints of it come in a row."""
+    """A state of so many bytes and fields, and how many checkpoints of it come in a row.
+
+    Of larger ones there is more than a processor's caches hold: a run, too, writes its checkpoints
+    to where nothing was touched for long.
+    """
 
     name: str
     nbytes: int
