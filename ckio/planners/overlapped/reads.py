@@ -23,7 +23,8 @@ from ckio.planners.overlapped.writes import MOST_SLOTS, least_after
 
 MOST_STATES: Final = 300
 """Of the channel: with more of them it takes too long."""
-_MOST_STEPS: Final = 10_000
+_MOST_WORK: Final = 8 * 10**9
+"""Quanta of the chain, times its steps, times states: some twenty seconds."""
 _LEAST_READ: Final = 0.5
 """Of a write: how long a read takes, at least. Where it takes less, `writes` says more."""
 _LEAST: Final = 4.0
@@ -41,13 +42,17 @@ def bound_by_reads(machine: Machine) -> float:
     """The bound, in seconds; 0 where it is not looked for."""
     costs = machine.costs
     both = (costs.far_write + costs.far_read) / costs.advance
-    if machine.near > MOST_SLOTS or machine.length > _MOST_STEPS:
+    if machine.near > MOST_SLOTS:
         return 0.0
     if not _LEAST <= both <= _MOST or costs.far_read < _LEAST_READ * costs.far_write:
         return 0.0
-    quantum = costs.advance / max(1, floor(_PARTS / both))
+    parts = max(1, floor(_PARTS / both))
+    quantum = costs.advance / parts
     times = _times(machine, quantum, _PRICE * costs.far_write)
-    return _bound(machine, quantum, times) if len(states(times)) <= MOST_STATES else 0.0
+    count = len(states(times))
+    if count > MOST_STATES or machine.length**2 * parts * count > _MOST_WORK:
+        return 0.0
+    return _bound(machine, quantum, times)
 
 
 def _times(machine: Machine, quantum: float, price: float) -> Times:

@@ -40,6 +40,8 @@ from ckio.planners.overlapped.transfers import (
 )
 
 _SEARCH: Final = {"maxfev": 400, "xtol": 0.02, "ftol": 1e-4}
+_USUAL: Final = 60.0
+"""Steps of segments for which g is searched at the most: longer ones are made of shorter ones."""
 
 
 class Far(NamedTuple):
@@ -66,6 +68,7 @@ class Far(NamedTuple):
 def worth_of(tables: Inner, steps: Steps, rules: Rules, times: Times, usual: float) -> Seconds:
     """g, for segments that are about so long."""
     every, last = states(times), len(steps.seconds) - 1
+    usual = min(usual, _USUAL)
     longest = min(last, ceil(2.5 * usual) + 8)
     read = np.zeros(len(every))
     waits, written = np.zeros((2, len(every)))
