@@ -62,7 +62,7 @@ def check_same(
     `platform` is that of the run, and `control` the digest of the model's controls as they are now.
     With `by_variable`, it is one that stores single variables; without, it may be.
     """
-    found = [*_differences(given, manifest, platform)]
+    found = list(_differences(given, manifest, platform))
     if control != manifest.control:
         found.append("the controls of the model are others")
     if by_variable and not manifest.by_variable:

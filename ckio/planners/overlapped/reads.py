@@ -21,7 +21,7 @@ from ckio.planners.overlapped.transfers import WAITING, Times, channel, states
 from ckio.planners.overlapped.worths import lengths_of, worth_of
 from ckio.planners.overlapped.writes import MOST_SLOTS, least_after
 
-MOST_STATES: Final = 300
+_MOST_STATES: Final = 300
 """Of the channel: with more of them it takes too long."""
 _MOST_WORK: Final = 8 * 10**9
 """Quanta of the chain, times its steps, times states: some twenty seconds."""
@@ -50,7 +50,7 @@ def bound_by_reads(machine: Machine) -> float:
     quantum = costs.advance / parts
     times = _times(machine, quantum, _PRICE * costs.far_write)
     count = len(states(times))
-    if count > MOST_STATES or machine.length**2 * parts * count > _MOST_WORK:
+    if count > _MOST_STATES or machine.length**2 * parts * count > _MOST_WORK:
         return 0.0
     return _bound(machine, quantum, times)
 
