@@ -9,7 +9,7 @@ import click
 
 from ckio.actions import Key, Kind
 from ckio.cli import calibrate, compare, console
-from ckio.cli.files import FILE
+from ckio.cli.files import FOLDER
 from ckio.cli.models import identity, maker, watched
 from ckio.cli.options import json_option
 from ckio.cli.plans import Plan, planner_call
@@ -32,7 +32,7 @@ SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
 @click.option("--steps", type=click.IntRange(1), default=600, show_default=True)
 @click.option("--grid", type=int, default=128, show_default=True, help="cells in each direction")
 @click.option("--planner", default="hrevolve", show_default=True, help="which planner")
-@click.option("--into", type=FILE, metavar="DIR", help="a new directory  [default: ckio-demo]")
+@click.option("--into", type=FOLDER, metavar="DIR", help="a new directory  [default: ckio-demo]")
 @json_option
 def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
     """Calibrate this machine, plan, simulate, run and compare: the adjoint of an ocean model.

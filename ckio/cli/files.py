@@ -32,6 +32,21 @@ class _Named(click.Path):
 FILE = _Named(path_type=Path)
 """A file or directory; the library says what is wrong with it."""
 
+
+class _Folder(_Named):
+    """A directory to write to, which stdout cannot be."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
+    ) -> Any:
+        if value == "-":
+            self.fail("- is stdout, and this is a directory; give it a name", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FOLDER = _Folder(path_type=Path)
+"""A directory to write to; the library says what is wrong with it."""
+
 STDOUT: Final = Path("/dev/stdout")
 """What `-` means where a file is to be written."""
 
@@ -51,6 +66,8 @@ class _Out(_Named):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
     ) -> Any:
+        if str(value).endswith(os.sep):
+            self.fail(f"{value} ends as a directory does; name a file in it", param, ctx)
         path = super().convert(STDOUT if value == "-" else value, param, ctx)
         if path == STDOUT and ctx is not None and sys.stdout is not None:
             if ctx.find_object(TextIOWrapper) is not None:

@@ -9,7 +9,7 @@ import click
 
 from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish, kept_on
-from ckio.cli.files import FILE, out
+from ckio.cli.files import FOLDER, out
 from ckio.cli.guarding import TOLD, guarding
 from ckio.cli.job import How, Job
 from ckio.cli.models import Settings, costs, maker
@@ -32,7 +32,7 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @click.argument("model", required=False)
 @planner_options
 @settings_option
-@click.option("--into", type=FILE, required=True, metavar="DIR", help="the directory of the run")
+@click.option("--into", type=FOLDER, required=True, metavar="DIR", help="the directory of the run")
 @click.option("--resume", is_flag=True, help="go on with the run in DIR, if there is one")
 @duration_option("--every", help="work between two adjoint checkpoints  [default: by --mtbf]")
 @duration_option("--mtbf", help="mean time between failures of the machine  [default: 1d]")

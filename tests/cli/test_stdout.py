@@ -83,6 +83,15 @@ def test_stdout_is_for_one_thing(place: Path) -> None:
     assert "name a file" in complaint(*vary, "--picture", "-", at=place)
 
 
+def test_a_directory_is_neither_stdout_nor_a_file(place: Path) -> None:
+    assert "- is stdout, and this is a directory" in complaint(*words("--into", "-"), at=place)
+    assert "- is stdout, and this is a directory" in complaint("demo", "--into", "-", at=place)
+    for name in ("out/", "node.toml/"):
+        line = complaint(*PLAN.split(), "-o", name, at=place)
+        assert f"{name} ends as a directory does; name a file in it" in line
+    assert [path.name for path in place.iterdir()] == ["node.toml"]
+
+
 def test_whoever_reads_it_may_leave(place: Path) -> None:
     line = ["sh", "-c", f"{CKIO} {PLAN.replace('30', '3000')} -o - | head -1"]
     done = subprocess.run(line, cwd=place, capture_output=True, text=True, check=True)
