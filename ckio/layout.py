@@ -1,6 +1,7 @@
-"""How many bytes a layout describes."""
+"""What a layout is, and how many bytes it describes."""
 
 import math
+from typing import TypeGuard
 
 import numpy as np
 
@@ -15,3 +16,14 @@ def field_nbytes(field: Field, /) -> int:
 def nbytes_of(layout: Layout, /) -> int:
     """Bytes of a whole checkpoint."""
     return sum(map(field_nbytes, layout))
+
+
+def is_layout(value: object, /) -> TypeGuard[Layout]:
+    """Whether something is a layout, of dtypes and shapes that there are."""
+    if not isinstance(value, tuple) or not all(isinstance(field, Field) for field in value):
+        return False
+    try:
+        nbytes_of(value)
+    except (TypeError, ValueError):
+        return False
+    return True

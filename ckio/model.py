@@ -1,5 +1,6 @@
 """The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
 
+import reprlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypedDict
@@ -8,8 +9,8 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Array, Arrays, as_bytes
 from ckio.checks import is_whole, told
-from ckio.errors import RunFailed, UnsupportedKind
-from ckio.layout import nbytes_of
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.layout import is_layout, nbytes_of
 
 __all__ = ["Array", "ArrayModel", "Arrays", "Differentiable", "Model", "as_bytes", "sizes_of"]
 
@@ -78,6 +79,17 @@ def reached(method: str, value: object, begin: int, end: int, /) -> int:
     )
 
 
+def layout_of(model: Model, key: Key, /) -> Layout:
+    """What a model says that a checkpoint is; raises BadInput where that is no layout."""
+    layout: object = model.layout(key)
+    if is_layout(layout):
+        return layout
+    raise BadInput(
+        f"the model's layout of {key} is {reprlib.repr(layout)}; it must be a tuple of"
+        " Field(name, dtype, shape, unit), such as Field('u', '<f8', (64, 64))"
+    )
+
+
 def functional_of(model: Differentiable, /) -> float:
     """The value that is differentiated; raises RunFailed where it is no number."""
     value = model.functional
@@ -115,6 +127,6 @@ def sizes_of(model: Model, /) -> Sizes:
 
 def _nbytes(model: Model, kind: Kind) -> int:
     try:
-        return nbytes_of(model.layout(Key(kind, 0)))
+        return nbytes_of(layout_of(model, Key(kind, 0)))
     except UnsupportedKind:
         return 0

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from throttled import opened, roomy
 
-from ckio.actions import Advance, Buffers, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import (
+    Advance,
+    Buffers,
+    Discard,
+    Field,
+    Key,
+    Kind,
+    Read,
+    Record,
+    Reverse,
+    Write,
+)
 from ckio.backends.directory import Directory
 from ckio.backends.files import Files as SystemFiles
 from ckio.backends.hdf5 import Hdf5
@@ -150,6 +161,26 @@ def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object, w
     with pytest.raises(
         RunFailed, match=rf"advance from .* returned {words}; it must return the step"
     ):
+        run(revolve(CHAIN, PLATFORM), PLATFORM, Vague(CHAIN), [Ram()])
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        None,
+        [Field("u", "<f8", (3,))],
+        (("u", "<f8", (3,)),),
+        (Field("u", "float65", (3,)),),
+        (Field("u", "<f8", 3),),  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+def test_a_model_whose_layout_is_none_is_told_what_it_must_be(layout: object) -> None:
+    class Vague(CountingModel):
+        def layout(self, key, /):  # type: ignore[no-untyped-def]
+            return layout
+
+    with pytest.raises(BadInput, match=r"layout of .* is .*; it must be a tuple of Field\("):
         run(revolve(CHAIN, PLATFORM), PLATFORM, Vague(CHAIN), [Ram()])
 
 

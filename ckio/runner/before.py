@@ -12,7 +12,7 @@ from ckio.columns import KINDS, RECORD, WRITE
 from ckio.errors import BadInput, LevelFull
 from ckio.layout import nbytes_of
 from ckio.memory import available
-from ckio.model import Model
+from ckio.model import Model, layout_of
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, preparations, reservations
@@ -35,7 +35,7 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
         raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
     chain = schedule.chain
     for key in () if is_estimated(model) else _one_of_each_size(schedule):
-        planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
+        planned, real = chain.nbytes(key), nbytes_of(layout_of(model, key))
         if planned != real:
             kind = f"{key.name} in " * bool(key.name) + f"a {key.kind.name.lower()} checkpoint"
             what = str(key) if chain.varies else kind

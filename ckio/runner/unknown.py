@@ -16,7 +16,7 @@ from ckio.columns import Actions
 from ckio.errors import BadInput, LevelFull
 from ckio.layout import nbytes_of
 from ckio.memory import available
-from ckio.model import Model
+from ckio.model import Model, layout_of
 from ckio.runner.before import is_estimated
 from ckio.runner.perform import Stop
 from ckio.runner.rule import Rule
@@ -117,7 +117,7 @@ def check_fit(
     chain, levels = rule.chain, rule.platform.levels
     if len(backends) != len(levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
-    real = nbytes_of(model.layout(_X0))
+    real = nbytes_of(layout_of(model, _X0))
     if chain.restart != real and not is_estimated(model):
         raise BadInput(
             f"the rule plans {chain.restart} bytes for a restart checkpoint;"
