@@ -16,6 +16,7 @@ from typing import Final
 
 from ckio.actions import Buffers
 from ckio.backends.buffers import TILE
+from ckio.backends.links import links
 from ckio.errors import BadInput, LevelFull, StorageError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -171,7 +172,7 @@ class Files:
     def is_named(self, fd: int, /) -> bool:
         """Whether a file still has a name; one that was deleted is gone when it is closed."""
         try:
-            return os.fstat(fd).st_nlink > 0
+            return links(fd) > 0
         except OSError as error:
             if error.errno not in _NO_NAME:
                 raise
