@@ -32,6 +32,10 @@ Piece: TypeAlias = tuple[Buffers, int]
 
 def gather(into: memoryview, data: Buffers, /) -> None:
     """Copy all buffers into the beginning of `into`, one behind the other."""
+    if len(into) <= SMALL:
+        whole = b"".join(data)
+        into[: len(whole)] = whole
+        return
     begin = 0
     for view in data:
         end = begin + view.nbytes
