@@ -1,6 +1,5 @@
 """Platforms as text: TOML, there and back, and paper 004's form, which is only read."""
 
-import difflib
 import hashlib
 import re
 import tomllib
@@ -15,6 +14,7 @@ from ckio.errors import BadInput
 from ckio.platforms import Level, Platform, size
 from ckio.prices import ACCESSES, Affine
 from ckio.profile import PRICES, Profile
+from ckio.spelling import meant
 from ckio.spreads import Spread, parse_spread, spread_text
 
 _ENTRIES: Final = ("format", "working_memory", "drift", "level", "models")
@@ -231,9 +231,7 @@ class _Reader:
     def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> None:
         """Refuse the first entry that is not known, with the nearest that is."""
         for name in sorted(set(entry) - set(known)):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-            self.fail(f"{where}: {name!r} is not known here; {hint}")
+            self.fail(f"{where}: {name!r} is not known here; {meant(name, known)}")
 
 
 def loads_paper(text: str, /, *, source: str) -> Platform:

@@ -4,7 +4,6 @@ All are entry points, in groups `ckio.backends`, `ckio.planners`, `ckio.codecs` 
 thing is imported when it is asked for.
 """
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -19,6 +18,7 @@ from ckio.backends.base import Backend
 from ckio.backends.runid import RunId, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.platforms import Level, Option, Platform
+from ckio.spelling import meant
 from ckio.team import ALONE, Team
 
 if TYPE_CHECKING:  # which brings zstandard in
@@ -57,7 +57,7 @@ def find(group: str, name: str, /) -> Any:
     entries, what = _entries(group), group.removesuffix("s")
     if name not in entries:
         raise BadInput(
-            f"no {what} is named {name!r}; {nearest(name, entries)}"
+            f"no {what} is named {name!r}; {meant(name, entries)}"
             " (what another package brings is found where that is installed)"
         )
     entry, *others = entries[name]
@@ -126,7 +126,7 @@ def check_options(what: str, factory: Callable[..., Any], options: Iterable[str]
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     for name in options:
         if name not in known and not anything:
-            raise BadInput(f"{what} has no option {name!r}; {nearest(name, known)}")
+            raise BadInput(f"{what} has no option {name!r}; {meant(name, known)}")
     for parameter in parameters:
         needed = parameter.default is parameter.empty and parameter.kind in _NAMED
         if needed and parameter.name not in options:
@@ -284,12 +284,6 @@ def lossy(platform: Platform, /) -> dict[str, str]:
 def close(backend: Backend, /, *, remove: bool) -> None:
     """Close a level; with `remove`, delete what it kept, where it knows how to."""
     getattr(backend, "remove" if remove and hasattr(backend, "remove") else "close")()
-
-
-def nearest(name: str, known: Iterable[str], /) -> str:
-    """What may have been meant, or else everything that is known."""
-    near = difflib.get_close_matches(name, known := sorted(known), n=2, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
 
 
 def _told(error: BaseException) -> str:

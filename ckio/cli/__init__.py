@@ -58,9 +58,9 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            from ckio.registry import nearest
+            from ckio.spelling import meant
 
-            hint = nearest(cmd_name, COMMANDS)
+            hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
         return command

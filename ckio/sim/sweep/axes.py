@@ -22,6 +22,7 @@ from ckio.sim.sweep.values import (
     presence,
     whole,
 )
+from ckio.spelling import meant
 
 _MOST_VALUES: Final = 10_000
 """On one axis."""
@@ -122,11 +123,12 @@ def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None,
         knob = name.removeprefix(f"{level}.")
         if knob != name and knob in OF_LEVEL:
             return knob, level, OF_LEVEL[knob]
-    raise BadInput(
-        f"axis {name}: there is no such thing to vary; take {', '.join(GLOBAL)}, a level"
-        f" ({', '.join(levels) or 'this platform has none'}) to leave it out, or"
-        f" LEVEL.{', .'.join(OF_LEVEL)}"
+    known = [*GLOBAL, *levels, *(f"{level}.{knob}" for level in levels for knob in OF_LEVEL)]
+    rule = (
+        f"take {', '.join(GLOBAL)}, a level ({', '.join(levels) or 'this platform has none'}) to"
+        f" leave it out, or LEVEL.{', .'.join(OF_LEVEL)}"
     )
+    raise BadInput(f"axis {name}: there is no such thing to vary; {meant(name, known, rule=rule)}")
 
 
 def _values(part: str, knob: str, read: Read) -> list[Value]:
