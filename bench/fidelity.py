@@ -1,9 +1,10 @@
 """Does a run take what `simulate` says?
 
-Calibrates once, on memory, a directory and an HDF5 archive with the checkpoints of the model, plans
-five schedules, says what each will take, with and without overlap, and then runs them: in rounds,
-each of which runs all, so that a slow moment of the machine does not fall on one schedule alone.
-What a schedule took is the median of the rounds.
+Plans five schedules for memory, a directory and an HDF5 archive. Then, in rounds: calibrates, with
+the checkpoints of the model, says what each schedule will take, with and without overlap, and runs
+them all; so that a slow moment of the machine falls neither on one schedule alone, nor on the one
+calibration by which all are judged. A schedule's row is its middle round: half of the others were
+more optimistic.
 
 The noise of the machine is measured beside: in every round the same steps of the model, without any
 checkpoint. Where that varies by more than a few per cent, nothing is said of the targets.
@@ -20,9 +21,9 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import record
@@ -33,11 +34,12 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate, measure_model
 from ckio.chain import Chain
+from ckio.columns import Actions
 from ckio.models.vorticity import Vorticity
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.registry import find
-from ckio.report import compare
+from ckio.report import Report, compare
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
@@ -74,46 +76,41 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("the demo's model", 128, 300, (6, 60, 60), 10),
-    Subject("a state of 64 MiB", 1448, 10, (2, 8, 8), 2),
+    Subject("the demo's model", 128, 300, (6, 60, 60), 15),
+    Subject("a state of 64 MiB", 1448, 10, (2, 8, 8), 3),
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """One schedule and one policy: what was said, and what came of it.
+    """One schedule and one policy: of each round what was said, and what came of it.
 
     `paced` has for each run what is said of it at the pace of its moment, over what it took.
     """
 
     planner: str
     policy: str
-    schedule: Schedule
-    predicted: Timeline
-    measured: list[Timeline]
-    paced: list[float]
+    actions: Actions
+    predicted: list[Timeline] = field(default_factory=list)
+    measured: list[Timeline] = field(default_factory=list)
+    paced: list[float] = field(default_factory=list)
 
     @property
-    def median(self) -> Timeline:
-        """The run whose makespan is the median of all."""
-        by_makespan = sorted(self.measured, key=lambda timeline: timeline.makespan)
-        return by_makespan[len(by_makespan) // 2]
-
-    @property
-    def error(self) -> float:
-        """How far the prediction is off, as a part of what was measured."""
-        return compare(self.predicted, self.median).error
+    def middle(self) -> Report:
+        """The round whose prediction was off by the median of all."""
+        reports = list(map(compare, self.predicted, self.measured))
+        return sorted(reports, key=lambda report: report.error)[len(reports) // 2]
 
     @property
     def at_pace(self) -> float:
-        """The same at the pace of each run's moment: the geometric mean of all rounds."""
+        """How far off it is at the pace of each run's moment: the geometric mean of all rounds."""
         return math.exp(statistics.fmean(map(math.log, self.paced))) - 1
 
     @property
     def spread(self) -> float:
         """The distance between the slowest run and the fastest, as a part of the median."""
         spans = [timeline.makespan for timeline in self.measured]
-        return (max(spans) - min(spans)) / self.median.makespan
+        return (max(spans) - min(spans)) / statistics.median(spans)
 
 
 def levels(place: Path, platform: Platform | None = None) -> dict[str, Backend]:
@@ -159,14 +156,14 @@ def known(subject: Subject) -> Platform:
     )
 
 
-def cases(subject: Subject, platform: Platform) -> Iterator[Case]:
-    """Every schedule with every policy, before any was run."""
+def cases(subject: Subject, platform: Platform) -> list[Case]:
+    """Every schedule with every policy."""
     chain = replace(platform.models[subject.name], steps=subject.steps)
+    found = []
     for planner, options in PLANNERS.items():
         schedule = find("planners", planner)(chain, platform, **options)
-        for policy, overlap in POLICIES.items():
-            predicted = simulate(schedule, platform, overlap=overlap)
-            yield Case(planner, policy, schedule, predicted, [], [])
+        found += [Case(planner, policy, schedule.actions) for policy in POLICIES]
+    return found
 
 
 def reference(subject: Subject) -> float:
@@ -183,28 +180,39 @@ def pace(subject: Subject) -> Chain:
     return measure_model(subject.model, repeats=1, steps=max(3, min(24, subject.steps // 3)))
 
 
-def at_pace(case: Case, platform: Platform, before: Chain, after: Chain) -> float:
-    """What `simulate` says of a case between two moments, in seconds."""
+def at_pace(
+    schedule: Schedule, platform: Platform, overlap: Overlap, before: Chain, after: Chain
+) -> float:
+    """What `simulate` says between two moments, in seconds."""
     now = {
         name: (getattr(before, name) + getattr(after, name)) / 2
         for name in ("advance", "record", "reverse")
     }
-    schedule = Schedule(replace(case.schedule.chain, **now), case.schedule.actions)
-    return simulate(schedule, platform, overlap=POLICIES[case.policy]).makespan
+    paced = Schedule(replace(schedule.chain, **now), schedule.actions)
+    return simulate(paced, platform, overlap=overlap).makespan
+
+
+def perform(case: Case, subject: Subject, platform: Platform) -> None:
+    """One round of a case: what is said of it by this calibration, and a run."""
+    overlap = POLICIES[case.policy]
+    chain = replace(platform.models[subject.name], steps=subject.steps)
+    schedule = Schedule(chain, case.actions)
+    case.predicted.append(simulate(schedule, platform, overlap=overlap))
+    before = pace(subject)
+    case.measured.append(measured(schedule, platform, subject, overlap))
+    said = at_pace(schedule, platform, overlap, before, pace(subject))
+    case.paced.append(said / case.measured[-1].makespan)
 
 
 def table(subject: Subject) -> str:
     """What was predicted and measured of one model."""
     platform = known(subject)
-    given, steps = list(cases(subject, platform)), list[float]()
-    for _ in range(subject.rounds):
+    given, steps = cases(subject, platform), list[float]()
+    for number in range(subject.rounds):
+        platform = known(subject) if number else platform
         for case in given:
             steps.append(reference(subject))
-            before = pace(subject)
-            took = measured(case.schedule, platform, subject, POLICIES[case.policy])
-            said = at_pace(case, platform, before, pace(subject))
-            case.measured.append(took)
-            case.paced.append(said / took.makespan)
+            perform(case, subject, platform)
     low, middle, high = statistics.quantiles(steps, n=4)
     nbytes = platform.models[subject.name].restart
     return (
@@ -230,7 +238,7 @@ _HEADER = [
 
 
 def _row(case: Case) -> list[str]:
-    report = compare(case.predicted, case.median)
+    report = case.middle
     culprit = report.culprit
     return [
         case.planner,
@@ -255,7 +263,7 @@ def verdict(given: Sequence[Case], noise: float) -> str:
     for policy in POLICIES:
         cases = [case for case in given if case.policy == policy]
         loud = "the machine is too noisy" if max(noise, runs) > NOISY else ""
-        lines.append(f"{policy}: {_judged([case.error for case in cases], loud)}")
+        lines.append(f"{policy}: {_judged([case.middle.error for case in cases], loud)}")
     for policy in POLICIES:
         cases = [case for case in given if case.policy == policy]
         mean, sure = unsure(cases)
