@@ -12,7 +12,7 @@ from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.spreads import Lognormal, Quantiles, Spread
 
-PRICES: Final = ("first", "write_beside", "read_beside", "hinders", "handoff")
+PRICES: Final = ("first", "write_beside", "read_beside", "hinders", "hinders_reverse", "handoff")
 """The names of what is a price, in the order in which files list them."""
 
 
@@ -28,6 +28,8 @@ class Profile(Carried):
         Writing and reading behind the computation, which goes on beside it.
     hinders : Affine
         Seconds that the computation loses by such a transfer beside it; a discard has no bytes.
+    hinders_reverse : Affine or None
+        The same where it is a step of the adjoint that goes on; None: no other.
     handoff : Affine
         Seconds that the program takes in addition where it waits for a transfer of another thread.
     cached : int or None
@@ -44,6 +46,7 @@ class Profile(Carried):
     write_beside: Affine | None = None
     read_beside: Affine | None = None
     hinders: Affine = FREE
+    hinders_reverse: Affine | None = None
     handoff: Affine = FREE
     cached: int | None = None
     dirty: int | None = None

@@ -307,6 +307,7 @@ PROFILES = st.builds(
     write_beside=st.none() | PRICES,
     read_beside=st.none() | PRICES,
     hinders=PRICES,
+    hinders_reverse=st.none() | PRICES,
     cached=st.none() | st.integers(0, 2**60),
     spread=st.dictionaries(st.sampled_from(ACCESSES), FACTORS),
 )

@@ -72,6 +72,7 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
             write_beside=random.choice((None, price())),
             read_beside=random.choice((None, price())),
             hinders=Affine(random.uniform(0.0, 0.5), random.uniform(0.0, 0.005)),
+            hinders_reverse=random.choice((None, Affine(random.uniform(0.0, 0.5)))),
             dirty=random.randint(0, 3 * SIZE) if some else None,
             drained=random.uniform(0.1 * SIZE, SIZE) if some else None,
         )
@@ -108,6 +109,17 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
     return chain, Platform((near, *far), working_memory=SIZE), overlap
 
 
+class Noticed(CountingModel):
+    """One that says whether it is at a step of its adjoint."""
+
+    reverses = False
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self.reverses = True
+        super().reverse(begin, end)
+        self.reverses = False
+
+
 def performed(
     schedule: Schedule, platform: Platform, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> Timeline:
@@ -120,11 +132,16 @@ def performed(
         moving[get_ident()] = transfer
         return move(self, transfer)
 
-    def behind(lost: float) -> bool:
+    model = Noticed(schedule.chain, time)
+
+    def behind(profile: Profile, nbytes: int) -> bool:
         transfer = moving[get_ident()]
         if transfer.direct:
             return False
-        time.put_off(names.index(platform.levels[transfer.action.level].channel), lost)
+        forward = profile.hinders(nbytes)
+        reverse = (profile.hinders_reverse or profile.hinders)(nbytes)
+        number = names.index(platform.levels[transfer.action.level].channel)
+        time.put_off(number, lambda: reverse if model.reverses else forward)
         return True
 
     monkeypatch.setattr(channels.Channels, "_move", noted_move)
@@ -147,7 +164,6 @@ def performed(
         Memory(memory, time),
         *(Throttled(Ram(), level, time, behind=behind) for level in platform.levels[1:]),
     ]
-    model = CountingModel(schedule.chain, time)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)
 
 

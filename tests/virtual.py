@@ -3,6 +3,7 @@
 import heapq
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 60.0
@@ -24,7 +25,7 @@ class Time:
         self._asleep: list[tuple[float, int, threading.Event]] = []
         self._sleeps = 0
         self._program, self._dreams = threading.get_ident(), False
-        self._said: list[tuple[int, float]] = []  # at this instant, by whom
+        self._said: list[tuple[int, Callable[[], float]]] = []  # at this instant, by whom
         self._lost = 0.0
         self.lock = threading.Lock()
 
@@ -41,10 +42,13 @@ class Time:
             seconds, self._lost = self._lost, 0.0
         self._dreams = False
 
-    def put_off(self, number: int, seconds: float, /) -> None:
-        """The program loses so much by what begins now; who has the lower number is first."""
+    def put_off(self, number: int, loss: Callable[[], float], /) -> None:
+        """The program loses so much by what begins now; who has the lower number is first.
+
+        How much is asked when all of this instant are where they will be.
+        """
         with self.lock:
-            self._said.append((number, seconds))
+            self._said.append((number, loss))
 
     def _sleep(self, seconds: float) -> None:
         awake = threading.Event()
@@ -58,8 +62,8 @@ class Time:
         """One thread less runs; the lock is held."""
         self._idle += 1
         if self._idle == self._threads and self._asleep:
-            for _, seconds in sorted(self._said):
-                self._lost += seconds if self._dreams else 0.0
+            for _, loss in sorted(self._said, key=lambda said: said[0]):
+                self._lost += loss() if self._dreams else 0.0
             self._said.clear()
             self._now, _, awake = heapq.heappop(self._asleep)
             self._idle -= 1

@@ -242,6 +242,7 @@ def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Pr
         write_beside=_scaled(here, "write", cost("write")),
         read_beside=_scaled(here, "read", cost("read")),
         hinders=cost("hinders") or Affine(),
+        hinders_reverse=cost("hinders_reverse"),
         handoff=Affine(max((it.seconds for it in here if it.access == "handoff"), default=0.0)),
         cached=None if cold is None else available(),
         dirty=None if drained is None else dirty,

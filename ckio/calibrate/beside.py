@@ -6,23 +6,27 @@ program loses by it is what its own part in the access and the first stretch tak
 memory and the second stretch, less what the same stretches differ by without overlap: an access
 leaves other things in the caches. With nothing written behind, the program waits for each write:
 what that takes beyond the same write without overlap is the price of handing it over.
+
+Steps of the adjoint may lose less, or more: a second probe writes and discards between those. Reads
+are not among them, as they would begin with the writes; what they cost is by their bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Final
 
 import numpy as np
 
-from ckio.actions import Action, Advance, Discard, Read, Write
+from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try, x
 from ckio.calibrate.samples import Floats, Sample, seconds_of, typical
-from ckio.calibrate.steps import BUDGET
+from ckio.calibrate.steps import BUDGET, MOST_BYTES
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, READ, WRITE
+from ckio.columns import ADVANCE, DISCARD, READ, REVERSE, WRITE
+from ckio.model import sizes_of
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
@@ -31,6 +35,8 @@ from ckio.timeline import Timeline
 
 _LONGER: Final = 1.5
 """Times a transfer: how long a stretch is at least, where the model has so many steps."""
+_ROUNDS: Final = 8
+"""Writes of one sweep of the adjoint, the most."""
 _ALONE: Final = Overlap()
 _BEHIND: Final = Overlap(1, 1)
 _WAITING: Final = Overlap(0, 1)
@@ -86,25 +92,55 @@ class Beside:
             for overlap, timelines in taken.items():
                 timelines.append(self._run(model, actions, overlap))
                 spent += timelines[-1].makespan
-        behind, alone = taken[_BEHIND], taken[_ALONE]
+        behind = taken[_BEHIND]
         for access, op in (("write_beside", WRITE), ("read_beside", READ)):
             each = np.concatenate([_transfers(timeline, op) for timeline in behind])
             if len(each):  # what is still in memory is read from there
                 yield self._sample(access, self.tried.nbytes, each)
-        write, read = self.copies
-        copies = {WRITE: write, READ: read, DISCARD: Affine()}
-        for nbytes, ops in ((self.tried.nbytes, (WRITE, READ)), (0, (DISCARD,))):
-            lost = [losses(behind, op, stretch) - copies[op](nbytes) for op in ops]
-            less = [losses(alone, op, stretch, storing=False) for op in ops]
-            found = excess(np.concatenate(lost), np.concatenate(less))
-            yield self._sample("hinders", nbytes, np.array([found]))
+        yield from self._lost("hinders", ADVANCE, stretch, taken)
         waits, writes = (_own(taken[overlap]) for overlap in (_WAITING, _ALONE))
         yield self._sample("handoff", self.tried.nbytes, np.array([excess(waits, writes)]))
+        yield from self._of_adjoint(stretch)
 
-    def _run(self, model: object, actions: list[Action], overlap: Overlap) -> Timeline:
+    def _of_adjoint(self, stretch: int) -> Iterator[Sample]:
+        """What steps of the adjoint lose; nothing, where the tapes of four stretches are too large.
+
+        Each sweep has a fresh model, and ends when its tape is spent.
+        """
+        tapes = MOST_BYTES // max(1, sizes_of(self.tried.make())["tape"])
+        rounds = min(_ROUNDS, min(self.tried.steps, tapes) // (4 * stretch))
+        if not rounds:
+            return
+        actions = _adjoint(rounds, stretch)
+        taken: dict[Overlap, list[Timeline]] = {_ALONE: [], _BEHIND: []}
+        spent = 0.0
+        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
+            for overlap, timelines in taken.items():
+                timelines.append(
+                    self._run(self.tried.make(), actions, overlap, steps=4 * stretch * rounds)
+                )
+                spent += timelines[-1].makespan
+        yield from self._lost("hinders_reverse", REVERSE, stretch, taken)
+
+    def _lost(
+        self, name: str, beside: int, stretch: int, taken: Mapping[Overlap, list[Timeline]]
+    ) -> Iterator[Sample]:
+        """What steps of a sort lose by an access with bytes, and by a discard."""
+        write, read = self.copies
+        copies = {WRITE: write, READ: read, DISCARD: Affine()}
+        behind, alone = taken[_BEHIND], taken[_ALONE]
+        for nbytes, ops in ((self.tried.nbytes, (WRITE, READ)), (0, (DISCARD,))):
+            lost = [losses(behind, op, stretch, beside) - copies[op](nbytes) for op in ops]
+            less = [losses(alone, op, stretch, beside, storing=False) for op in ops]
+            found = excess(np.concatenate(lost), np.concatenate(less))
+            yield self._sample(name, nbytes, np.array([found]))
+
+    def _run(
+        self, model: object, actions: list[Action], overlap: Overlap, *, steps: int | None = None
+    ) -> Timeline:
         nbytes = self.tried.nbytes
         chain = Chain(
-            steps=self.tried.steps,
+            steps=steps or self.tried.steps,
             advance=0,
             record=0,
             reverse=0,
@@ -143,6 +179,17 @@ def _actions(checkpoints: int, stretch: int) -> list[Action]:
     return [*there, *back, Read(x(0), 1), Discard(x(0), 1)]
 
 
+def _adjoint(rounds: int, stretch: int) -> list[Action]:
+    """A tape of all steps; then back, with two stretches after each write and each discard."""
+    steps = 4 * stretch * rounds
+    actions: list[Action] = [Record(0, steps)]
+    for end in range(steps, 0, -4 * stretch):
+        back = [Reverse(i - 1, i) for i in range(end, end - 4 * stretch, -1)]
+        actions += [Write(x(steps), 1), *back[: 2 * stretch]]
+        actions += [Discard(x(steps), 1), *back[2 * stretch :]]
+    return actions
+
+
 def _transfers(timeline: Timeline, op: int) -> Floats:
     """Seconds of the transfers of a sort."""
     moved = timeline.transfers
@@ -156,8 +203,10 @@ def _own(timelines: list[Timeline]) -> Floats:
     return np.concatenate([seconds_of(timeline, WRITE) for timeline in timelines])
 
 
-def losses(timelines: list[Timeline], op: int, stretch: int, *, storing: bool = True) -> Floats:
-    """By how much each stretch after such an access takes longer than the next one.
+def losses(
+    timelines: list[Timeline], op: int, stretch: int, beside: int, *, storing: bool = True
+) -> Floats:
+    """By how much each stretch of steps `beside` such an access takes longer than the next one.
 
     With what the program does for the access itself, unless only its stretch is asked for.
     """
@@ -166,7 +215,7 @@ def losses(timelines: list[Timeline], op: int, stretch: int, *, storing: bool = 
         ops, end = timeline.actions.op, timeline.stop
         access = np.flatnonzero(ops == op)
         access = access[access + 2 * stretch < len(ops)]
-        access = access[ops[access + 2 * stretch] == ADVANCE]
+        access = access[ops[access + 2 * stretch] == beside]
         begin = np.where(storing, np.concatenate(([0.0], end))[access], end[access])
         middle = end[access + stretch]
         found.append((middle - begin) - (end[access + 2 * stretch] - middle))

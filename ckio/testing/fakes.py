@@ -16,12 +16,12 @@ from ckio.platforms import Affine, Level
 from ckio.profile import Profile
 from ckio.sim.backlog import backlog_of
 
-Behind = Callable[[float], bool]
-"""Told of a write or read that begins, and of the seconds that the computation loses should it go
-on behind it; says whether it does."""
+Behind = Callable[[Profile, int], bool]
+"""Told of an access that begins, by the profile of its level and its bytes: what the computation
+loses should it go on behind it. Says whether it does."""
 
 
-def _never(_: float) -> bool:
+def _never(_profile: Profile, _nbytes: int) -> bool:
     return False
 
 
@@ -66,7 +66,7 @@ class Throttled:
     def discard(self, key: Key, /) -> None:
         nbytes = nbytes_of(self._backend.layout(key))
         self._backend.discard(key)
-        self._behind(self._profile.hinders(0))
+        self._behind(self._profile, 0)
         self._clock.sleep(self._level.discard(nbytes))
 
     def keys(self) -> Iterable[Key]:
@@ -80,7 +80,7 @@ class Throttled:
         getattr(self._backend, "remove", self._backend.close)()
 
     def _seconds(self, price: Affine, beside: Affine | None, nbytes: int) -> float:
-        behind = self._behind(self._profile.hinders(nbytes))
+        behind = self._behind(self._profile, nbytes)
         return (beside if behind and beside is not None else price)(nbytes)
 
 

@@ -1,6 +1,7 @@
 """What a level and the computation cost each other."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ckio.calibrate import calibrate
 from ckio.calibrate.beside import Beside, excess, losses
 from ckio.calibrate.probe import Try
 from ckio.chain import Chain
-from ckio.columns import DISCARD, READ, WRITE, Actions
+from ckio.columns import ADVANCE, DISCARD, READ, REVERSE, WRITE, Actions
 from ckio.compression import Zstd
 from ckio.model import ArrayModel
 from ckio.platforms import Affine
@@ -39,12 +40,13 @@ def timeline(*seconds: float) -> Timeline:
 
 def test_a_loss_is_what_the_access_and_its_stretch_take_beyond_the_next() -> None:
     taken = timeline(0.5, 3, 2, 2, 2, 0.25, 2, 4, 2, 3, 9)
-    assert losses([taken], WRITE, 2).tolist() == [1.5]
-    assert losses([taken], READ, 2).tolist() == []
-    assert losses([taken], DISCARD, 2).tolist() == [1.25]
-    assert losses([taken], DISCARD, 2, storing=False).tolist() == [1.0]
-    assert losses([taken, taken], WRITE, 2).tolist() == [1.5, 1.5]
-    assert losses([], WRITE, 2).tolist() == []
+    assert losses([taken], WRITE, 2, ADVANCE).tolist() == [1.5]
+    assert losses([taken], READ, 2, ADVANCE).tolist() == []
+    assert losses([taken], DISCARD, 2, ADVANCE).tolist() == [1.25]
+    assert losses([taken], DISCARD, 2, ADVANCE, storing=False).tolist() == [1.0]
+    assert losses([taken, taken], WRITE, 2, ADVANCE).tolist() == [1.5, 1.5]
+    assert losses([], WRITE, 2, ADVANCE).tolist() == []
+    assert losses([taken], WRITE, 2, REVERSE).tolist() == []
 
 
 def test_what_may_be_chance_is_no_loss() -> None:
@@ -54,11 +56,11 @@ def test_what_may_be_chance_is_no_loss() -> None:
     assert excess(np.array([0.0, 3.0, -2.0, 4.0]), np.array([1.0, 0.5, -1.0, 0.0])) == 0.0
 
 
-def probe(backend: Backend, slots: int = 9) -> Mapping[str, float]:
+def probe(backend: Backend, slots: int = 9, chain: Chain = CHAIN) -> Mapping[str, float]:
     beside = Beside(
         level="far",
         backend=backend,
-        tried=Try(lambda: CountingModel(CHAIN), CHAIN.restart, CHAIN.length, own=True),
+        tried=Try(lambda: CountingModel(chain), chain.restart, chain.length, own=True),
         step=1e-4,
         access=1e-4,
         copies=(Affine(), Affine()),
@@ -75,9 +77,14 @@ def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     level: Backend = Ram() if kind != "directory" else Directory(tmp_path / "far")
     level = Compressed(level, Zstd()) if kind == "compressed" else level
     found = probe(level)
-    assert set(found) == {"write_beside", "read_beside", "hinders", "handoff"}
+    assert set(found) == {"write_beside", "read_beside", "hinders", "hinders_reverse", "handoff"}
     assert min(found["write_beside"], found["read_beside"]) > 0 <= found["hinders"]
     assert list(level.keys()) == []
+
+
+def test_tapes_that_are_too_large_are_not_held_for_it() -> None:
+    found = probe(Ram(), chain=replace(CHAIN, tape=1 << 40))
+    assert set(found) == {"write_beside", "read_beside", "hinders", "handoff"}
 
 
 def test_no_more_is_stored_than_the_level_holds() -> None:

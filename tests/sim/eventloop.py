@@ -7,9 +7,10 @@ far the program is. So it is slow, and there is nothing to forget.
 
 from math import inf
 
-from ckio.actions import Action, Discard, Read, Write
+from ckio.actions import Action, Discard, Read, Reverse, Write
 from ckio.overlap import Overlap
 from ckio.platforms import Level, Platform
+from ckio.profile import Profile
 from ckio.schedule import Schedule, seconds_of
 
 Span = tuple[float, float]
@@ -182,15 +183,21 @@ class EventLoop:
         seconds, action, level = self.costs[row], self.actions[row], self.level(row)
         profile = None if level is None else level.profile
         if profile is not None and isinstance(action, Discard) and self.until is not None:
-            self.until += profile.hinders(0)
+            self.until += self.loss(profile, 0)
         if row != self.direct and profile is not None and not isinstance(action, Discard):
             is_write, nbytes = isinstance(action, Write), self.nbytes(row)
             beside = profile.write_beside if is_write else profile.read_beside
             seconds = seconds if beside is None else beside(nbytes)
             if self.until is not None:
-                self.until += profile.hinders(nbytes)
+                self.until += self.loss(profile, nbytes)
         seconds += self.waits_longer(row)
         self.begun[row], self.ends[row] = self.now, self.now + seconds
+
+    def loss(self, profile: Profile, nbytes: int) -> float:
+        """Seconds that what the program does now loses by a transfer of so many bytes."""
+        if isinstance(self.actions[self.row], Reverse) and profile.hinders_reverse is not None:
+            return profile.hinders_reverse(nbytes)
+        return profile.hinders(nbytes)
 
     def waits_longer(self, row: int) -> float:
         """Seconds more of a write that begins now, where the operating system takes no more."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replayed import Replay
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
@@ -25,7 +25,7 @@ from ckio.testing import CountingModel, Throttled
 from ckio.testing.strategies import Case, random_complete, random_legal
 from ckio.timeline import Timeline
 
-X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
+X0, X2, X4 = (Key(Kind.RESTART, step) for step in (0, 2, 4))
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 RAM = Level(name="ram", capacity=100, write=Affine(0.5), read=Affine(0.25))
 MEASURED = Profile(
@@ -95,6 +95,15 @@ def test_a_discard_hinders_as_what_has_no_bytes() -> None:
     assert done == [(0.0, 0.0), (0.0, 1.25)]
 
 
+def test_a_step_of_the_adjoint_may_lose_less() -> None:
+    profile = replace(MEASURED, write_beside=Affine(0.5), hinders_reverse=Affine(0.125))
+    disk = replace(DISK, profile=profile)
+    actions = [Record(0, 4), Write(X4, 1), Reverse(3, 4), Discard(X4, 1), Reverse(2, 3)]
+    timeline = simulate(Schedule(CHAIN, actions), Platform((RAM, disk)), overlap=Overlap(1))
+    # The write and the discard begin beside steps that take 2.5 seconds each.
+    assert of(timeline)[2:] == [(6.5, 9.125), (9.125, 9.125), (9.125, 11.75)]
+
+
 def test_who_waits_for_a_transfer_is_told_later() -> None:
     disk = replace(DISK, profile=Profile(handoff=Affine(0.5, 0.0125)))
     schedule = Schedule(CHAIN, [Write(X0, 1), Advance(0, 1), Read(X0, 1), Advance(0, 1)])
@@ -135,6 +144,7 @@ def measured(random: Random, platform: Platform) -> Platform:
             write_beside=random.choice((None, price())),
             read_beside=random.choice((None, price())),
             hinders=Affine(random.uniform(0, 0.5)),
+            hinders_reverse=random.choice((None, Affine(random.uniform(0, 0.5)))),
         )
         prices = {access: price() for access in ("write", "read", "discard")}
         backend = "directory" if number else "ram"
@@ -170,7 +180,7 @@ def test_each_action_is_longer_by_what_begins_beside_it(random: Random) -> None:
         return
     timeline = simulate(schedule, platform, overlap=overlap)
     replay, costs = Replay(schedule, platform, overlap, timeline), seconds_of(schedule, platform)
-    begun: list[tuple[float, float]] = []
+    begun: list[tuple[float, Profile, int]] = []
     for row, access in replay.accesses.items():
         assert access.transfer is not None
         action = access.event.action
@@ -186,16 +196,21 @@ def test_each_action_is_longer_by_what_begins_beside_it(random: Random) -> None:
         if isinstance(action, Discard) or direct:
             assert took == pytest.approx(costs[row])
             if isinstance(action, Discard):
-                begun.append((access.transfer.start, level.profile.hinders(0)))
+                begun.append((access.transfer.start, level.profile, 0))
             continue
         nbytes = schedule.chain.nbytes(action.key)
         profile = level.profile
         beside = profile.write_beside if isinstance(action, Write) else profile.read_beside
         assert took == pytest.approx(costs[row] if beside is None else beside(nbytes))
-        begun.append((access.transfer.start, profile.hinders(nbytes)))
+        begun.append((access.transfer.start, profile, nbytes))
     for row in np.flatnonzero((schedule.actions.op <= REVERSE) & (costs > 0)).tolist():
         start, stop = timeline.start[row], timeline.stop[row]
-        lost = sum(seconds for at, seconds in begun if start <= at < stop)
+        reverses = schedule.actions.op[row] == REVERSE
+        lost = sum(
+            ((reverses and profile.hinders_reverse) or profile.hinders)(nbytes)
+            for at, profile, nbytes in begun
+            if start <= at < stop
+        )
         assert stop - start == pytest.approx(costs[row] + lost)
 
 

@@ -43,8 +43,12 @@ def drawn(random: Random) -> Given:
 
     def profile() -> Profile | None:
         beside = (random.choice((None, price())) for _ in range(2))
-        hinders = Affine(random.uniform(0, 0.5))
-        return Profile(write_beside=next(beside), read_beside=next(beside), hinders=hinders)
+        return Profile(
+            write_beside=next(beside),
+            read_beside=next(beside),
+            hinders=Affine(random.uniform(0, 0.5)),
+            hinders_reverse=random.choice((None, Affine(random.uniform(0, 0.5)))),
+        )
 
     schedule, platform = _planned(random)
     levels = [

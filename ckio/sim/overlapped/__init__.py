@@ -14,7 +14,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from ckio.columns import WRITE
+from ckio.columns import REVERSE, WRITE
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -57,7 +57,8 @@ class _Simulation(Behind):
         beside, times = beside_of(schedule, platform), 1.0 if factors is None else factors
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.seconds = (seconds_of(schedule, platform) * times).data
-        self.beside, self.hinders = (beside.seconds * times).data, beside.hinders.data
+        self.beside = (beside.seconds * times).data
+        self.hinders, self.hinders_reverse = beside.hinders.data, beside.hinders_reverse.data
         self.handoffs = beside.handoffs.data
         self.copies = copies_of(schedule, platform).data
         self.moved = bytes_moved(schedule, platform).data
@@ -125,7 +126,8 @@ class _Simulation(Behind):
         seconds: float = self.seconds[row]
         if not transfer.direct:
             seconds = self.beside[row]
-            self.hinder(self.hinders[row])
+            reverses = self.op[min(self.traffic.row, len(self.op) - 1)] == REVERSE
+            self.hinder((self.hinders_reverse if reverses else self.hinders)[row])
         if (backlog := self.backlog(row)) is not None:
             seconds += backlog.longer(self.now, self.moved[row])
         self.occupy(number, seconds)

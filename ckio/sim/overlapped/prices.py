@@ -25,14 +25,16 @@ class Beside:
     ----------
     seconds : float64 array
         What the transfer takes; where the level's profile says nothing, what the action takes.
-    hinders : float64 array
-        What the computation loses by it, also by a discard; 0 for all that computes.
+    hinders, hinders_reverse : float64 array
+        What the computation loses by it, also by a discard, and what a step of the adjoint does; 0
+        for all that computes.
     handoffs : float64 array
         What the program takes in addition where it waits for a transfer.
     """
 
     seconds: Seconds
     hinders: Seconds
+    hinders_reverse: Seconds
     handoffs: Seconds
 
 
@@ -40,17 +42,24 @@ def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
     memory = memory_level(platform)
-    seconds, (hinders, handoffs) = seconds_of(schedule, platform), np.zeros((2, len(actions)))
+    seconds = seconds_of(schedule, platform)
+    hinders, hinders_reverse, handoffs = np.zeros((3, len(actions)))
     for number, level in enumerate(platform.levels):
         profile = _NOTHING if number == memory else level.profile or _NOTHING
+        losses = (
+            (hinders, profile.hinders),
+            (hinders_reverse, profile.hinders_reverse or profile.hinders),
+        )
         for op, price in ((WRITE, profile.write_beside), (READ, profile.read_beside)):
             there = (actions.op == op) & (actions.level == number)
-            hinders[there] = _of(profile.hinders, nbytes[there])
+            for loses, loss in losses:
+                loses[there] = _of(loss, nbytes[there])
             handoffs[there] = _of(profile.handoff, nbytes[there])
             if price is not None:
                 seconds[there] = _of(price, nbytes[there])
-        hinders[(actions.op == DISCARD) & (actions.level == number)] = profile.hinders(0)
-    return Beside(seconds, hinders, handoffs)
+        for loses, loss in losses:
+            loses[(actions.op == DISCARD) & (actions.level == number)] = loss(0)
+    return Beside(seconds, hinders, hinders_reverse, handoffs)
 
 
 def copies_of(schedule: Schedule, platform: Platform, /) -> Seconds:

@@ -12,7 +12,7 @@ from itertools import compress, count
 import numpy as np
 import simpy
 
-from ckio.columns import READ, WRITE
+from ckio.columns import READ, REVERSE, WRITE
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Platform
@@ -58,6 +58,7 @@ class Program:
             copies_of(schedule, platform).data,
         )
         self.beside, self.hinders = beside.seconds.data, beside.hinders.data
+        self.hinders_reverse = beside.hinders_reverse.data
         self.handoffs = beside.handoffs.data
         self.nbytes = schedule.chain.nbytes_of(schedule.actions).data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
@@ -252,7 +253,8 @@ class _Rank(Behind):
             return
         row = transfer.row
         if not transfer.direct:
-            self.hinder(program.hinders[row])
+            reverses = program.op[min(self.traffic.row, len(program.op) - 1)] == REVERSE
+            self.hinder((program.hinders_reverse if reverses else program.hinders)[row])
         if program.is_shared[row]:
             lane = program.lanes[program.level[row], program.op[row], transfer.direct]
             self._share(number, lane, program.nbytes[row])
