@@ -14,7 +14,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from ckio.columns import REVERSE, WRITE
+from ckio.columns import WRITE
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -126,8 +126,7 @@ class _Simulation(Behind):
         seconds: float = self.seconds[row]
         if not transfer.direct:
             seconds = self.beside[row]
-            reverses = self.op[min(self.traffic.row, len(self.op) - 1)] == REVERSE
-            self.hinder((self.hinders_reverse if reverses else self.hinders)[row])
+            self.hinder((self.hinders_reverse if self.traffic.reverses else self.hinders)[row])
         if (backlog := self.backlog(row)) is not None:
             seconds += backlog.longer(self.now, self.moved[row])
         self.occupy(number, seconds)

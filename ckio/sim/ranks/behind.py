@@ -12,7 +12,7 @@ from itertools import compress, count
 import numpy as np
 import simpy
 
-from ckio.columns import READ, REVERSE, WRITE
+from ckio.columns import READ, WRITE
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Platform
@@ -253,8 +253,8 @@ class _Rank(Behind):
             return
         row = transfer.row
         if not transfer.direct:
-            reverses = program.op[min(self.traffic.row, len(program.op) - 1)] == REVERSE
-            self.hinder((program.hinders_reverse if reverses else program.hinders)[row])
+            loses = program.hinders_reverse if self.traffic.reverses else program.hinders
+            self.hinder(loses[row])
         if program.is_shared[row]:
             lane = program.lanes[program.level[row], program.op[row], transfer.direct]
             self._share(number, lane, program.nbytes[row])
