@@ -89,6 +89,7 @@ def profile(random: Random) -> Profile:
         write_beside=random.choice((None, price())),
         read_beside=random.choice((None, price())),
         hinders=random.choice((Affine(), price())),
+        hinders_reverse=random.choice((None, price())),
         handoff=random.choice((Affine(), price())),
         dirty=random.choice((0, 8, 16)) if is_backed_up else None,
         drained=random.choice((0.125, 0.5, 4.0)) if is_backed_up else None,
