@@ -11,7 +11,7 @@ Steps of the adjoint may lose less, or more: a second probe writes and discards 
 are not among them, as they would begin with the writes; what they cost is by their bytes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Final
@@ -23,10 +23,10 @@ from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try, x
 from ckio.calibrate.samples import Floats, Sample, seconds_of, typical
-from ckio.calibrate.steps import BUDGET, MOST_BYTES
+from ckio.calibrate.steps import BUDGET, MOST_BYTES, MakeModel
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, READ, REVERSE, WRITE
-from ckio.model import sizes_of
+from ckio.model import Model, sizes_of
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
@@ -86,12 +86,8 @@ class Beside:
         if not checkpoints:
             return
         actions, model = _actions(checkpoints, stretch), self.tried.make()
-        taken: dict[Overlap, list[Timeline]] = {_ALONE: [], _WAITING: [], _BEHIND: []}
-        spent = 0.0
-        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
-            for overlap, timelines in taken.items():
-                timelines.append(self._run(model, actions, overlap))
-                spent += timelines[-1].makespan
+        policies = (_ALONE, _WAITING, _BEHIND)
+        taken = self._taken(lambda: model, actions, self.tried.steps, policies)
         behind = taken[_BEHIND]
         for access, op in (("write_beside", WRITE), ("read_beside", READ)):
             each = np.concatenate([_transfers(timeline, op) for timeline in behind])
@@ -111,15 +107,8 @@ class Beside:
         rounds = min(_ROUNDS, min(self.tried.steps, tapes) // (4 * stretch))
         if not rounds:
             return
-        actions = _adjoint(rounds, stretch)
-        taken: dict[Overlap, list[Timeline]] = {_ALONE: [], _BEHIND: []}
-        spent = 0.0
-        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
-            for overlap, timelines in taken.items():
-                timelines.append(
-                    self._run(self.tried.make(), actions, overlap, steps=4 * stretch * rounds)
-                )
-                spent += timelines[-1].makespan
+        actions, steps = _adjoint(rounds, stretch), 4 * stretch * rounds
+        taken = self._taken(self.tried.make, actions, steps, (_ALONE, _BEHIND))
         yield from self._lost("hinders_reverse", REVERSE, stretch, taken)
 
     def _lost(
@@ -135,12 +124,22 @@ class Beside:
             found = excess(np.concatenate(lost), np.concatenate(less))
             yield self._sample(name, nbytes, np.array([found]))
 
-    def _run(
-        self, model: object, actions: list[Action], overlap: Overlap, *, steps: int | None = None
-    ) -> Timeline:
+    def _taken(
+        self, make: MakeModel, actions: list[Action], steps: int, policies: Sequence[Overlap]
+    ) -> Mapping[Overlap, list[Timeline]]:
+        """Passes of each policy in turn, as many as there is time for."""
+        taken: dict[Overlap, list[Timeline]] = {policy: [] for policy in policies}
+        spent = 0.0
+        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
+            for overlap, timelines in taken.items():
+                timelines.append(self._run(make(), actions, steps, overlap))
+                spent += timelines[-1].makespan
+        return taken
+
+    def _run(self, model: Model, actions: list[Action], steps: int, overlap: Overlap) -> Timeline:
         nbytes = self.tried.nbytes
         chain = Chain(
-            steps=steps or self.tried.steps,
+            steps=steps,
             advance=0,
             record=0,
             reverse=0,
@@ -151,7 +150,7 @@ class Beside:
         levels = Level(name=f"memory-of-{self.level}"), Level(name=self.level, backend="far")
         backends = [Ram(), self.backend]
         schedule = Schedule(chain, actions)
-        return run(schedule, Platform(levels), model, backends, overlap=overlap)  # type: ignore[arg-type]
+        return run(schedule, Platform(levels), model, backends, overlap=overlap)
 
     def _sample(self, access: str, nbytes: int, seconds: Floats) -> Sample:
         return Sample(
