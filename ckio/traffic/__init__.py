@@ -228,6 +228,7 @@ class Traffic:
             and len(self._ahead) < self._most_ahead
             and not (self._direct is not None and self._direct.row in channel.queue)
             and there.clock[row] - there.clock[self.row + 1] <= self._horizon
+            and self._fits(there.nbytes[row])
             and self._fits_up_to(row, channel)
             and self._take(there.nbytes[row])
         )
@@ -258,10 +259,14 @@ class Traffic:
 
     def _take(self, nbytes: int) -> bool:
         """Take room in the pool, if there is enough."""
-        fits = self.used + nbytes <= self._map.room
+        fits = self._fits(nbytes)
         if fits:
             self.used += nbytes
         return fits
+
+    def _fits(self, nbytes: int) -> bool:
+        """Whether there is enough room in the pool now."""
+        return self.used + nbytes <= self._map.room
 
     def _unstage(self, staged: Transfer) -> None:
         """A staged write leaves the pool, unless the program copies from it just now."""
