@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ckio.carried import Carried
 from ckio.chain import SECONDS, Chain
-from ckio.checks import as_float, is_whole
+from ckio.checks import as_float, check_cost, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.profile import Profile, checked_spread
@@ -147,6 +147,8 @@ class Platform(Carried):
     drift : Lognormal, Quantiles or None
         The factor of a whole run on all that it takes: runs are not alike on a machine that others
         use too.
+    overhead : float
+        Seconds that an action takes in addition where storage goes on behind the program.
     """
 
     levels: tuple[Level, ...]
@@ -154,8 +156,11 @@ class Platform(Carried):
     models: Mapping[str, Chain] = field(default_factory=dict, hash=False)
     spreads: Mapping[str, Mapping[str, Spread]] = field(default_factory=dict, hash=False)
     drift: Spread | None = None
+    overhead: float = 0.0
 
     def __post_init__(self) -> None:
+        overhead = check_cost("platform: overhead (seconds)", self.overhead)
+        object.__setattr__(self, "overhead", overhead)
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
         for model in self.spreads:

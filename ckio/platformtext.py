@@ -17,7 +17,7 @@ from ckio.profile import PRICES, Profile
 from ckio.spelling import meant
 from ckio.spreads import Spread, parse_spread, spread_text
 
-_ENTRIES: Final = ("format", "working_memory", "drift", "level", "models")
+_ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
 
 FORMAT: Final = 1
 """The version of the TOML form; a newer one is refused."""
@@ -68,6 +68,8 @@ def _tables(platform: Platform) -> dict[str, Any]:
         tables["working_memory"] = platform.working_memory
     if platform.drift is not None:
         tables["drift"] = spread_text(platform.drift)
+    if platform.overhead:
+        tables["overhead"] = platform.overhead
     return tables | {"level": [_table(level) for level in platform.levels]}
 
 
@@ -135,7 +137,7 @@ class _Reader:
         spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
         try:
             found = {name: each for name, each in spreads.items() if each}
-            return Platform(levels, room, chains, found, drift)
+            return Platform(levels, room, chains, found, drift, data.get("overhead", 0.0))
         except BadInput as error:
             self.fail(str(error))
 

@@ -12,7 +12,17 @@ from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.spreads import Lognormal, Quantiles, Spread
 
-PRICES: Final = ("first", "write_beside", "read_beside", "hinders", "hinders_reverse", "handoff")
+PRICES: Final = (
+    "first",
+    "write_beside",
+    "read_beside",
+    "write_own",
+    "read_own",
+    "write_hinders",
+    "read_hinders",
+    "discard_hinders",
+    "handoff",
+)
 """The names of what is a price, in the order in which files list them."""
 
 
@@ -26,10 +36,10 @@ class Profile(Carried):
         Writing to a slot for the first time in a run.
     write_beside, read_beside : Affine or None
         Writing and reading behind the computation, which goes on beside it.
-    hinders : Affine
-        Seconds that the computation loses by such a transfer beside it; a discard has no bytes.
-    hinders_reverse : Affine or None
-        The same where it is a step of the adjoint that goes on; None: no other.
+    write_own, read_own : Affine or None
+        What the program itself does of these: a copy to the memory between, and from it.
+    write_hinders, read_hinders, discard_hinders : Affine
+        Seconds that the computation loses by such a transfer beside it.
     handoff : Affine
         Seconds that the program takes in addition where it waits for a transfer of another thread.
     cached : int or None
@@ -45,8 +55,11 @@ class Profile(Carried):
     first: Affine | None = None
     write_beside: Affine | None = None
     read_beside: Affine | None = None
-    hinders: Affine = FREE
-    hinders_reverse: Affine | None = None
+    write_own: Affine | None = None
+    read_own: Affine | None = None
+    write_hinders: Affine = FREE
+    read_hinders: Affine = FREE
+    discard_hinders: Affine = FREE
     handoff: Affine = FREE
     cached: int | None = None
     dirty: int | None = None
@@ -56,7 +69,7 @@ class Profile(Carried):
     def __post_init__(self) -> None:
         for name in PRICES:
             price = getattr(self, name)
-            optional = name not in ("hinders", "handoff")
+            optional = getattr(type(self), name) is None
             if not isinstance(price, Affine) and not (optional and price is None):
                 raise BadInput(f"profile: {name} = {price!r} is not an Affine")
         for name in ("cached", "dirty"):

@@ -189,6 +189,7 @@ VARIED = Platform(
     models={"wave": MODEL, "heat": MODEL},
     spreads={"wave": {"advance": Quantiles((1.0, 2.0))}, "heat": {}},
     drift=Lognormal(0.1),
+    overhead=0.25,
 )
 STEP = Step(Flow({"u"}, {"u"}), reverse=Flow({"v"}), restored={"u"})
 VALUES = [
@@ -306,8 +307,11 @@ PROFILES = st.builds(
     first=st.none() | PRICES,
     write_beside=st.none() | PRICES,
     read_beside=st.none() | PRICES,
-    hinders=PRICES,
-    hinders_reverse=st.none() | PRICES,
+    write_own=st.none() | PRICES,
+    read_own=st.none() | PRICES,
+    write_hinders=PRICES,
+    read_hinders=PRICES,
+    discard_hinders=PRICES,
     cached=st.none() | st.integers(0, 2**60),
     spread=st.dictionaries(st.sampled_from(ACCESSES), FACTORS),
 )
@@ -335,15 +339,17 @@ LEVELS = st.builds(
         st.text(max_size=4), st.dictionaries(st.sampled_from(SECONDS), FACTORS, min_size=1)
     ),
     st.none() | FACTORS,
+    st.floats(0, 1e9),
 )
 def test_any_platform_comes_back_equal_from_its_toml(
     levels: list[Level],
     room: int | None,
     spreads: dict[str, dict[str, Spread]],
     drift: Spread | None,
+    overhead: float,
 ) -> None:
     models = dict.fromkeys([*spreads, "other"], MODEL)
-    platform = Platform(tuple(levels), room, models, spreads, drift)
+    platform = Platform(tuple(levels), room, models, spreads, drift, overhead)
     again = Platform.loads(platform.dumps())
     assert again == platform
     assert again.digest() == platform.digest()
@@ -466,6 +472,8 @@ MALFORMED = {
         LEVEL + "profile.spread.read = 'quantiles:2,1'",
         r"spread\.read: Quantiles: factors = ",
     ),
+    "a negative overhead": ("overhead = -1", r"platform: overhead \(seconds\) = -1\.0"),
+    "an overhead in words": ("overhead = 'much'", r"overhead \(seconds\) = 'much'; it must be a n"),
     "a number as factors": ("drift = 3", "drift: '3' is not lognormal:SIGMA or"),
     "a spread in other words": (
         "[models.m]\nrecord_spread = 3\n" + "\n".join(f"{cost} = 1" for cost in COSTS),

@@ -14,6 +14,7 @@ from virtual import Time
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
+from ckio.clock import Clock
 from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
@@ -28,7 +29,7 @@ from ckio.sim.backlog import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 from ckio.timeline import Timeline
-from ckio.traffic import Traffic, Transfer
+from ckio.traffic import Step, Traffic, Transfer
 
 SIZE = 100
 
@@ -36,7 +37,7 @@ SIZE = 100
 class Memory(Ram):
     """Memory that takes the time it is priced at; it lends, so it cannot be wrapped."""
 
-    def __init__(self, level: Level, time: Time) -> None:
+    def __init__(self, level: Level, time: Clock) -> None:
         super().__init__(capacity=level.capacity)
         self._level, self._time, self._backlog = level, time, backlog_of(level)
 
@@ -71,8 +72,11 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
         return Profile(
             write_beside=random.choice((None, price())),
             read_beside=random.choice((None, price())),
-            hinders=Affine(random.uniform(0.0, 0.5), random.uniform(0.0, 0.005)),
-            hinders_reverse=random.choice((None, Affine(random.uniform(0.0, 0.5)))),
+            write_own=random.choice((None, price())),
+            read_own=random.choice((None, price())),
+            write_hinders=Affine(random.uniform(0.0, 0.5), random.uniform(0.0, 0.005)),
+            read_hinders=Affine(random.uniform(0.0, 0.5), random.uniform(0.0, 0.005)),
+            discard_hinders=Affine(random.uniform(0.0, 0.5)),
             dirty=random.randint(0, 3 * SIZE) if some else None,
             drained=random.uniform(0.1 * SIZE, SIZE) if some else None,
         )
@@ -106,18 +110,18 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
     chain = Chain(steps=steps, advance=advance, record=record, reverse=reverse, **sizes)
     counts = (0, 1, 2, 3, None)
     overlap = Overlap(random.choice(counts), random.choice(counts), random.choice((inf, 3.0, 8.0)))
-    return chain, Platform((near, *far), working_memory=SIZE), overlap
+    overhead = random.uniform(0.0, 0.5) if profiles else 0.0
+    return chain, Platform((near, *far), working_memory=SIZE, overhead=overhead), overlap
 
 
-class Noticed(CountingModel):
-    """One that says whether it is at a step of its adjoint."""
+class Slower:
+    """A clock of the program, for which all that it does itself takes so much longer."""
 
-    reverses = False
+    def __init__(self, time: Time, overhead: float) -> None:
+        self.now, self._sleep, self._overhead = time.now, time.sleep, overhead
 
-    def reverse(self, begin: int, end: int, /) -> None:
-        self.reverses = True
-        super().reverse(begin, end)
-        self.reverses = False
+    def sleep(self, seconds: float, /) -> None:
+        self._sleep(self._overhead + seconds)
 
 
 def performed(
@@ -132,38 +136,43 @@ def performed(
         moving[get_ident()] = transfer
         return move(self, transfer)
 
-    model = Noticed(schedule.chain, time)
-
-    def behind(profile: Profile, nbytes: int) -> bool:
+    def behind(lost: float) -> bool:
         transfer = moving[get_ident()]
         if transfer.direct:
             return False
-        forward = profile.hinders(nbytes)
-        reverse = (profile.hinders_reverse or profile.hinders)(nbytes)
-        number = names.index(platform.levels[transfer.action.level].channel)
-        time.put_off(number, lambda: reverse if model.reverses else forward)
+        time.put_off(names.index(platform.levels[transfer.action.level].channel), lost)
         return True
 
     monkeypatch.setattr(channels.Channels, "_move", noted_move)
     monkeypatch.setattr(channels, "Condition", time.condition)
     monkeypatch.setattr(channels, "SimpleQueue", time.queue)
-    memory = platform.levels[0]
-    gather, scatter = runner.gather, runner.scatter
+    memory, entered = platform.levels[0], [0]
+    enter, gather, scatter = channels.Channels.enter, runner.gather, runner.scatter
+
+    def noted_enter(self: channels.Channels, level: int = 0, /, *direct: Buffers) -> Step:
+        entered[:] = [level]
+        return enter(self, level or None, *direct)
+
+    def own() -> Profile:
+        return platform.levels[entered[0]].profile or Profile()
 
     def slow_gather(into: memoryview, data: Buffers) -> None:
         gather(into, data)
-        time.sleep(memory.write(SIZE))
+        time.sleep((own().write_own or memory.write)(SIZE))
 
     def slow_scatter(data: memoryview, into: Buffers) -> None:
         scatter(data, into)
-        time.sleep(memory.read(SIZE))
+        time.sleep((own().read_own or memory.read)(SIZE))
 
+    monkeypatch.setattr(channels.Channels, "enter", noted_enter)
     monkeypatch.setattr(runner, "gather", slow_gather)
     monkeypatch.setattr(runner, "scatter", slow_scatter)
+    program = Slower(time, platform.overhead)
     backends = [
-        Memory(memory, time),
+        Memory(memory, program),
         *(Throttled(Ram(), level, time, behind=behind) for level in platform.levels[1:]),
     ]
+    model = CountingModel(schedule.chain, program)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)
 
 

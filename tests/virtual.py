@@ -3,7 +3,6 @@
 import heapq
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 60.0
@@ -25,7 +24,7 @@ class Time:
         self._asleep: list[tuple[float, int, threading.Event]] = []
         self._sleeps = 0
         self._program, self._dreams = threading.get_ident(), False
-        self._said: list[tuple[int, Callable[[], float]]] = []  # at this instant, by whom
+        self._said: list[tuple[int, float]] = []  # at this instant, by whom
         self._lost = 0.0
         self.lock = threading.Lock()
 
@@ -42,13 +41,10 @@ class Time:
             seconds, self._lost = self._lost, 0.0
         self._dreams = False
 
-    def put_off(self, number: int, loss: Callable[[], float], /) -> None:
-        """The program loses so much by what begins now; who has the lower number is first.
-
-        How much is asked when all of this instant are where they will be.
-        """
+    def put_off(self, number: int, seconds: float, /) -> None:
+        """The program loses so much by what begins now; who has the lower number is first."""
         with self.lock:
-            self._said.append((number, loss))
+            self._said.append((number, seconds))
 
     def _sleep(self, seconds: float) -> None:
         awake = threading.Event()
@@ -62,8 +58,8 @@ class Time:
         """One thread less runs; the lock is held."""
         self._idle += 1
         if self._idle == self._threads and self._asleep:
-            for _, loss in sorted(self._said, key=lambda said: said[0]):
-                self._lost += loss() if self._dreams else 0.0
+            for _, seconds in sorted(self._said):
+                self._lost += seconds if self._dreams else 0.0
             self._said.clear()
             self._now, _, awake = heapq.heappop(self._asleep)
             self._idle -= 1

@@ -9,9 +9,9 @@ levels: a machine that is fast in one second is slow in another, and a run has b
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Final
 
-from ckio.actions import Advance
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.beside import Beside
@@ -90,7 +90,7 @@ def calibrate(
         Probe(name, backend, each, each.slots(capacity), repeats, clock)
         for name, backend in backends.items()
         for capacity in [capacities.get(name)]
-        for each in _fitting(name, capacity, made_up + tries)
+        for each in _fitting(name, capacity, tries + made_up)
     ]
     # Plain memory is not reached behind the computation, and one clock is not for many threads.
     far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
@@ -106,23 +106,26 @@ def calibrate(
         samples += probe.samples()
         for pacer in pacers.values():
             pacer.again()
-    found, copies = {}, _copies(backends, samples)
+    found = {}
     for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)
         found[name] = pacer.paces()
-        step = found[name].chain.seconds(Advance(0, 1))
         for level in far:
             progress(f"{level} beside {name}", total)
-            if (access := _longest(level, own, samples)) is not None:
+            if own.fits(capacities.get(level)):
                 slots = own.slots(capacities.get(level))
-                beside = Beside(level, backends[level], own, step, access, copies, slots, repeats)
-                samples += beside.samples()
+                samples += Beside(level, backends[level], own, slots).samples()
     ratios = _ratios(backends, samples, models, steps)
-    levels = [_level(name, capacities.get(name), samples, ratio) for name, ratio in ratios.items()]
-    return _platform(levels, found)
+    copies = _copies(backends, samples)
+    levels = [
+        _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
+    ]
+    return _platform(levels, found, samples)
 
 
-def _platform(levels: Sequence[Level], found: Mapping[str, Paces]) -> Platform:
+def _platform(
+    levels: Sequence[Level], found: Mapping[str, Paces], samples: Sequence[Sample]
+) -> Platform:
     """The levels and the models together."""
     chains = {name: each.chain for name, each in found.items()}
     return Platform(
@@ -131,18 +134,8 @@ def _platform(levels: Sequence[Level], found: Mapping[str, Paces]) -> Platform:
         chains,
         {name: each.spreads for name, each in found.items() if each.spreads},
         next((each.drift for each in found.values()), None),
+        min((it.seconds for it in samples if it.access == "overhead"), default=0.0),
     )
-
-
-def _longest(level: str, own: Try, samples: Sequence[Sample]) -> float | None:
-    """Seconds of the longer access to a level with a model's checkpoint; None where none fits."""
-    taken = [
-        sample.seconds
-        for sample in samples
-        if (sample.level, sample.nbytes, sample.model) == (level, own.nbytes, True)
-        and sample.access in ("write", "read")
-    ]
-    return max(taken, default=None)
 
 
 def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple[Affine, Affine]:
@@ -190,7 +183,13 @@ def _ratios(
     return {name: planned(ratio) for name, ratio in worst.items()}
 
 
-def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: float) -> Level:
+def _level(
+    name: str,
+    capacity: int | None,
+    samples: Sequence[Sample],
+    ratio: float,
+    copies: tuple[Affine, Affine],
+) -> Level:
     here = [sample for sample in samples if sample.level == name]
 
     def cost(access: str) -> Affine | None:
@@ -205,7 +204,7 @@ def _level(name: str, capacity: int | None, samples: Sequence[Sample], ratio: fl
         read_cold=cost("read_cold"),
         discard=cost("discard") or Affine(),
         ratio=ratio,
-        profile=_profile(here, cost),
+        profile=_profile(here, cost, copies),
     )
 
 
@@ -221,16 +220,21 @@ def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
     return largest.nbytes / largest.seconds if largest.seconds > write(largest.nbytes) else None
 
 
-def _scaled(here: Sequence[Sample], access: str, price: Affine | None) -> Affine | None:
-    """The price of an access beside the computation: as the price alone, so many times of it."""
-    beside = [sample for sample in here if sample.access == f"{access}_beside"]
-    if price is None or not beside:
-        return None
-    times = sum(sample.seconds / price(sample.nbytes) for sample in beside) / len(beside)
-    return Affine(times * price.latency, times * price.per_byte)
+def _law(here: Sequence[Sample], access: str, like: Affine | None) -> Affine | None:
+    """A price that was measured beside the computation; of one size alone, as another."""
+    found = [sample for sample in here if sample.access == access]
+    sizes = {sample.nbytes for sample in found}
+    if len(sizes) != 1 or like is None or not (one := like(*sizes)):
+        return fit(found) if found else None
+    times = fmean(sample.seconds for sample in found) / one
+    return Affine(times * like.latency, times * like.per_byte)
 
 
-def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Profile:
+def _profile(
+    here: Sequence[Sample],
+    cost: Callable[[str], Affine | None],
+    copies: tuple[Affine, Affine],
+) -> Profile:
     """What is known of a level beside its prices."""
     spreads = {
         access: spread_of([sample for sample in here if sample.access == access])
@@ -239,10 +243,13 @@ def _profile(here: Sequence[Sample], cost: Callable[[str], Affine | None]) -> Pr
     cold, dirty, drained = cost("read_cold"), dirty_limit(), _drained(here, cost("write"))
     return Profile(
         first=cost("first"),
-        write_beside=_scaled(here, "write", cost("write")),
-        read_beside=_scaled(here, "read", cost("read")),
-        hinders=cost("hinders") or Affine(),
-        hinders_reverse=cost("hinders_reverse"),
+        write_beside=_law(here, "write_beside", cost("write")),
+        read_beside=_law(here, "read_beside", cost("read")),
+        write_own=_law(here, "write_own", copies[0]),
+        read_own=_law(here, "read_own", copies[1]),
+        write_hinders=_law(here, "write_hinders", cost("write")) or Affine(),
+        read_hinders=_law(here, "read_hinders", cost("read")) or Affine(),
+        discard_hinders=cost("discard_hinders") or Affine(),
         handoff=Affine(max((it.seconds for it in here if it.access == "handoff"), default=0.0)),
         cached=None if cold is None else available(),
         dirty=None if drained is None else dirty,

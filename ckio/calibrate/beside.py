@@ -1,47 +1,59 @@
 """What a level and the computation cost each other where both go on at the same time.
 
-The probe writes a checkpoint behind the computation, reads it ahead, and discards it; after each of
-these come two stretches of steps, the first of which takes longer than the transfer. What the
-program loses by it is what its own part in the access and the first stretch take beyond a copy in
-memory and the second stretch, less what the same stretches differ by without overlap: an access
-leaves other things in the caches. With nothing written behind, the program waits for each write:
-what that takes beyond the same write without overlap is the price of handing it over.
+The probe is two short adjoint computations, one with all its restart data on the level, the other
+with all its tapes: performed in turn without overlap, behind the computation, and so that the
+program waits for each write. Passes are compared action by action. Behind the computation, what an
+action computes takes longer by
 
-Steps of the adjoint may lose less, or more: a second probe writes and discards between those. Reads
-are not among them, as they would begin with the writes; what they cost is by their bytes.
+    overhead + sum over writes, reads, discards: share * (latency + per_byte * bytes)
+
+in the least squares of all such actions and passes, where share is how much of a transfer falls
+into it. So each access has its loss, whether one transfer is beside a step or many. What the
+program does itself for a write or a read, and what it takes beyond a write without overlap to wait
+for one, is seen directly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, sqrt
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
+from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.calibrate.probe import Try, x
-from ckio.calibrate.samples import Floats, Sample, seconds_of, typical
-from ckio.calibrate.steps import BUDGET, MOST_BYTES, MakeModel
+from ckio.calibrate.probe import Try
+from ckio.calibrate.samples import Floats, Sample, later, typical
+from ckio.calibrate.steps import BUDGET
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, READ, REVERSE, WRITE
-from ckio.model import Model, sizes_of
+from ckio.columns import DISCARD, KINDS, READ, WRITE, Actions
+from ckio.model import sizes_of
 from ckio.overlap import Overlap
+from ckio.planners.binomial import revolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.timeline import Timeline
 
-_LONGER: Final = 1.5
-"""Times a transfer: how long a stretch is at least, where the model has so many steps."""
-_ROUNDS: Final = 8
-"""Writes of one sweep of the adjoint, the most."""
 _ALONE: Final = Overlap()
-_BEHIND: Final = Overlap(1, 1)
+_BEHIND: Final = Overlap(None, None)
 _WAITING: Final = Overlap(0, 1)
-_SURE: Final = 2.0
-"""Standard errors by which a loss must differ from none."""
+
+_TICK: Final = 1e-9
+"""Seconds: no transfer takes less."""
+_PASSES: Final = 40
+"""Of each policy, the most."""
+_PER_SLOT: Final = 4
+"""Steps for each checkpoint that is held: so that most of them are written on the way back, too."""
+
+
+_MOVED: Final = {"write": WRITE, "read": READ}
+_KINDS: Final = (Kind.RESTART, Kind.TAPE)
+
+Taken = Mapping[Overlap, list[Timeline]]
+"""Passes of each policy, in turn."""
 
 
 @dataclass(frozen=True)
@@ -56,175 +68,178 @@ class Beside:
         Open and empty.
     tried : Try
         The model.
-    step, access : float
-        Seconds of one of its steps, and of the longest access to the level.
-    copies : tuple of Affine
-        Seconds to copy a checkpoint to memory, and from there.
     slots : int
         The most checkpoints that the level holds.
-    repeats : int
-        The most passes.
     """
 
     level: str
     backend: Backend
     tried: Try
-    step: float
-    access: float
-    copies: tuple[Affine, Affine]
     slots: int
-    repeats: int
 
     def samples(self) -> Iterator[Sample]:
-        """What transfers take beside the computation, and what it loses by each.
+        """What transfers take beside the computation, and what it loses by each."""
+        given = sizes_of(self.tried.make())
+        sizes = {Kind.RESTART: given["restart"], Kind.TAPE: given["tape"]}
+        taken = self._taken(list(self._schedules()))
+        pairs = [
+            pair
+            for passes in taken
+            for overlap, timelines in passes.items()
+            if overlap != _ALONE
+            for pair in zip(timelines, passes[_ALONE], strict=True)
+        ]
+        overhead, losses = lost(pairs, sizes)
+        behind, alone = ([it for each in taken for it in each[how]] for how in (_BEHIND, _ALONE))
+        yield self._sample("overhead", 0, overhead)
+        if len(mine := own(behind, DISCARD)):  # it has no other price for what the program does
+            yield self._sample("discard_hinders", 0, losses[DISCARD](0) + typical(mine))
+        for (access, op), kind in product(_MOVED.items(), _KINDS):
+            transfers = [_of(timeline.transfers, op, kind) for timeline in behind]
+            if not any(map(len, transfers)):
+                continue
+            nbytes = sizes[kind]
+            yield self._sample(f"{access}_hinders", nbytes, losses[op](nbytes))
+            beside = np.concatenate([each.stop - each.start for each in transfers])
+            yield self._sample(f"{access}_beside", nbytes, *beside)
+            if len(mine := own(behind, op, kind)):
+                yield self._sample(f"{access}_own", nbytes, *mine)
+            if kind is Kind.TAPE:  # what else is known of a level is from restart data
+                yield self._alone(access, op, kind, nbytes, alone)
+        waits, writes = (own(taken[0][overlap], WRITE) for overlap in (_WAITING, _ALONE))
+        if len(waits):
+            handoff = max(0.0, typical(waits) - typical(writes))
+            yield self._sample("handoff", sizes[Kind.RESTART], handoff)
 
-        Nothing, where the model has too few steps for a checkpoint and four stretches.
-        """
-        stretch = ceil(_LONGER * self.access / self.step)
-        stretch = max(1, min(stretch, self.tried.steps // 8))
-        checkpoints = min(self.slots, self.tried.steps // (4 * stretch))
-        if not checkpoints:
-            return
-        actions, model = _actions(checkpoints, stretch), self.tried.make()
-        policies = (_ALONE, _WAITING, _BEHIND)
-        taken = self._taken(lambda: model, actions, self.tried.steps, policies)
-        behind = taken[_BEHIND]
-        for access, op in (("write_beside", WRITE), ("read_beside", READ)):
-            each = np.concatenate([_transfers(timeline, op) for timeline in behind])
-            if len(each):  # what is still in memory is read from there
-                yield self._sample(access, self.tried.nbytes, each)
-        yield from self._lost("hinders", ADVANCE, stretch, taken)
-        waits, writes = (_own(taken[overlap]) for overlap in (_WAITING, _ALONE))
-        yield self._sample("handoff", self.tried.nbytes, np.array([excess(waits, writes)]))
-        yield from self._of_adjoint(stretch)
+    def _schedules(self) -> Iterator[tuple[Schedule, Sequence[Overlap]]]:
+        """What is performed, and how; tapes if they take no more room than the restart data may."""
+        sizes = sizes_of(self.tried.make())
+        chain = Chain(steps=self.tried.steps, advance=1, record=1, reverse=1, **sizes)
+        slots = min(self.slots, max(1, chain.length // _PER_SLOT))
+        platform = self._platform(slots * chain.restart)
+        yield revolve(chain, platform, on=self.level), (_ALONE, _WAITING, _BEHIND)
+        if 0 < (chain.length - 1) * chain.tape <= self.slots * chain.restart:
+            yield Schedule(chain, _with_tapes(chain.length)), (_ALONE, _BEHIND)
 
-    def _of_adjoint(self, stretch: int) -> Iterator[Sample]:
-        """What steps of the adjoint lose; nothing, where the tapes of four stretches are too large.
+    def _platform(self, capacity: int | None = None) -> Platform:
+        memory = Level(name=f"memory-of-{self.level}")
+        return Platform((memory, Level(name=self.level, capacity=capacity, backend="far")))
 
-        Each sweep has a fresh model, and ends when its tape is spent.
-        """
-        tapes = MOST_BYTES // max(1, sizes_of(self.tried.make())["tape"])
-        rounds = min(_ROUNDS, min(self.tried.steps, tapes) // (4 * stretch))
-        if not rounds:
-            return
-        actions, steps = _adjoint(rounds, stretch), 4 * stretch * rounds
-        taken = self._taken(self.tried.make, actions, steps, (_ALONE, _BEHIND))
-        yield from self._lost("hinders_reverse", REVERSE, stretch, taken)
-
-    def _lost(
-        self, name: str, beside: int, stretch: int, taken: Mapping[Overlap, list[Timeline]]
-    ) -> Iterator[Sample]:
-        """What steps of a sort lose by an access with bytes, and by a discard."""
-        write, read = self.copies
-        copies = {WRITE: write, READ: read, DISCARD: Affine()}
-        behind, alone = taken[_BEHIND], taken[_ALONE]
-        for nbytes, ops in ((self.tried.nbytes, (WRITE, READ)), (0, (DISCARD,))):
-            lost = [losses(behind, op, stretch, beside) - copies[op](nbytes) for op in ops]
-            less = [losses(alone, op, stretch, beside, storing=False) for op in ops]
-            found = excess(np.concatenate(lost), np.concatenate(less))
-            yield self._sample(name, nbytes, np.array([found]))
-
-    def _taken(
-        self, make: MakeModel, actions: list[Action], steps: int, policies: Sequence[Overlap]
-    ) -> Mapping[Overlap, list[Timeline]]:
-        """Passes of each policy in turn, as many as there is time for."""
-        taken: dict[Overlap, list[Timeline]] = {policy: [] for policy in policies}
-        spent = 0.0
-        while not taken[_BEHIND] or (len(taken[_BEHIND]) < self.repeats and spent < BUDGET):
-            for overlap, timelines in taken.items():
-                timelines.append(self._run(make(), actions, steps, overlap))
-                spent += timelines[-1].makespan
+    def _taken(self, schedules: Sequence[tuple[Schedule, Sequence[Overlap]]]) -> list[Taken]:
+        """Of each schedule, as many passes as there is time for."""
+        taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
+        passes, spent = 0, 0.0
+        while not passes or (passes < _PASSES and spent < BUDGET):
+            for (schedule, _), each in zip(schedules, taken, strict=True):
+                for overlap, timelines in each.items():
+                    backends, model = [Ram(), self.backend], self.tried.make()
+                    timeline = run(schedule, self._platform(), model, backends, overlap=overlap)
+                    timelines.append(timeline)
+                    spent += timeline.makespan
+            passes += 1
         return taken
 
-    def _run(self, model: Model, actions: list[Action], steps: int, overlap: Overlap) -> Timeline:
-        nbytes = self.tried.nbytes
-        chain = Chain(
-            steps=steps,
-            advance=0,
-            record=0,
-            reverse=0,
-            restart=nbytes,
-            tape=0,
-            adjoint=0,
-        )
-        levels = Level(name=f"memory-of-{self.level}"), Level(name=self.level, backend="far")
-        backends = [Ram(), self.backend]
-        schedule = Schedule(chain, actions)
-        return run(schedule, Platform(levels), model, backends, overlap=overlap)
+    def _alone(
+        self, access: str, op: int, kind: Kind, nbytes: int, alone: Sequence[Timeline]
+    ) -> Sample:
+        """What an access takes without overlap."""
+        stored = max(int(_of(timeline, op, kind).nbytes.max(initial=0)) for timeline in alone)
+        sample = self._sample(access, nbytes, *own(alone, op, kind))
+        return replace(sample, ratio=stored / nbytes)
 
-    def _sample(self, access: str, nbytes: int, seconds: Floats) -> Sample:
+    def _sample(self, access: str, nbytes: int, *seconds: float) -> Sample:
         return Sample(
             level=self.level,
             access=access,
             nbytes=nbytes,
-            seconds=typical(seconds),
+            seconds=typical(np.array(seconds)),
             ratio=1.0,
             model=self.tried.own,
-            each=tuple(seconds.tolist()),
+            each=seconds,
         )
 
 
-def _actions(checkpoints: int, stretch: int) -> list[Action]:
-    """Checkpoints four stretches apart; then back, with two stretches after each access.
-
-    It ends at x_0, where it began.
-    """
+def _with_tapes(steps: int) -> list[Action]:
+    """The tape of every step but the last is written, and read on the way back."""
+    tapes = [Key(Kind.TAPE, step) for step in range(steps)]
     there, back = list[Action](), list[Action]()
-    for begin in range(0, 4 * stretch * checkpoints, 4 * stretch):
-        steps = [Advance(i, i + 1) for i in range(begin, begin + 4 * stretch)]
-        there += [Write(x(begin), 1), *steps]
-        gone: list[Action] = [Discard(x(begin), 1), *steps[2 * stretch :]] if begin else []
-        back[:0] = [Read(x(begin), 1), *steps[: 2 * stretch], *gone]
-    return [*there, *back, Read(x(0), 1), Discard(x(0), 1)]
+    for step, tape in enumerate(tapes):
+        last = step == steps - 1
+        there += [Record(step, step + 1)] if last else [Record(step, step + 1), Write(tape, 1)]
+        reverse = Reverse(step, step + 1)
+        back[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
+    return [*there, *back]
 
 
-def _adjoint(rounds: int, stretch: int) -> list[Action]:
-    """A tape of all steps; then back, with two stretches after each write and each discard."""
-    steps = 4 * stretch * rounds
-    actions: list[Action] = [Record(0, steps)]
-    for end in range(steps, 0, -4 * stretch):
-        back = [Reverse(i - 1, i) for i in range(end, end - 4 * stretch, -1)]
-        actions += [Write(x(steps), 1), *back[: 2 * stretch]]
-        actions += [Discard(x(steps), 1), *back[2 * stretch :]]
-    return actions
+def lost(
+    pairs: Sequence[tuple[Timeline, Timeline]], sizes: Mapping[Kind, int], /
+) -> tuple[float, Mapping[int, Affine]]:
+    """What every action that computes loses, and what by each access beside it, by its code.
 
-
-def _transfers(timeline: Timeline, op: int) -> Floats:
-    """Seconds of the transfers of a sort."""
-    moved = timeline.transfers
-    assert moved is not None
-    here = moved.actions.op == op
-    return np.asarray((moved.stop - moved.start)[here])
-
-
-def _own(timelines: list[Timeline]) -> Floats:
-    """Seconds of the program for each write."""
-    return np.concatenate([seconds_of(timeline, WRITE) for timeline in timelines])
-
-
-def losses(
-    timelines: list[Timeline], op: int, stretch: int, beside: int, *, storing: bool = True
-) -> Floats:
-    """By how much each stretch of steps `beside` such an access takes longer than the next one.
-
-    With what the program does for the access itself, unless only its stretch is asked for.
+    Of passes with transfers behind the computation, each with one of the same schedule without; and
+    with the bytes of each kind of checkpoint.
     """
+    from scipy.optimize import nnls
+
+    unit = max(1, *sizes.values())
+    known = np.array([sizes.get(kind, 0) / unit for kind in KINDS])
+    longer, columns = [], []
+    for overlapped, plain in pairs:
+        computes = overlapped.actions.op < WRITE
+        longer.append((_took(overlapped) - _took(plain))[computes])
+        shares = [np.ones((len(computes), 1))]
+        for op in (WRITE, READ, DISCARD):
+            moved = _of(overlapped.transfers, op)
+            laws = np.column_stack((np.ones(len(moved)), known[moved.actions.kind]))
+            shares.append(_parts(overlapped, moved) @ laws)
+        columns.append(np.hstack(shares)[computes])
+    (overhead, *laws), _ = nnls(np.vstack(columns)[:, :-1], np.concatenate(longer))
+    write, read, discard = laws[0:2], laws[2:4], (laws[4], 0.0)
+    losses = {
+        op: Affine(float(latency), float(slope / unit))
+        for op, (latency, slope) in ((WRITE, write), (READ, read), (DISCARD, discard))
+    }
+    return float(overhead), losses
+
+
+def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> Floats:
+    """Seconds of the program for each later access of a sort, but for reads that it waited for."""
     found = [np.zeros(0)]
     for timeline in timelines:
-        ops, end = timeline.actions.op, timeline.stop
-        access = np.flatnonzero(ops == op)
-        access = access[access + 2 * stretch < len(ops)]
-        access = access[ops[access + 2 * stretch] == beside]
-        begin = np.where(storing, np.concatenate(([0.0], end))[access], end[access])
-        middle = end[access + stretch]
-        found.append((middle - begin) - (end[access + 2 * stretch] - middle))
+        chosen = _among(timeline.actions, op, kind)
+        if op == READ:
+            ends = np.sort(_of(timeline.transfers, op).stop)
+            ended = np.searchsorted(ends, timeline.stop, "right")
+            chosen &= np.diff(ended, prepend=0) == 0
+        found.append(later(_took(timeline)[chosen]))
     return np.concatenate(found)
 
 
-def excess(more: Floats, less: Floats, /) -> float:
-    """How much more one is than the other, in the mean; 0 where that may be chance, or unknown."""
-    if not len(more) or not len(less):
-        return 0.0
-    error = sqrt(sum(each.var() / max(1, len(each) - 1) for each in (more, less)))
-    found = float(more.mean() - less.mean())
-    return found if found > _SURE * error else 0.0
+def _parts(timeline: Timeline, moved: Timeline) -> Floats:
+    """For each action a row: the part of each transfer that falls into it."""
+    length = np.maximum(moved.stop - moved.start, _TICK)
+    done = np.clip((timeline.stop[:, None] - moved.start) / length, 0.0, 1.0)
+    parts: Floats = np.diff(done, axis=0, prepend=0.0)
+    return parts
+
+
+def _of(timeline: Timeline, op: int, kind: Kind | None = None) -> Timeline:
+    """What there is of an access, to one kind of checkpoint or to any."""
+    chosen = _among(timeline.actions, op, kind)
+    return Timeline(
+        timeline.actions.take(chosen),
+        timeline.start[chosen],
+        timeline.stop[chosen],
+        timeline.nbytes[chosen],
+    )
+
+
+def _among(actions: Actions, op: int, kind: Kind | None) -> NDArray[np.bool_]:
+    chosen: NDArray[np.bool_] = actions.op == op
+    return chosen if kind is None else chosen & (actions.kind == KINDS.index(kind))
+
+
+def _took(timeline: Timeline) -> Floats:
+    """Seconds of each action, from the end of the one before it."""
+    took: Floats = np.diff(timeline.stop, prepend=0.0)
+    return took

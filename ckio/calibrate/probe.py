@@ -7,14 +7,27 @@ from typing import Final
 
 import numpy as np
 
-from ckio.actions import Action, Advance, Buffers, Discard, Field, Key, Kind, Layout, Read, Write
+from ckio.actions import (
+    Action,
+    Advance,
+    Buffers,
+    Discard,
+    Field,
+    Key,
+    Kind,
+    Layout,
+    Read,
+    Record,
+    Reverse,
+    Write,
+)
 from ckio.backends.base import Backend
-from ckio.calibrate.samples import Sample, seconds_of, typical
-from ckio.calibrate.steps import BUDGET, MOST_BYTES, STEPS, MakeModel
+from ckio.calibrate.samples import Sample, later, seconds_of, typical
+from ckio.calibrate.steps import BUDGET, MOST_BYTES, MakeModel
 from ckio.chain import Chain
 from ckio.clock import Clock, WallClock
 from ckio.columns import DISCARD, READ, WRITE
-from ckio.model import Model, as_bytes
+from ckio.model import as_bytes
 from ckio.platforms import Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule
@@ -43,7 +56,7 @@ class Try:
         """How many: enough to leave the caches, but not more than anybody can spare."""
         each = max(1, self.nbytes)
         most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
-        return max(1, min(self.steps, STEPS - 1, max(4, _PASS_BYTES // each), most // each))
+        return max(1, min(self.steps, max(4, _PASS_BYTES // each), most // each))
 
 
 @dataclass(frozen=True)
@@ -59,21 +72,21 @@ class Probe:
 
     def samples(self) -> Iterator[Sample]:
         """What every access takes: the first to each slot, and after that pass the others."""
-        model, there, back = self.tried.make(), self._there(), self._back()
-        first = self._run(model, there + back)
+        there, back = self._there(), self._back()
+        first = self._run(there + back)
         yield self._sample("first", [first], WRITE)
         spent = first.makespan
         warm: list[Timeline] = []
         while not warm or (len(warm) < self.repeats and spent < BUDGET):
-            warm.append(self._run(model, there + back))
+            warm.append(self._run(there + back))
             spent += warm[-1].makespan
         for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):
             yield self._sample(access, warm, op)
         evict = getattr(self.backend, "evict", None)
         if evict is not None:
-            self._run(model, there)
+            self._run(there)
             yield self._drain(evict)
-            cold = self._run(model, back, stored=[map(x, range(self.slots))])
+            cold = self._run(back, stored=[map(x, self._steps)])
             yield self._sample("read_cold", [cold], READ)
 
     def _drain(self, evict: Callable[[], object]) -> Sample:
@@ -85,31 +98,36 @@ class Probe:
         nbytes = self.tried.nbytes
         return Sample(self.level, "drained", nbytes, seconds, 1.0, self.tried.own)
 
+    @property
+    def _steps(self) -> range:
+        """The last ones, one for each slot."""
+        return range(self.tried.steps - self.slots, self.tried.steps)
+
     def _there(self) -> list[Action]:
-        """Fill the slots, going forward."""
-        return [
-            action
-            for step in range(self.slots)
-            for action in (Write(x(step), 0), Advance(step, step + 1))
-        ]
+        """Go to these steps, and fill the slots."""
+        first = self._steps.start
+        actions: list[Action] = [Advance(0, first)] if first else []
+        for step in self._steps:
+            actions += [Write(x(step), 0), Advance(step, step + 1)]
+        return actions
 
     def _back(self) -> list[Action]:
-        """Going back, read each, go on from it as a run does, and empty its slot; end at x_0."""
+        """The adjoint of these steps: after each of them the next checkpoint is read, and goes."""
         return [
             action
-            for step in reversed(range(self.slots))
+            for step in reversed(self._steps)
             for action in (
                 Read(x(step), 0),
-                *((Advance(step, step + 1),) if step else ()),
                 Discard(x(step), 0),
+                Record(step, step + 1),
+                Reverse(step, step + 1),
             )
         ]
 
-    def _run(
-        self, model: Model, actions: list[Action], *, stored: Sequence[Iterable[Key]] = ()
-    ) -> Timeline:
+    def _run(self, actions: list[Action], *, stored: Sequence[Iterable[Key]] = ()) -> Timeline:
+        """One pass, with a fresh model."""
         chain = Chain(
-            steps=self.slots,
+            steps=self.tried.steps,
             advance=0,
             record=0,
             reverse=0,
@@ -119,10 +137,10 @@ class Probe:
         )
         schedule = Schedule(chain, actions, stored)
         platform = Platform((Level(name=self.level),))
-        return run(schedule, platform, model, [self.backend], clock=self.clock)
+        return run(schedule, platform, self.tried.make(), [self.backend], clock=self.clock)
 
     def _sample(self, access: str, timelines: Sequence[Timeline], op: int) -> Sample:
-        seconds = np.concatenate([seconds_of(timeline, op) for timeline in timelines])
+        seconds = np.concatenate([later(seconds_of(timeline, op)) for timeline in timelines])
         moved = max(int(t.nbytes[t.actions.op == op].max()) for t in timelines)
         nbytes = self.tried.nbytes
         return Sample(

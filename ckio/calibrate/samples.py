@@ -63,6 +63,11 @@ def seconds_of(timeline: Timeline, op: int) -> Floats:
     return took
 
 
+def later(seconds: Floats, /) -> Floats:
+    """All but the first of a pass, if there are more: it has what is slow but once in a run."""
+    return seconds[1:] if len(seconds) > 1 else seconds
+
+
 def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
     """The mean in seconds, in which nothing counts for more than 16 times the median.
 

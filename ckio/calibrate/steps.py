@@ -24,6 +24,8 @@ _OPS: Final = {"advance": ADVANCE, "record": RECORD, "reverse": REVERSE}
 
 STEPS: Final = 24
 """Steps of a probe, the most."""
+_ENOUGH: Final = 6
+"""Steps of a probe of a slow model: fewer have next to no checkpoints."""
 BUDGET: Final = 5.0
 """Seconds: what has taken this long is not measured once more."""
 MOST_BYTES: Final = 256 << 20
@@ -160,12 +162,13 @@ def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
     Raises BadInput for a model that has no step.
     """
     model, clock = make(), clock or WallClock()
-    late = clock.now() + BUDGET
+    start = clock.now()
     for step in range(STEPS):
         if reached("advance", model.advance(step, step + 1), step, step + 1) == step:
             if step == 0:
                 raise BadInput("the model finishes at step 0; there is no step to measure")
             return step
-        if clock.now() > late:
+        spent = clock.now() - start
+        if spent > BUDGET or (step + 1 >= _ENOUGH and spent > BUDGET / 2):
             return step + 1
     return STEPS

@@ -16,12 +16,12 @@ from ckio.platforms import Affine, Level
 from ckio.profile import Profile
 from ckio.sim.backlog import backlog_of
 
-Behind = Callable[[Profile, int], bool]
-"""Told of an access that begins, by the profile of its level and its bytes: what the computation
-loses should it go on behind it. Says whether it does."""
+Behind = Callable[[float], bool]
+"""Told of an access that begins, and of the seconds that the computation loses should it go
+on behind it; says whether it does."""
 
 
-def _never(_profile: Profile, _nbytes: int) -> bool:
+def _never(_: float) -> bool:
     return False
 
 
@@ -46,7 +46,9 @@ class Throttled:
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         stored, nbytes = self._backend.write(key, layout, data), nbytes_of(layout)
-        seconds = self._seconds(self._level.write, self._profile.write_beside, nbytes)
+        profile = self._profile
+        beside, loss = profile.write_beside, profile.write_hinders
+        seconds = self._seconds(self._level.write, beside, loss, nbytes)
         if self._backlog is None:
             self._clock.sleep(seconds)
         else:
@@ -60,13 +62,14 @@ class Throttled:
 
     def read(self, key: Key, into: Buffers, /) -> int:
         stored, nbytes = self._backend.read(key, into), sum(buffer.nbytes for buffer in into)
-        self._clock.sleep(self._seconds(self._level.read, self._profile.read_beside, nbytes))
+        beside, loss = self._profile.read_beside, self._profile.read_hinders
+        self._clock.sleep(self._seconds(self._level.read, beside, loss, nbytes))
         return stored
 
     def discard(self, key: Key, /) -> None:
         nbytes = nbytes_of(self._backend.layout(key))
         self._backend.discard(key)
-        self._behind(self._profile, 0)
+        self._behind(self._profile.discard_hinders(nbytes))
         self._clock.sleep(self._level.discard(nbytes))
 
     def keys(self) -> Iterable[Key]:
@@ -79,8 +82,8 @@ class Throttled:
         """Close the level underneath and delete what it kept, where it knows how to."""
         getattr(self._backend, "remove", self._backend.close)()
 
-    def _seconds(self, price: Affine, beside: Affine | None, nbytes: int) -> float:
-        behind = self._behind(self._profile, nbytes)
+    def _seconds(self, price: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
+        behind = self._behind(loss(nbytes))
         return (beside if behind and beside is not None else price)(nbytes)
 
 

@@ -42,7 +42,6 @@ from math import inf
 from typing import Final
 
 from ckio.actions import Discard, Read, Write
-from ckio.columns import REVERSE
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
@@ -97,11 +96,6 @@ class Traffic:
     def over(self) -> bool:
         """Whether the program has ended."""
         return self.row == len(self._actions)
-
-    @property
-    def reverses(self) -> bool:
-        """Whether the program is at a step of the adjoint."""
-        return not self.over and bool(self._actions.op[self.row] == REVERSE)
 
     def channel(self, transfer: Transfer, /) -> int:
         """The number of the channel that does a transfer."""

@@ -1,23 +1,23 @@
 """What a level and the computation cost each other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ckio.actions import Advance, Discard, Key, Kind, Read, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.arrays import Arrays
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.calibrate.beside import Beside, excess, losses
+from ckio.calibrate.beside import Beside, lost, own
 from ckio.calibrate.probe import Try
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, READ, REVERSE, WRITE, Actions
+from ckio.columns import DISCARD, READ, WRITE, Actions
 from ckio.compression import Zstd
 from ckio.model import ArrayModel
 from ckio.platforms import Affine
@@ -27,47 +27,98 @@ from ckio.timeline import Timeline
 CHAIN = Chain(
     steps=24, advance=1e-4, record=1e-4, reverse=1e-4, restart=5000, tape=3000, adjoint=7000
 )
+SIZES = {Kind.RESTART: 100, Kind.TAPE: 50}
+X, T = Key(Kind.RESTART, 0), Key(Kind.TAPE, 0)
 
 
-def timeline(*seconds: float) -> Timeline:
-    """A checkpoint, two stretches of two steps, a discard and the same; a read nothing follows."""
-    x = Key(Kind.RESTART, 0)
-    steps = [Advance(i, i + 1) for i in range(4)]
-    actions = Actions.of([Write(x, 1), *steps, Discard(x, 1), *steps, Read(x, 1)])
-    stop = np.cumsum(seconds)
-    return Timeline(actions, stop - seconds, stop, np.zeros(len(actions), np.int64))
+def timeline(
+    actions: Sequence[Action], took: Sequence[float], transfers: Timeline | None = None
+) -> Timeline:
+    stop = np.cumsum(took)
+    found = Actions.of(list(actions))
+    return Timeline(found, stop - took, stop, np.zeros(len(found), np.int64), transfers)
 
 
-def test_a_loss_is_what_the_access_and_its_stretch_take_beyond_the_next() -> None:
-    taken = timeline(0.5, 3, 2, 2, 2, 0.25, 2, 4, 2, 3, 9)
-    assert losses([taken], WRITE, 2, ADVANCE).tolist() == [1.5]
-    assert losses([taken], READ, 2, ADVANCE).tolist() == []
-    assert losses([taken], DISCARD, 2, ADVANCE).tolist() == [1.25]
-    assert losses([taken], DISCARD, 2, ADVANCE, storing=False).tolist() == [1.0]
-    assert losses([taken, taken], WRITE, 2, ADVANCE).tolist() == [1.5, 1.5]
-    assert losses([], WRITE, 2, ADVANCE).tolist() == []
-    assert losses([taken], WRITE, 2, REVERSE).tolist() == []
+def transfers(*moved: tuple[Action, float, float]) -> Timeline:
+    actions, start, stop = zip(*moved, strict=True)
+    nothing = np.zeros(len(moved), np.int64)
+    return Timeline(Actions.of(list(actions)), np.array(start), np.array(stop), nothing)
 
 
-def test_what_may_be_chance_is_no_loss() -> None:
-    near = np.array([1.0, 1.1, 0.9, 1.0])
-    assert excess(near + 5, near) == pytest.approx(5.0)
-    assert excess(near - 5, near) == 0.0
-    assert excess(np.array([0.0, 3.0, -2.0, 4.0]), np.array([1.0, 0.5, -1.0, 0.0])) == 0.0
+ACTIONS = [
+    *(Write(X, 1), Advance(0, 1), Record(1, 2), Write(T, 1), Advance(0, 1), Reverse(1, 2)),
+    *(Read(X, 1), Advance(0, 1), Discard(X, 1), Advance(0, 1), Advance(1, 2)),
+]
+"""All that computes takes 10 seconds alone, and all else 1."""
+ALONE = [1.0, 10.0, 10.0, 1.0, 10.0, 10.0, 1.0, 10.0, 1.0, 10.0, 10.0]
+LATENCY, PER_BYTE, DISCARDED, OVERHEAD = 0.5, 0.02, 0.25, 0.125
 
 
-def probe(backend: Backend, slots: int = 9, chain: Chain = CHAIN) -> Mapping[str, float]:
+def longer() -> Timeline:
+    """As it would be, were each loss as long as its law says."""
+    of_x, of_t = LATENCY + PER_BYTE * 100, LATENCY + PER_BYTE * 50
+    more = [0.0, of_x, 0.0, 0.0, 0.75 * of_t, 0.25 * of_t, 0.0, of_x, 0.0, DISCARDED, 0.0]
+    took = [
+        alone + lost + (OVERHEAD if action_computes else 0.0)
+        for alone, lost, action_computes in zip(
+            ALONE, more, [isinstance(it, Advance | Record | Reverse) for it in ACTIONS], strict=True
+        )
+    ]
+    begin = [0.0, *np.cumsum(took).tolist()]
+    moved = transfers(
+        (Write(X, 1), begin[1], begin[2]),
+        (Write(T, 1), begin[5] - 3, begin[5] + 1),  # a quarter of it beside the next action
+        (Read(X, 1), begin[7] + 1, begin[7] + 2),
+        (Discard(X, 1), begin[9] + 1, begin[9] + 1.5),
+    )
+    return timeline(ACTIONS, took, moved)
+
+
+def test_losses_are_told_apart_by_what_goes_on_beside_each_action() -> None:
+    overhead, losses = lost([(longer(), timeline(ACTIONS, ALONE))] * 2, SIZES)
+    assert overhead == pytest.approx(OVERHEAD)
+    assert losses[WRITE].latency == pytest.approx(LATENCY)
+    assert losses[WRITE].per_byte == pytest.approx(PER_BYTE)
+    assert losses[READ](100) == pytest.approx(LATENCY + PER_BYTE * 100)
+    assert losses[DISCARD].latency == pytest.approx(DISCARDED)
+
+
+def test_nothing_is_won() -> None:
+    faster = timeline(ACTIONS, [0.5 * seconds for seconds in ALONE], longer().transfers)
+    overhead, losses = lost([(faster, timeline(ACTIONS, ALONE))], SIZES)
+    assert (overhead, *losses.values()) == (0.0, Affine(), Affine(), Affine())
+
+
+def test_what_the_program_does_itself_is_told_from_what_it_waits_for() -> None:
+    actions = [Read(X, 1), Advance(0, 1), Read(X, 1), Write(X, 1)]
+    moved = transfers((Read(X, 1), 0.0, 1.0), (Read(X, 1), 2.0, 5.0))
+    taken = timeline(actions, [1.5, 4.0, 0.75, 2.5], moved)
+    assert own([taken], READ).tolist() == [0.75]  # the first ended while the program was at it
+    again = timeline([Write(X, 1)] * 3, [9.0, 1.0, 2.0])
+    assert own([again], WRITE).tolist() == [1.0, 2.0]  # the first of a pass is unlike the others
+    assert own([taken], WRITE, Kind.RESTART).tolist() == [2.5]
+    assert own([taken], WRITE, Kind.TAPE).tolist() == []
+
+
+def probe(backend: Backend, slots: int = 20, chain: Chain = CHAIN) -> Mapping[str, set[int]]:
+    """The bytes for which each price was found."""
     beside = Beside(
         level="far",
         backend=backend,
         tried=Try(lambda: CountingModel(chain), chain.restart, chain.length, own=True),
-        step=1e-4,
-        access=1e-4,
-        copies=(Affine(), Affine()),
         slots=slots,
-        repeats=2,
     )
-    return {sample.access: sample.seconds for sample in beside.samples()}
+    found: dict[str, set[int]] = {}
+    for sample in beside.samples():
+        assert sample.seconds >= 0
+        found.setdefault(sample.access, set()).add(sample.nbytes)
+    return found
+
+
+MEASURED = {
+    *("overhead", "handoff", "write_beside", "read_beside", "write_own", "read_own"),
+    *("write_hinders", "read_hinders", "discard_hinders"),
+}
 
 
 @pytest.mark.parametrize("kind", ["ram", "directory", "compressed"])
@@ -77,18 +128,19 @@ def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     level: Backend = Ram() if kind != "directory" else Directory(tmp_path / "far")
     level = Compressed(level, Zstd()) if kind == "compressed" else level
     found = probe(level)
-    assert set(found) == {"write_beside", "read_beside", "hinders", "hinders_reverse", "handoff"}
-    assert min(found["write_beside"], found["read_beside"]) > 0 <= found["hinders"]
+    assert found.keys() >= MEASURED - {"read_own"}  # perhaps it had to wait for all of them
+    assert found["write_beside"] == found["read_beside"] == {5000, 3000}
     assert list(level.keys()) == []
 
 
-def test_tapes_that_are_too_large_are_not_held_for_it() -> None:
-    found = probe(Ram(), chain=replace(CHAIN, tape=1 << 40))
-    assert set(found) == {"write_beside", "read_beside", "hinders", "handoff"}
+@pytest.mark.parametrize("tape", [0, 10_000])
+def test_tapes_that_are_nothing_or_too_large_are_not_held_for_it(tape: int) -> None:
+    found = probe(Ram(), chain=replace(CHAIN, tape=tape))
+    assert found["write_beside"] == {5000}
 
 
 def test_no_more_is_stored_than_the_level_holds() -> None:
-    assert set(probe(Ram(capacity=2 * CHAIN.restart), slots=2)) >= {"write_beside", "hinders"}
+    assert probe(Ram(capacity=2 * CHAIN.restart), slots=2)["write_beside"] == {5000}
 
 
 def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:
@@ -98,7 +150,7 @@ def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:
     assert ram is not None
     assert nvme is not None
     assert (ram.write_beside, ram.cached, ram.dirty) == (None, None, None)
-    prices = (nvme.first, nvme.write_beside, nvme.read_beside)
+    prices = (nvme.first, nvme.write_beside, nvme.read_beside, nvme.write_own, nvme.discard_hinders)
     assert all(price is not None and price(5000) > 0 for price in prices)
     assert nvme.cached
     assert set(nvme.spread) == {"write", "read", "read_cold", "discard"}

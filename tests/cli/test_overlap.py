@@ -59,7 +59,7 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
 
 
 def test_copies_that_cost_more_than_they_save_hide_nothing(place: Path) -> None:
-    (place / "node.toml").write_text(f"{NODE}profile.hinders = {{latency = 90.0, per_byte = 0}}\n")
+    (place / "node.toml").write_text(f"{NODE}profile.write_hinders = 90.0\n")
     assert answer("simulate", *PLAN, "--overlap", POLICY, at=place)["hidden"] < 0
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
     assert "s without overlap; nothing of the time for far levels is hidden" in said

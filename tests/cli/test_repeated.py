@@ -16,7 +16,7 @@ backend = "hdf5"
 write = {latency = 0.5, per_byte = 2e-6}
 read = {latency = 0.25, per_byte = 1e-6}
 profile.spread.write = "quantiles:0.5,1,1.5"
-profile.hinders = 0.125
+profile.write_hinders = 0.125
 """
 COSTS = {"advance": 1, "record": 1, "reverse": 2, "restart": "1MiB", "tape": 1, "adjoint": 1}
 CHAIN = ["--steps", 40, *(word for name in COSTS for word in (f"--{name}", COSTS[name]))]

@@ -7,10 +7,9 @@ far the program is. So it is slow, and there is nothing to forget.
 
 from math import inf
 
-from ckio.actions import Action, Discard, Read, Reverse, Write
+from ckio.actions import Action, Discard, Read, Write
 from ckio.overlap import Overlap
 from ckio.platforms import Level, Platform
-from ckio.profile import Profile
 from ckio.schedule import Schedule, seconds_of
 
 Span = tuple[float, float]
@@ -99,7 +98,7 @@ class EventLoop:
         row, action = self.row, self.actions[self.row]
         match action:
             case Write() if self.level(row) is self.memory:
-                seconds = self.costs[row] + self.waits_longer(row)
+                seconds = self.platform.overhead + self.costs[row] + self.waits_longer(row)
                 return self.now + seconds if self.fits(self.stored(row)) else None
             case Write() if self.is_far(row):
                 return self.enter_write()
@@ -113,7 +112,7 @@ class EventLoop:
                     self.asked.append(row)
                 return self.now
             case _:
-                return self.now + self.costs[row]
+                return self.now + (self.platform.overhead + self.costs[row])
 
     def enter_write(self) -> float | None:
         """It is copied to the pool; if nothing is staged and it cannot be, it is direct."""
@@ -124,7 +123,7 @@ class EventLoop:
         most = inf if self.overlap.write_behind is None else self.overlap.write_behind
         if len(behind) < most and self.fits(self.nbytes(row)):
             self.staged.add(row)
-            return self.now + (self.memory.write(self.nbytes(row)) if self.memory else 0.0)
+            return self.now + self.own(row)
         if not behind:
             self.direct = row
             self.asked.append(row)
@@ -140,7 +139,7 @@ class EventLoop:
                 self.direct = row
                 return None
             self.copied = source
-        return self.now + (self.memory.read(self.nbytes(row)) if self.memory else 0.0)
+        return self.now + self.own(row)
 
     def leave(self) -> None:
         """The program's action has ended."""
@@ -150,6 +149,15 @@ class EventLoop:
         self.row, self.since = self.row + 1, self.now
         self.until = self.direct = self.copied = None
         self.waited = False
+
+    def own(self, row: int) -> float:
+        """Seconds of the program for a write or a read that a channel does."""
+        level, memory, is_write = self.level(row), self.memory, isinstance(self.actions[row], Write)
+        price = None if memory is None else memory.write if is_write else memory.read
+        if level is not None and level.profile is not None:
+            measured = level.profile.write_own if is_write else level.profile.read_own
+            price = price if measured is None else measured
+        return 0.0 if price is None else price(self.nbytes(row))
 
     def handoff(self, row: int) -> float:
         """Seconds more of a far write or read for which the program had to wait."""
@@ -183,21 +191,16 @@ class EventLoop:
         seconds, action, level = self.costs[row], self.actions[row], self.level(row)
         profile = None if level is None else level.profile
         if profile is not None and isinstance(action, Discard) and self.until is not None:
-            self.until += self.loss(profile, 0)
+            self.until += profile.discard_hinders(self.nbytes(row))
         if row != self.direct and profile is not None and not isinstance(action, Discard):
             is_write, nbytes = isinstance(action, Write), self.nbytes(row)
             beside = profile.write_beside if is_write else profile.read_beside
             seconds = seconds if beside is None else beside(nbytes)
             if self.until is not None:
-                self.until += self.loss(profile, nbytes)
+                loss = profile.write_hinders if is_write else profile.read_hinders
+                self.until += loss(nbytes)
         seconds += self.waits_longer(row)
         self.begun[row], self.ends[row] = self.now, self.now + seconds
-
-    def loss(self, profile: Profile, nbytes: int) -> float:
-        """Seconds that what the program does now loses by a transfer of so many bytes."""
-        if isinstance(self.actions[self.row], Reverse) and profile.hinders_reverse is not None:
-            return profile.hinders_reverse(nbytes)
-        return profile.hinders(nbytes)
 
     def waits_longer(self, row: int) -> float:
         """Seconds more of a write that begins now, where the operating system takes no more."""

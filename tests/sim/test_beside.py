@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replayed import Replay
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
@@ -25,11 +25,16 @@ from ckio.testing import CountingModel, Throttled
 from ckio.testing.strategies import Case, random_complete, random_legal
 from ckio.timeline import Timeline
 
-X0, X2, X4 = (Key(Kind.RESTART, step) for step in (0, 2, 4))
+X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 RAM = Level(name="ram", capacity=100, write=Affine(0.5), read=Affine(0.25))
+LOSS = Affine(0.25, 0.0125)
 MEASURED = Profile(
-    write_beside=Affine(2.0, 0.5), read_beside=Affine(3.0), hinders=Affine(0.25, 0.0125)
+    write_beside=Affine(2.0, 0.5),
+    read_beside=Affine(3.0),
+    write_hinders=LOSS,
+    read_hinders=LOSS,
+    discard_hinders=LOSS,
 )
 DISK = Level(
     name="disk", backend="directory", write=Affine(4.0), read=Affine(1.0), profile=MEASURED
@@ -80,7 +85,7 @@ def test_nothing_is_lost_while_the_program_waits() -> None:
 
 
 def test_several_that_begin_together_add_up() -> None:
-    tape = replace(TAPE, profile=Profile(hinders=Affine(1.0)))
+    tape = replace(TAPE, profile=Profile(read_hinders=Affine(1.0)))
     schedule = Schedule(
         CHAIN, [Advance(0, 2), Advance(2, 4), Read(X0, 1), Read(X0, 2)], [set(), {X0}, {X0}]
     )
@@ -89,19 +94,34 @@ def test_several_that_begin_together_add_up() -> None:
     assert of(timeline.transfers) == [(0.0, 3.0), (0.0, 10.0)]
 
 
-def test_a_discard_hinders_as_what_has_no_bytes() -> None:
+def test_a_discard_hinders_too() -> None:
     done, moved = both([Discard(X0, 1), Advance(0, 1)], Overlap(1), [set(), {X0}])
     assert moved == [(0.0, 0.0)]
-    assert done == [(0.0, 0.0), (0.0, 1.25)]
+    assert done == [(0.0, 0.0), (0.0, 1.375)]
 
 
-def test_a_step_of_the_adjoint_may_lose_less() -> None:
-    profile = replace(MEASURED, write_beside=Affine(0.5), hinders_reverse=Affine(0.125))
-    disk = replace(DISK, profile=profile)
-    actions = [Record(0, 4), Write(X4, 1), Reverse(3, 4), Discard(X4, 1), Reverse(2, 3)]
-    timeline = simulate(Schedule(CHAIN, actions), Platform((RAM, disk)), overlap=Overlap(1))
-    # The write and the discard begin beside steps that take 2.5 seconds each.
-    assert of(timeline)[2:] == [(6.5, 9.125), (9.125, 9.125), (9.125, 11.75)]
+def test_what_the_program_does_itself_has_a_price_of_its_own() -> None:
+    disk = replace(DISK, profile=Profile(write_own=Affine(0.75), read_own=Affine(0.0, 0.125)))
+    schedule = Schedule(CHAIN, [Write(X0, 1), Advance(0, 3), Read(X0, 1)])
+    timeline = simulate(schedule, Platform((RAM, disk)), overlap=Overlap(1))
+    assert of(timeline) == [(0.0, 0.75), (0.75, 3.75), (3.75, 5.0)]  # it is staged to 4.75
+
+
+def test_with_overlap_whatever_the_program_does_itself_has_its_overhead() -> None:
+    actions = [Write(X0, 0), Write(X0, 1), Advance(0, 2), Read(X0, 0), Read(X0, 1), Discard(X0, 0)]
+    schedule = Schedule(CHAIN, actions)
+    platform = Platform((RAM, replace(DISK, profile=None)), overhead=0.125)
+    timeline = simulate(schedule, platform, overlap=Overlap(1))
+    # The write to the disk ends at 5.125; till then it is read from where it is staged.
+    assert of(timeline) == [
+        (0.0, 0.625),
+        (0.625, 1.125),
+        (1.125, 3.25),
+        (3.25, 3.625),
+        (3.625, 3.875),
+        (3.875, 4.0),
+    ]
+    assert simulate(schedule, platform) == simulate(schedule, replace(platform, overhead=0.0))
 
 
 def test_who_waits_for_a_transfer_is_told_later() -> None:
@@ -113,7 +133,9 @@ def test_who_waits_for_a_transfer_is_told_later() -> None:
 
 
 def test_what_begins_while_the_end_is_put_off_puts_it_off_again() -> None:
-    profile = Profile(write_beside=Affine(0.25), hinders=Affine(0.0, 0.2))
+    profile = Profile(
+        write_beside=Affine(0.25), write_hinders=Affine(0.0, 0.2), read_hinders=Affine(0.0, 0.2)
+    )
     disk = replace(DISK, profile=profile, discard=Affine(1.0))
     schedule = Schedule(CHAIN, [Write(X0, 1), Advance(0, 1), Discard(X0, 1), Advance(1, 2)])
     # Two reads on two channels; the second channel is busy with a discard at first.
@@ -123,7 +145,7 @@ def test_what_begins_while_the_end_is_put_off_puts_it_off_again() -> None:
     late = Schedule(
         CHAIN, [Discard(X0, 1), Advance(0, 2), Read(x3, 2), Read(X2, 1)], [set(), {X0, X2}, {x3}]
     )
-    tape = replace(TAPE, profile=Profile(hinders=Affine(0.5)))
+    tape = replace(TAPE, profile=Profile(read_hinders=Affine(0.5)))
     slow = replace(disk, discard=Affine(2.25))  # the read from the disk begins at 2.25
     timeline = simulate(late, Platform((RAM, slow, tape)), overlap=Overlap(0, 2))
     assert of(timeline)[1] == (0.0, 2.0 + 0.5 + 2.0)
@@ -143,8 +165,11 @@ def measured(random: Random, platform: Platform) -> Platform:
         profile = Profile(
             write_beside=random.choice((None, price())),
             read_beside=random.choice((None, price())),
-            hinders=Affine(random.uniform(0, 0.5)),
-            hinders_reverse=random.choice((None, Affine(random.uniform(0, 0.5)))),
+            write_own=random.choice((None, price())),
+            read_own=random.choice((None, price())),
+            write_hinders=Affine(random.uniform(0, 0.5)),
+            read_hinders=Affine(random.uniform(0, 0.5)),
+            discard_hinders=Affine(random.uniform(0, 0.5)),
         )
         prices = {access: price() for access in ("write", "read", "discard")}
         backend = "directory" if number else "ram"
@@ -180,7 +205,7 @@ def test_each_action_is_longer_by_what_begins_beside_it(random: Random) -> None:
         return
     timeline = simulate(schedule, platform, overlap=overlap)
     replay, costs = Replay(schedule, platform, overlap, timeline), seconds_of(schedule, platform)
-    begun: list[tuple[float, Profile, int]] = []
+    begun: list[tuple[float, float]] = []
     for row, access in replay.accesses.items():
         assert access.transfer is not None
         action = access.event.action
@@ -196,21 +221,20 @@ def test_each_action_is_longer_by_what_begins_beside_it(random: Random) -> None:
         if isinstance(action, Discard) or direct:
             assert took == pytest.approx(costs[row])
             if isinstance(action, Discard):
-                begun.append((access.transfer.start, level.profile, 0))
+                begun.append((access.transfer.start, level.profile.discard_hinders(0)))
             continue
         nbytes = schedule.chain.nbytes(action.key)
         profile = level.profile
-        beside = profile.write_beside if isinstance(action, Write) else profile.read_beside
+        beside, loss = (
+            (profile.write_beside, profile.write_hinders)
+            if isinstance(action, Write)
+            else (profile.read_beside, profile.read_hinders)
+        )
         assert took == pytest.approx(costs[row] if beside is None else beside(nbytes))
-        begun.append((access.transfer.start, profile, nbytes))
+        begun.append((access.transfer.start, loss(nbytes)))
     for row in np.flatnonzero((schedule.actions.op <= REVERSE) & (costs > 0)).tolist():
         start, stop = timeline.start[row], timeline.stop[row]
-        reverses = schedule.actions.op[row] == REVERSE
-        lost = sum(
-            ((reverses and profile.hinders_reverse) or profile.hinders)(nbytes)
-            for at, profile, nbytes in begun
-            if start <= at < stop
-        )
+        lost = sum(seconds for at, seconds in begun if start <= at < stop)
         assert stop - start == pytest.approx(costs[row] + lost)
 
 

@@ -74,7 +74,10 @@ def machine(random: Random, levels: tuple[Level, ...], cost: Cost) -> Platform:
             profile=random.choice((None, profile(random))) if cost is whole else None,
         )
 
-    return Platform(tuple(one(number, level) for number, level in enumerate(levels)))
+    overhead = random.choice((0, 0, cost(random)))
+    return Platform(
+        tuple(one(number, level) for number, level in enumerate(levels)), overhead=overhead
+    )
 
 
 def profile(random: Random) -> Profile:
@@ -88,8 +91,11 @@ def profile(random: Random) -> Profile:
         first=random.choice((None, price())),
         write_beside=random.choice((None, price())),
         read_beside=random.choice((None, price())),
-        hinders=random.choice((Affine(), price())),
-        hinders_reverse=random.choice((None, price())),
+        write_own=random.choice((None, price())),
+        read_own=random.choice((None, price())),
+        write_hinders=random.choice((Affine(), price())),
+        read_hinders=random.choice((Affine(), price())),
+        discard_hinders=random.choice((Affine(), price())),
         handoff=random.choice((Affine(), price())),
         dirty=random.choice((0, 8, 16)) if is_backed_up else None,
         drained=random.choice((0.125, 0.5, 4.0)) if is_backed_up else None,

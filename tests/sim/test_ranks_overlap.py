@@ -42,13 +42,10 @@ def drawn(random: Random) -> Given:
         return Affine(random.uniform(0.1, 3), random.choice((0, random.uniform(0, 0.5))))
 
     def profile() -> Profile | None:
-        beside = (random.choice((None, price())) for _ in range(2))
-        return Profile(
-            write_beside=next(beside),
-            read_beside=next(beside),
-            hinders=Affine(random.uniform(0, 0.5)),
-            hinders_reverse=random.choice((None, Affine(random.uniform(0, 0.5)))),
-        )
+        optional = ("write_beside", "read_beside", "write_own", "read_own")
+        losses = ("write_hinders", "read_hinders", "discard_hinders")
+        prices = {name: random.choice((None, price())) for name in optional}
+        return Profile(**prices, **{name: Affine(random.uniform(0, 0.5)) for name in losses})
 
     schedule, platform = _planned(random)
     levels = [
@@ -64,7 +61,8 @@ def drawn(random: Random) -> Given:
     counts = (0, 1, 2, 3, None)
     horizon = random.choice((float("inf"), float("inf"), 2.0, 6.0))
     overlap = Overlap(random.choice(counts), random.choice(counts), horizon)
-    return schedule, replace(platform, levels=tuple(levels)), overlap
+    overhead = random.choice((0.0, random.uniform(0, 0.5)))
+    return schedule, replace(platform, levels=tuple(levels), overhead=overhead), overlap
 
 
 def _planned(random: Random) -> tuple[Schedule, Platform]:
@@ -220,7 +218,7 @@ def test_only_transfers_that_are_under_way_together_share() -> None:
 
 
 def test_what_goes_on_beside_has_its_own_speed_and_hinders() -> None:
-    profile = Profile(write_beside=Affine(0.5, 0.02), hinders=Affine(0.75))
+    profile = Profile(write_beside=Affine(0.5, 0.02), write_hinders=Affine(0.75))
     platform = Platform((RAM, replace(ARCHIVE, profile=profile)))
     ranks = Ranks(count=2, shared={"archive": Shared(100.0)})
     outcome = simulate_ranks(BEHIND, platform, ranks, overlap=Overlap(1))

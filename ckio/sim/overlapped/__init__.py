@@ -20,7 +20,7 @@ from ckio.platforms import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.sim.overlapped.behind import Behind, Process
-from ckio.sim.overlapped.prices import beside_of, copies_of
+from ckio.sim.overlapped.prices import beside_of
 from ckio.timeline import Recorder, Timeline
 from ckio.traffic import Traffic, Way
 
@@ -57,10 +57,9 @@ class _Simulation(Behind):
         beside, times = beside_of(schedule, platform), 1.0 if factors is None else factors
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.seconds = (seconds_of(schedule, platform) * times).data
-        self.beside = (beside.seconds * times).data
-        self.hinders, self.hinders_reverse = beside.hinders.data, beside.hinders_reverse.data
-        self.handoffs = beside.handoffs.data
-        self.copies = copies_of(schedule, platform).data
+        self.overhead = platform.overhead
+        self.beside, self.own = (beside.seconds * times).data, beside.own.data
+        self.hinders, self.handoffs = beside.hinders.data, beside.handoffs.data
         self.moved = bytes_moved(schedule, platform).data
         self.backlogs = backlogs_of(platform)
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
@@ -93,10 +92,10 @@ class _Simulation(Behind):
                 seconds = self.handoffs[row]
             match step.way:
                 case Way.ITSELF:
-                    seconds, nbytes = seconds + self.seconds[row], self.moved[row]
+                    seconds, nbytes = self.overhead + self.seconds[row], self.moved[row]
                     backlog = self.backlog(row)
                 case Way.STAGE | Way.STAGED | Way.AHEAD:
-                    seconds += self.copies[row]
+                    seconds += self.own[row]
                 case Way.DIRECT:
                     while not traffic.ended():
                         yield self.wait()
@@ -126,7 +125,7 @@ class _Simulation(Behind):
         seconds: float = self.seconds[row]
         if not transfer.direct:
             seconds = self.beside[row]
-            self.hinder((self.hinders_reverse if self.traffic.reverses else self.hinders)[row])
+            self.hinder(self.hinders[row])
         if (backlog := self.backlog(row)) is not None:
             seconds += backlog.longer(self.now, self.moved[row])
         self.occupy(number, seconds)

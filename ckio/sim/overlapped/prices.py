@@ -25,16 +25,17 @@ class Beside:
     ----------
     seconds : float64 array
         What the transfer takes; where the level's profile says nothing, what the action takes.
-    hinders, hinders_reverse : float64 array
-        What the computation loses by it, also by a discard, and what a step of the adjoint does; 0
-        for all that computes.
+    own : float64 array
+        What the program does of it; where the level's profile says nothing, a copy in memory.
+    hinders : float64 array
+        What the computation loses by it, also by a discard; 0 for all that computes.
     handoffs : float64 array
         What the program takes in addition where it waits for a transfer.
     """
 
     seconds: Seconds
+    own: Seconds
     hinders: Seconds
-    hinders_reverse: Seconds
     handoffs: Seconds
 
 
@@ -42,28 +43,35 @@ def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
     memory = memory_level(platform)
-    seconds = seconds_of(schedule, platform)
-    hinders, hinders_reverse, handoffs = np.zeros((3, len(actions)))
+    seconds, own = seconds_of(schedule, platform), _copies(schedule, platform)
+    hinders, handoffs = np.zeros((2, len(actions)))
     for number, level in enumerate(platform.levels):
         profile = _NOTHING if number == memory else level.profile or _NOTHING
-        losses = (
-            (hinders, profile.hinders),
-            (hinders_reverse, profile.hinders_reverse or profile.hinders),
-        )
-        for op, price in ((WRITE, profile.write_beside), (READ, profile.read_beside)):
+        for op, beside, copy, loss, handoff in (
+            (
+                WRITE,
+                profile.write_beside,
+                profile.write_own,
+                profile.write_hinders,
+                profile.handoff,
+            ),
+            (READ, profile.read_beside, profile.read_own, profile.read_hinders, profile.handoff),
+            (DISCARD, None, None, profile.discard_hinders, None),
+        ):
             there = (actions.op == op) & (actions.level == number)
-            for loses, loss in losses:
-                loses[there] = _of(loss, nbytes[there])
-            handoffs[there] = _of(profile.handoff, nbytes[there])
-            if price is not None:
-                seconds[there] = _of(price, nbytes[there])
-        for loses, loss in losses:
-            loses[(actions.op == DISCARD) & (actions.level == number)] = loss(0)
-    return Beside(seconds, hinders, hinders_reverse, handoffs)
+            for column, price in (
+                (seconds, beside),
+                (own, copy),
+                (hinders, loss),
+                (handoffs, handoff),
+            ):
+                if price is not None:
+                    column[there] = _of(price, nbytes[there])
+    return Beside(seconds, own, hinders, handoffs)
 
 
-def copies_of(schedule: Schedule, platform: Platform, /) -> Seconds:
-    """Seconds of the program's own copies to and from the pool, were each access to be one."""
+def _copies(schedule: Schedule, platform: Platform) -> Seconds:
+    """Seconds to copy to memory and from it, were each access to be that."""
     memory = memory_level(platform)
     if memory is None:
         return np.zeros(len(schedule))

@@ -19,7 +19,7 @@ from ckio.platforms import Affine, Platform
 from ckio.profile import Profile
 from ckio.schedule import Schedule, seconds_of
 from ckio.sim.overlapped.behind import PROGRAM, Alarm, Behind, Process
-from ckio.sim.overlapped.prices import beside_of, copies_of
+from ckio.sim.overlapped.prices import beside_of
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.fold import is_shared, speed_of
 from ckio.sim.ranks.groups import Groups, Seconds
@@ -53,13 +53,9 @@ class Program:
         _check(ranks)
         self.traffic = NearTraffic(schedule, platform, overlap)
         beside = beside_of(schedule, platform)
-        self.seconds, self.copies = (
-            seconds_of(schedule, platform).data,
-            copies_of(schedule, platform).data,
-        )
-        self.beside, self.hinders = beside.seconds.data, beside.hinders.data
-        self.hinders_reverse = beside.hinders_reverse.data
-        self.handoffs = beside.handoffs.data
+        self.seconds = seconds_of(schedule, platform).data
+        self.beside, self.own = beside.seconds.data, beside.own.data
+        self.hinders, self.handoffs = beside.hinders.data, beside.handoffs.data
         self.nbytes = schedule.chain.nbytes_of(schedule.actions).data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
         self.is_shared = is_shared(schedule, platform, ranks).data
@@ -171,7 +167,7 @@ class _Rank(Behind):
             seconds = self.program.handoffs[row]
         match step.way:
             case Way.STAGE | Way.STAGED | Way.AHEAD:
-                seconds += self.program.copies[row]
+                seconds += self.program.own[row]
             case Way.DIRECT:
                 while not traffic.ended():
                     yield self.wait()
@@ -253,8 +249,7 @@ class _Rank(Behind):
             return
         row = transfer.row
         if not transfer.direct:
-            loses = program.hinders_reverse if self.traffic.reverses else program.hinders
-            self.hinder(loses[row])
+            self.hinder(program.hinders[row])
         if program.is_shared[row]:
             lane = program.lanes[program.level[row], program.op[row], transfer.direct]
             self._share(number, lane, program.nbytes[row])

@@ -102,14 +102,16 @@ class Folded(Stretches):
 
 
 def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
-    """Each action as a stretch of its own, and far ones none: they have transfers.
+    """With overlap each action is a stretch of its own, and far ones none: they have transfers.
 
     Raises BadInput for more than 1e200 seconds.
     """
     actions, seconds = schedule.actions, _seconds(schedule, platform)
     memory = memory_level(platform)
     computing = actions.op < WRITE
-    seconds[computing | (actions.level != (-1 if memory is None else memory))] = 0.0
+    far = ~computing & (actions.level != (-1 if memory is None else memory))
+    seconds[computing | far] = 0.0
+    seconds[~far] += platform.overhead
     rows = np.flatnonzero(computing)
     return Stretches(
         private=seconds,
