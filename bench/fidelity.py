@@ -185,7 +185,7 @@ def reference(subject: Subject) -> float:
 
 def pace(subject: Subject) -> Chain:
     """What the steps of the model take just now."""
-    return measure_model(subject.model, repeats=1, steps=max(3, min(24, subject.steps // 3)))
+    return measure_model(subject.model, repeats=1, steps=max(5, min(24, subject.steps // 3)))
 
 
 def at_pace(

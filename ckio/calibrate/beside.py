@@ -26,7 +26,7 @@ from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try
 from ckio.calibrate.samples import Floats, Sample, later, typical
-from ckio.calibrate.steps import BUDGET
+from ckio.calibrate.steps import BUDGET, MOST_BYTES
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.model import sizes_of
@@ -38,7 +38,6 @@ from ckio.schedule import Schedule
 from ckio.timeline import Timeline
 
 _ALONE: Final = Overlap()
-_BEHIND: Final = Overlap(None, None)
 _WAITING: Final = Overlap(0, 1)
 
 _TICK: Final = 1e-9
@@ -47,7 +46,6 @@ _PASSES: Final = 40
 """Of each policy, the most."""
 _PER_SLOT: Final = 4
 """Steps for each checkpoint that is held: so that most of them are written on the way back, too."""
-
 
 _MOVED: Final = {"write": WRITE, "read": READ}
 _KINDS: Final = (Kind.RESTART, Kind.TAPE)
@@ -82,15 +80,11 @@ class Beside:
         given = sizes_of(self.tried.make())
         sizes = {Kind.RESTART: given["restart"], Kind.TAPE: given["tape"]}
         taken = self._taken(list(self._schedules()))
-        pairs = [
-            pair
-            for passes in taken
-            for overlap, timelines in passes.items()
-            if overlap != _ALONE
-            for pair in zip(timelines, passes[_ALONE], strict=True)
-        ]
-        overhead, losses = lost(pairs, sizes)
-        behind, alone = ([it for each in taken for it in each[how]] for how in (_BEHIND, _ALONE))
+        overhead, losses = lost(list(_pairs(taken)), sizes)
+        behind, alone = (
+            [timeline for passes in taken for timeline in passes[overlap]]
+            for overlap in (self._behind, _ALONE)
+        )
         yield self._sample("overhead", 0, overhead)
         if len(mine := own(behind, DISCARD)):  # it has no other price for what the program does
             yield self._sample("discard_hinders", 0, losses[DISCARD](0) + typical(mine))
@@ -111,15 +105,21 @@ class Beside:
             handoff = max(0.0, typical(waits) - typical(writes))
             yield self._sample("handoff", sizes[Kind.RESTART], handoff)
 
+    @property
+    def _behind(self) -> Overlap:
+        """As much as is no burden on a machine."""
+        most = max(1, MOST_BYTES // (2 * max(1, self.tried.nbytes)))
+        return Overlap(most, most)
+
     def _schedules(self) -> Iterator[tuple[Schedule, Sequence[Overlap]]]:
         """What is performed, and how; tapes if they take no more room than the restart data may."""
         sizes = sizes_of(self.tried.make())
         chain = Chain(steps=self.tried.steps, advance=1, record=1, reverse=1, **sizes)
         slots = min(self.slots, max(1, chain.length // _PER_SLOT))
         platform = self._platform(slots * chain.restart)
-        yield revolve(chain, platform, on=self.level), (_ALONE, _WAITING, _BEHIND)
+        yield revolve(chain, platform, on=self.level), (_ALONE, _WAITING, self._behind)
         if 0 < (chain.length - 1) * chain.tape <= self.slots * chain.restart:
-            yield Schedule(chain, _with_tapes(chain.length)), (_ALONE, _BEHIND)
+            yield Schedule(chain, _with_tapes(chain.length)), (_ALONE, self._behind)
 
     def _platform(self, capacity: int | None = None) -> Platform:
         memory = Level(name=f"memory-of-{self.level}")
@@ -169,6 +169,14 @@ def _with_tapes(steps: int) -> list[Action]:
         reverse = Reverse(step, step + 1)
         back[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
     return [*there, *back]
+
+
+def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
+    """Each pass with transfers behind the computation, and the one without of the same moment."""
+    for passes in taken:
+        for overlap, timelines in passes.items():
+            if overlap != _ALONE:
+                yield from zip(timelines, passes[_ALONE], strict=True)
 
 
 def lost(
