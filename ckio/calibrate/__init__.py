@@ -128,13 +128,14 @@ def _platform(
 ) -> Platform:
     """The levels and the models together."""
     chains = {name: each.chain for name, each in found.items()}
+    overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
         tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
         {name: each.spreads for name, each in found.items() if each.spreads},
         next((each.drift for each in found.values()), None),
-        min((it.seconds for it in samples if it.access == "overhead"), default=0.0),
+        fmean(overheads) if overheads else 0.0,
     )
 
 
