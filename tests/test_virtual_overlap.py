@@ -14,7 +14,6 @@ from virtual import Time
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
-from ckio.clock import Clock
 from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
@@ -34,10 +33,20 @@ from ckio.traffic import Step, Traffic, Transfer
 SIZE = 100
 
 
+class Slower:
+    """A clock of the program, for which all that it does itself takes so much longer."""
+
+    def __init__(self, time: Time, overhead: float) -> None:
+        self.now, self._sleep, self._overhead = time.now, time.sleep, overhead
+
+    def sleep(self, seconds: float, more: float = 0.0, /) -> None:
+        self._sleep(self._overhead + seconds + more)
+
+
 class Memory(Ram):
     """Memory that takes the time it is priced at; it lends, so it cannot be wrapped."""
 
-    def __init__(self, level: Level, time: Clock) -> None:
+    def __init__(self, level: Level, time: Slower) -> None:
         super().__init__(capacity=level.capacity)
         self._level, self._time, self._backlog = level, time, backlog_of(level)
 
@@ -47,7 +56,7 @@ class Memory(Ram):
         if self._backlog is None:
             self._time.sleep(seconds)
         else:
-            self._time.sleep(seconds + self._backlog.longer(self._time.now(), SIZE))
+            self._time.sleep(seconds, self._backlog.longer(self._time.now(), SIZE))
             self._backlog.add(self._time.now(), SIZE)
         return nbytes
 
@@ -112,16 +121,6 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
     overlap = Overlap(random.choice(counts), random.choice(counts), random.choice((inf, 3.0, 8.0)))
     overhead = random.uniform(0.0, 0.5) if profiles else 0.0
     return chain, Platform((near, *far), working_memory=SIZE, overhead=overhead), overlap
-
-
-class Slower:
-    """A clock of the program, for which all that it does itself takes so much longer."""
-
-    def __init__(self, time: Time, overhead: float) -> None:
-        self.now, self._sleep, self._overhead = time.now, time.sleep, overhead
-
-    def sleep(self, seconds: float, /) -> None:
-        self._sleep(self._overhead + seconds)
 
 
 def performed(
