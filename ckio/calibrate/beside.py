@@ -25,7 +25,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Writ
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try
-from ckio.calibrate.samples import Floats, Sample, later, typical
+from ckio.calibrate.samples import Floats, Sample, later, took, typical
 from ckio.calibrate.steps import BUDGET, MOST_BYTES
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KINDS, READ, WRITE, Actions
@@ -194,7 +194,7 @@ def lost(
     longer, columns = [], []
     for overlapped, plain in pairs:
         computes = overlapped.actions.op < WRITE
-        longer.append((_took(overlapped) - _took(plain))[computes])
+        longer.append((took(overlapped) - took(plain))[computes])
         shares = [np.ones((len(computes), 1))]
         for op in (WRITE, READ, DISCARD):
             moved = _of(overlapped.transfers, op)
@@ -219,7 +219,7 @@ def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> 
             ends = np.sort(_of(timeline.transfers, op).stop)
             ended = np.searchsorted(ends, timeline.stop, "right")
             chosen &= np.diff(ended, prepend=0) == 0
-        found.append(later(_took(timeline)[chosen]))
+        found.append(later(took(timeline)[chosen]))
     return np.concatenate(found)
 
 
@@ -245,9 +245,3 @@ def _of(timeline: Timeline, op: int, kind: Kind | None = None) -> Timeline:
 def _among(actions: Actions, op: int, kind: Kind | None) -> NDArray[np.bool_]:
     chosen: NDArray[np.bool_] = actions.op == op
     return chosen if kind is None else chosen & (actions.kind == KINDS.index(kind))
-
-
-def _took(timeline: Timeline) -> Floats:
-    """Seconds of each action, from the end of the one before it."""
-    took: Floats = np.diff(timeline.stop, prepend=0.0)
-    return took

@@ -57,10 +57,16 @@ class Sample:
     each: tuple[float, ...] = ()
 
 
+def took(timeline: Timeline, /) -> Floats:
+    """Seconds of each action, from the end of the one before it."""
+    seconds: Floats = np.diff(timeline.stop, prepend=0.0)
+    return seconds
+
+
 def seconds_of(timeline: Timeline, op: int) -> Floats:
     """Of each action of a sort, from the end of the one before it."""
-    took: Floats = np.diff(timeline.stop, prepend=0.0)[timeline.actions.op == op]
-    return took
+    chosen: Floats = took(timeline)[timeline.actions.op == op]
+    return chosen
 
 
 def later(seconds: Floats, /) -> Floats:
