@@ -6,6 +6,7 @@ from functools import cache
 from math import inf
 from random import Random
 
+from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind
@@ -27,6 +28,9 @@ WITH_TAPES: dict[str, Planner] = {"mixed": mixed, "store-all": store_all}
 ALL: dict[str, Planner] = {name: find("planners", name) for name in names("planners")}
 
 Stored = tuple[frozenset[Key], ...]
+
+RANDOMS = st.randoms(use_true_random=False)
+"""What a property draws; it makes a case of it by `drawn_case`."""
 
 
 def x(step: int) -> Key:
@@ -149,27 +153,22 @@ def with_differing_steps(random: Random, case: Case) -> Case:
     return replace(case, chain=replace(case.chain, **costs))
 
 
-def is_planned(case: Case) -> bool:
-    try:
-        return bool(case.planned)
-    except BadInput:
-        return False
-
-
-@st.composite
-def cases(
-    draw: st.DrawFn,
-    planners: dict[str, Planner],
-    *,
-    most_steps: int = 9,
-    differing: bool = True,
+def drawn_case(
+    random: Random, planners: dict[str, Planner], *, most_steps: int = 9, differing: bool = True
 ) -> Case:
-    """Cases that can be planned at all."""
-    random = draw(st.randoms(use_true_random=False))
+    """A case that can be planned at all.
+
+    It plans, and a planner may have to be compiled first: a test calls it, never a strategy.
+    """
     for _ in range(100):
         case = random_case(random, planners, most_steps=most_steps)
         if differing and random.random() < 0.3:
             case = with_differing_steps(random, case)
-        if is_planned(case):
-            return case
+        try:
+            assert case.planned is not None
+        except BadInput:
+            continue
+        if currently_in_test_context():
+            note(repr(case))
+        return case
     raise AssertionError("hardly a case can be planned")

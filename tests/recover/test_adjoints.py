@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from ckio.recover import aside, with_adjoint_checkpoints
 from ckio.replay import validate
 from ckio.schedule import Schedule, seconds
 
-from .cases import RESTART_ONLY, WITH_TAPES, Case, a, adjoints, cases, x
+from .cases import RANDOMS, RESTART_ONLY, WITH_TAPES, Case, a, adjoints, drawn_case, x
 
 some = settings(max_examples=40)
 
@@ -55,8 +56,9 @@ def one_by_one(case: Case) -> Iterator[Action]:
 
 
 @some
-@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=20))
-def test_the_pass_does_in_columns_what_is_said_an_action_at_a_time(case: Case) -> None:
+@given(RANDOMS)
+def test_the_pass_does_in_columns_what_is_said_an_action_at_a_time(random: Random) -> None:
+    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=20)
     assert list(case.schedule.actions) == list(one_by_one(case))
     end = validate(case.schedule, case.platform)
     assert end.adjoint == 0
@@ -64,10 +66,11 @@ def test_the_pass_does_in_columns_what_is_said_an_action_at_a_time(case: Case) -
 
 
 @some
-@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=20))
+@given(RANDOMS)
 def test_once_there_is_an_adjoint_there_is_one_until_the_end_and_never_more_than_two(
-    case: Case,
+    random: Random,
 ) -> None:
+    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=20)
     machine = Machine(case.chain, case.platform)
     stored = list[int]()
     for action in case.schedule.actions:
@@ -81,8 +84,9 @@ def test_once_there_is_an_adjoint_there_is_one_until_the_end_and_never_more_than
 
 
 @some
-@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=20))
-def test_writes_are_so_long_apart_and_a_step_longer_at_most(case: Case) -> None:
+@given(RANDOMS)
+def test_writes_are_so_long_apart_and_a_step_longer_at_most(random: Random) -> None:
+    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=20)
     now, reached, longest = 0.0, list[float](), 0.0
     writes = list[float]()
     for action in case.schedule.actions:

@@ -21,7 +21,19 @@ from ckio.replay import validate
 from ckio.schedule import Schedule
 from ckio.testing.strategies import random_chain, random_platform, random_stored
 
-from .cases import RESTART_ONLY, WITH_TAPES, Case, Stored, a, adjoints, cases, t, with_room, x
+from .cases import (
+    RANDOMS,
+    RESTART_ONLY,
+    WITH_TAPES,
+    Case,
+    Stored,
+    a,
+    adjoints,
+    drawn_case,
+    t,
+    with_room,
+    x,
+)
 
 CHAIN = Chain(steps=9, advance=4, record=1, reverse=2, restart=2, tape=1, adjoint=3)
 RAM = Level(name="ram", capacity=4)
@@ -63,8 +75,9 @@ def case_end(schedule: Schedule) -> Stored:
 
 
 @settings(max_examples=25)
-@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=8), st.randoms(use_true_random=False))
-def test_however_often_it_is_killed_it_comes_to_the_end(case: Case, random: Random) -> None:
+@given(RANDOMS)
+def test_however_often_it_is_killed_it_comes_to_the_end(random: Random) -> None:
+    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=8)
     killed_again_and_again(case, random)
 
 
@@ -74,15 +87,15 @@ def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
     planners: dict[str, Callable[..., Schedule]],
 ) -> None:
     @settings(max_examples=250)
-    @given(cases(planners, most_steps=12), st.randoms(use_true_random=False))
-    def campaign(case: Case, random: Random) -> None:
-        killed_again_and_again(case, random)
+    @given(RANDOMS)
+    def campaign(random: Random) -> None:
+        killed_again_and_again(drawn_case(random, planners, most_steps=12), random)
 
     campaign()
 
 
 @settings(max_examples=25)
-@given(st.randoms(use_true_random=False), st.booleans())
+@given(RANDOMS, st.booleans())
 def test_any_keys_that_may_be_stored_are_recovered_from(random: Random, tapes: bool) -> None:
     chain = random_chain(random, most_steps=6)
     platform = with_room(random_platform(random, chain, most_levels=2), chain, 0)

@@ -1,6 +1,7 @@
 """What a kill costs: the bound against planning anew at every instant."""
 
 from math import inf
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -15,7 +16,7 @@ from ckio.recover import redone_at_most
 from ckio.replay import validate
 from ckio.schedule import Schedule, makespan, seconds
 
-from .cases import ALL, RESTART_ONLY, WITH_TAPES, Case, a, cases, t, x
+from .cases import ALL, RANDOMS, RESTART_ONLY, WITH_TAPES, Case, a, drawn_case, t, x
 
 
 class Kills(NamedTuple):
@@ -47,21 +48,21 @@ def killed_everywhere(case: Case) -> None:
 
 
 @settings(max_examples=8)
-@given(cases(RESTART_ONLY, most_steps=6))
-def test_a_kill_at_any_instant_costs_no_more_than_the_bound(case: Case) -> None:
-    killed_everywhere(case)
+@given(RANDOMS)
+def test_a_kill_at_any_instant_costs_no_more_than_the_bound(random: Random) -> None:
+    killed_everywhere(drawn_case(random, RESTART_ONLY, most_steps=6))
 
 
 @settings(max_examples=8)
-@given(cases(WITH_TAPES, most_steps=5))
-def test_a_kill_of_what_stores_tapes_costs_no_more_than_the_bound(case: Case) -> None:
-    killed_everywhere(case)
+@given(RANDOMS)
+def test_a_kill_of_what_stores_tapes_costs_no_more_than_the_bound(random: Random) -> None:
+    killed_everywhere(drawn_case(random, WITH_TAPES, most_steps=5))
 
 
 @settings(max_examples=4)
-@given(cases(ALL, most_steps=5))
-def test_a_kill_of_any_planner_s_schedule_costs_no_more_than_the_bound(case: Case) -> None:
-    killed_everywhere(case)
+@given(RANDOMS)
+def test_a_kill_of_any_planner_s_schedule_costs_no_more_than_the_bound(random: Random) -> None:
+    killed_everywhere(drawn_case(random, ALL, most_steps=5))
 
 
 @pytest.mark.slow
@@ -75,9 +76,9 @@ def test_a_kill_at_any_instant_costs_no_more_than_the_bound_in_a_long_campaign(
     del part  # each draws anew
 
     @settings(max_examples=20)
-    @given(cases(planners, most_steps=9))
-    def campaign(case: Case) -> None:
-        killed_everywhere(case)
+    @given(RANDOMS)
+    def campaign(random: Random) -> None:
+        killed_everywhere(drawn_case(random, planners, most_steps=9))
 
     campaign()
 

@@ -9,8 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from recover.cases import RESTART_ONLY, WITH_TAPES, Case, a, cases, x
+from recover.cases import RANDOMS, RESTART_ONLY, WITH_TAPES, a, drawn_case, x
 
 from ckio.actions import Discard, Read, Record, Reverse, Write
 from ckio.chain import Chain
@@ -139,8 +138,9 @@ def test_one_failure_of_a_chain_of_two_steps_by_hand() -> None:
 
 
 @settings(max_examples=20)
-@given(cases(RESTART_ONLY | WITH_TAPES, most_steps=6), st.randoms(use_true_random=False))
-def test_any_run_is_what_a_machine_and_a_clock_make_of_it(case: Case, random: Random) -> None:
+@given(RANDOMS)
+def test_any_run_is_what_a_machine_and_a_clock_make_of_it(random: Random) -> None:
+    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=6)
     made = Plans(case.schedule, lambda killed, left: case.recovering(killed)(left))
     length = makespan(case.schedule, case.platform)
     assume(length)
