@@ -330,7 +330,7 @@ def three_levels(capacities: Sequence[int | None]) -> Iterator[dict[str, Backend
         backends: dict[str, Backend] = {
             "ram": Ram(capacity=ram),
             "nvme": Directory(Path(folder) / "nvme", capacity=nvme, durability="direct"),
-            "archive": Hdf5(Path(folder) / "archive.h5", capacity=archive),
+            "archive": Hdf5(Path(folder) / "archive.h5", capacity=archive, durability="fdatasync"),
         }
         for backend in backends.values():
             ends.enter_context(closing(backend))

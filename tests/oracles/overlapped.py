@@ -39,12 +39,14 @@ MOST_STATES: Final = 1 << 22
 # The fields of a state, with the bits that each takes.
 (ADJOINT, STATE, TAPE, SPAN, BUSY, PENDING, KEY, LEVEL) = range(8)
 NEAR, AHEAD, LYING, STAGED, DOES, MOVES, OF, LEFT, DISCARDS = 8, 9, 10, 12, 14, 16, 18, 20, 22
-_FIELDS: Final = 26
+MORE_AHEAD: Final = 26
+"""Of states that were read ahead more than once: two copies more."""
+_FIELDS: Final = 27
 _BITS: Final = np.array(
-    [3, 3, 3, 2, 5, 3, 4, 1, 10, 10, 10, 10, 10, 10, 2, 2, 4, 4, 1, 1, 5, 5, 3, 3, 3, 3]
+    [3, 3, 3, 2, 5, 3, 4, 1, 10, 10, 10, 10, 10, 10, 3, 3, 4, 4, 1, 1, 5, 5, 3, 3, 3, 3, 5]
 )
 _FIRST_WORD: Final = 12
-"""Fields up to this one lie in the first word: 64 bits; the others take 53."""
+"""Fields up to this one lie in the first word: 64 bits; the others take 63."""
 
 NOTHING: Final = 7
 """No state is held."""
@@ -53,7 +55,7 @@ NOTHING: Final = 7
 (NO, DISCARDED, STAGING, USED, COPIED, RELEASED) = range(6)
 
 # What a channel does.
-(IDLE, WRITING, READING, OTHER) = range(4)
+(IDLE, WRITING, READING, OTHER, CANCELLED) = range(5)
 
 # The program's actions in a path.
 (_ADVANCE, _RECORD, _RECORD_TWO, _REVERSE, _NEAR_WRITE, _NEAR_READ, _NEAR_DISCARD) = range(1, 8)
@@ -113,11 +115,11 @@ def _useful(adjoint: int, c: _Ints) -> int:
 def _free(s: _Ints, c: _Ints) -> int:
     """Bytes of memory that nothing takes."""
     n = c[_STEPS]
-    used = _bytes(s[NEAR], c) + _bytes(s[AHEAD], c)
+    used = _bytes(s[NEAR], c) + _bytes(s[AHEAD], c) + 2 * _bytes(s[MORE_AHEAD], c)
     for level in range(c[_FAR]):
         used += _bytes(s[STAGED + level], c)
     for channel in range(c[_CHANNELS]):
-        if s[DOES + channel] == WRITING or s[DOES + channel] == READING:
+        if s[DOES + channel] != IDLE and s[DOES + channel] != OTHER:
             used += c[_SIZE + (s[MOVES + channel] >= n)]
     if s[PENDING] == DISCARDED or s[PENDING] == USED or s[PENDING] == RELEASED:
         used += c[_SIZE + (s[KEY] >= n)]
@@ -172,6 +174,7 @@ def _forget(s: _Ints, c: _Ints) -> None:
         if c[_NEAR_D + kind] == 0:
             s[NEAR] &= useful | ((1 << n) - 1) << (n - n * kind)
     s[AHEAD] &= useful
+    s[MORE_AHEAD] &= useful
     for level in range(c[_FAR]):
         s[STAGED + level] &= useful
         gone = s[LYING + level] & ~useful
@@ -188,6 +191,15 @@ def _forget(s: _Ints, c: _Ints) -> None:
 
 
 @njit(cache=True)
+def _copies(s: _Ints, key: int, more: int) -> int:
+    """How many copies of a key were read ahead, once there are so many more of them."""
+    count = (s[AHEAD] >> key & 1) + 2 * (s[MORE_AHEAD] >> key & 1) + more
+    s[AHEAD] = s[AHEAD] & ~(1 << key) | (count & 1) << key
+    s[MORE_AHEAD] = s[MORE_AHEAD] & ~(1 << key) | (count >> 1) << key
+    return count
+
+
+@njit(cache=True)
 def _ended(s: _Ints, channel: int, c: _Ints) -> None:
     """What a channel does has ended."""
     does, key, level = s[DOES + channel], s[MOVES + channel], s[OF + channel]
@@ -198,8 +210,10 @@ def _ended(s: _Ints, channel: int, c: _Ints) -> None:
             s[PENDING] = RELEASED
         if not _useful(s[ADJOINT], c) >> key & 1:
             _dropped(s, level, 1 << key, c)
+    elif does == CANCELLED:
+        _dropped(s, level, 1 << key, c)
     elif does == READING and _useful(s[ADJOINT], c) >> key & 1:
-        s[AHEAD] |= 1 << key
+        _copies(s, key, 1)
 
 
 @njit(cache=True)
@@ -317,7 +331,7 @@ def _program_left(c: _Ints) -> NDArray[np.int16]:
 def _at_least(s: _Ints, left: NDArray[np.int16], c: _Ints) -> int:
     """Seconds that a run takes from here, at the least."""
     n, adjoint = c[_STEPS], s[ADJOINT]
-    keys = s[NEAR] | s[AHEAD]
+    keys = s[NEAR] | s[AHEAD] | s[MORE_AHEAD]
     most = 0
     for level in range(c[_FAR]):
         keys |= s[LYING + level] | s[STAGED + level]
@@ -325,7 +339,7 @@ def _at_least(s: _Ints, left: NDArray[np.int16], c: _Ints) -> int:
         busy = 0
         if s[DOES + channel] != IDLE:
             busy = s[LEFT + channel]
-            if s[DOES + channel] != OTHER:
+            if s[DOES + channel] == WRITING or s[DOES + channel] == READING:
                 keys |= 1 << s[MOVES + channel]
         for level in range(c[_FAR]):
             if c[_CHANNEL + level] == channel:
@@ -380,6 +394,11 @@ def _successors(s: _Ints, c: _Ints, prompt: bool, out: _Ints, moves: _Ints, cost
         for other in range(c[_CHANNELS]):
             if s[DOES + other] == READING:
                 known |= 1 << s[MOVES + other]
+        if c[_NEAR_W] or c[_NEAR_D]:  # states are read ahead again, unless memory keeps them free
+            known &= s[NEAR] | s[AHEAD] & s[MORE_AHEAD] | ((1 << n) - 1) << n
+            for other in range(c[_CHANNELS]):
+                if s[DOES + other] == READING:
+                    known |= s[MORE_AHEAD] & 1 << s[MOVES + other]
         for level in range(c[_FAR]):
             if c[_CHANNEL + level] != channel:
                 continue
@@ -443,7 +462,7 @@ def _successors(s: _Ints, c: _Ints, prompt: bool, out: _Ints, moves: _Ints, cost
     for level in range(c[_FAR]):
         behind |= s[STAGED + level] != 0
     for channel in range(c[_CHANNELS]):
-        behind |= s[DOES + channel] == WRITING
+        behind |= s[DOES + channel] == WRITING or s[DOES + channel] == CANCELLED
     for kind in range(2):
         if kind == 0:
             if at >= adjoint:
@@ -493,10 +512,10 @@ def _successors(s: _Ints, c: _Ints, prompt: bool, out: _Ints, moves: _Ints, cost
             _work(out[count], c[_NEAR_R + kind], NO, 0, 0)
             moves[count], cost[count] = _NEAR_READ * 1000 + key * 10, 0
             count += 1
-        if s[AHEAD] >> key & 1:
+        if (s[AHEAD] | s[MORE_AHEAD]) >> key & 1:
             out[count] = s
             _hold(out[count], key, c)
-            out[count, AHEAD] ^= 1 << key
+            _copies(out[count], key, -1)
             _work(out[count], c[_NEAR_R + kind], USED, key, 0)
             moves[count], cost[count] = _FAR_READ * 1000 + key * 10 + 2, 0
             count += 1
@@ -528,21 +547,29 @@ def _successors(s: _Ints, c: _Ints, prompt: bool, out: _Ints, moves: _Ints, cost
             count += 1
         for level in range(c[_FAR]):
             wanted = _promised(s, level, c) < largest
-            moved = s[AHEAD] >> key & 1
+            moved = (s[AHEAD] | s[MORE_AHEAD]) >> key & 1
             for channel in range(c[_CHANNELS]):
                 moved |= (
                     s[DOES + channel] == READING
                     and s[MOVES + channel] == key
                     and s[OF + channel] == level
                 )
-            if s[LYING + level] >> key & 1 and wanted and not moved:
+            priced = c[_FAR_D + 2 * level + kind] > 0
+            if s[LYING + level] >> key & 1 and (wanted or priced) and not moved:
                 out[count] = s
                 _dropped(out[count], level, 1 << key, c)
                 moves[count], cost[count] = _FAR_DISCARD * 1000 + key * 10 + level, 0
                 count += 1
-            if s[STAGED + level] >> key & 1 and (wanted or free < largest):
+            if s[STAGED + level] >> key & 1 and (wanted or prompt or free < largest):
                 out[count] = s
                 out[count, STAGED + level] ^= 1 << key
+                moves[count], cost[count] = _FAR_DISCARD * 1000 + key * 10 + level, 0
+                count += 1
+            channel = c[_CHANNEL + level]
+            writes = s[DOES + channel] == WRITING and s[OF + channel] == level
+            if writes and s[MOVES + channel] == key and useful >> key & 1 and wanted:
+                out[count] = s
+                out[count, DOES + channel] = CANCELLED
                 moves[count], cost[count] = _FAR_DISCARD * 1000 + key * 10 + level, 0
                 count += 1
     return count
@@ -761,6 +788,8 @@ def _numbers(chain: Chain, platform: Platform, scale: int) -> _Ints:
     memory, *far = platform.levels
     if chain.varies or chain.length > MOST_STEPS or len(far) > 2 or memory.capacity is None:
         raise BadInput("the search is for tiny chains, on limited memory and one or two far levels")
+    if min(platform.tapes(chain), chain.length) > 2:
+        raise BadInput("the search is for a working memory of one tape or two")
     channels = list(dict.fromkeys(level.channel for level in far))
     sizes = (chain.restart, chain.tape)
     c = np.zeros(_NUMBERS, np.int64)
@@ -787,7 +816,7 @@ def _schedule(chain: Chain, platform: Platform, path: Iterable[int]) -> Schedule
     n = chain.length
     near_discards = [platform.levels[0].discard(size) for size in (chain.restart, chain.tape)]
     stored: list[set[Key]] = [set() for _ in platform.levels]
-    ahead = dict[Key, int]()
+    ahead = dict[Key, list[int]]()
     actions = list[Action]()
 
     def discard(key: Key, level: int) -> None:
@@ -816,9 +845,9 @@ def _schedule(chain: Chain, platform: Platform, path: Iterable[int]) -> Schedule
             case 6:
                 actions.append(Read(key, 0))
             case 9:
-                actions.append(Read(key, ahead[key] if level == 2 else level + 1))
+                actions.append(Read(key, ahead[key].pop(0) if level == 2 else level + 1))
             case 11:
-                ahead[key] = level + 1
+                ahead.setdefault(key, []).append(level + 1)
             case 7 | 10:
                 discard(key, 0 if move == 7 else level + 1)
     return Schedule(chain, actions)

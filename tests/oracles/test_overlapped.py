@@ -18,6 +18,7 @@ from oracles.overlapped import (
 )
 from planners.overlapsearch import Case, least_makespan
 
+from ckio.actions import Discard, Key, Kind, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.hrevolve import hrevolve
@@ -139,6 +140,19 @@ def test_without_tapes_it_is_what_the_search_for_states_finds(
         least = least_free(chain, platform)
         assert least is not None
         assert least.makespan == least_makespan(Case(length, near, 2, write, read))
+
+
+def test_what_is_read_no_more_may_be_discarded_before_its_step_is_reversed() -> None:
+    # A discard takes a second of the channel here. x_0 is discarded while step 0 is still to be
+    # reversed, before the channel is given the tape of that step; kept longer, it would cost one.
+    chain, platform = tiny_cases(1, 185)[184]
+    free, prompt = least_free(chain, platform), least_prompt(chain, platform)
+    assert free is not None
+    assert prompt is not None
+    assert free.makespan == prompt.makespan == 23
+    x_0 = Key(Kind.RESTART, 0)
+    actions = list(prompt.schedule.actions)
+    assert actions.index(Discard(x_0, 1)) < actions.index(Write(Key(Kind.TAPE, 0), 1))
 
 
 def test_there_is_no_schedule_below_the_least() -> None:
