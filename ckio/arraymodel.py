@@ -5,10 +5,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.arrays import Arrays, Views, copies, copy
+from ckio.arrays import Array, Arrays, Views, as_bytes, copies, copy
 from ckio.checkpoints import check, checkpoints
 from ckio.checks import told
 from ckio.derived import Derived
@@ -123,8 +124,13 @@ class ArrayModel(ABC):
         self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
 
         # What a checkpoint is read into before it takes the place of the above.
-        stored = dict.fromkeys((*self._checkpoints.restart, *self._checkpoints.tape))
-        self._spares = Spares({name: self._state[name] for name in stored})
+        restart, tape = (
+            {name: self._state[name] for name in names}
+            for names in (self._checkpoints.restart, self._checkpoints.tape)
+        )
+        self._spares = Spares(restart, touched=True)
+        # Apart, as they may come to be memory of a level; most tapes are taken where they are.
+        self._tape_spares = Spares(tape, touched=False)
         self._spare_adjoint = Adjoint.of(self._state, self._control)
         self._views = Views()
 
@@ -235,15 +241,19 @@ class ArrayModel(ABC):
             case Kind.TAPE:
                 names = self._checkpoints.names(key)
                 register = self._tapes.single() if key.name else self._tapes.of(key.step)
-        return self._views.of([self._home(name, register)[name] for name in names])
+        arrays = [self._home(name, register)[name] for name in names]
+        return self._views_of(key, arrays)
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        self._check_layout(key, layout)
+        return self._load_adjoint(key.step) if key.kind is Kind.ADJOINT else self._load(key)
+
+    def _check_layout(self, key: Key, layout: Layout) -> None:
         if layout != self.layout(key):
             raise BadInput(
                 f"{key} does not fit this model: it holds {_listed(layout)} where the model has"
                 f" {_listed(self.layout(key))}; was it written with other options?"
             )
-        return self._load_adjoint(key.step) if key.kind is Kind.ADJOINT else self._load(key)
 
     @contextmanager
     def _load_adjoint(self, step: int) -> Generator[Buffers]:
@@ -254,9 +264,10 @@ class ArrayModel(ABC):
     @contextmanager
     def _load(self, key: Key) -> Generator[Buffers]:
         names = self._checkpoints.names(key)
-        filled = self._spares.take(self._state, names)
+        spares = self._tape_spares if key.kind is Kind.TAPE else self._spares
+        filled = spares.take(self._state, names)
         try:
-            yield self._views.of(filled.values())
+            yield self._views_of(key, filled.values())
             match key.kind:
                 case Kind.RESTART:
                     register = self._state
@@ -268,7 +279,36 @@ class ArrayModel(ABC):
             for name in names:
                 exchange(self._home(name, register), filled, name)
         finally:
-            self._spares.give(filled)
+            spares.give(filled)
+
+    @property
+    def handed(self) -> frozenset[Kind]:
+        return frozenset((Kind.TAPE,))
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        names, arrays = self._checkpoints.names(key), self._tapes.give(key.step, slot)
+        return [as_bytes(arrays[name]) for name in names]
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        self._check_layout(key, layout)
+        arrays = Arrays(
+            {
+                field.name: np.ndarray(field.shape, field.dtype, view)
+                for field, view in zip(layout, data, strict=True)
+            }
+        )
+        if all(array.flags.aligned for array in arrays.values()):
+            self._tapes.take(key.step, arrays)
+        else:
+            with self._load(key) as into:
+                for target, source in zip(into, data, strict=True):
+                    target[:] = source
+
+    def _views_of(self, key: Key, arrays: Iterable[Array]) -> Buffers:
+        """Their bytes; those of tapes are not remembered, as they may be memory of a level."""
+        if key.kind is Kind.TAPE:
+            return [as_bytes(array) for array in arrays]
+        return self._views.of(arrays)
 
     def _home(self, name: str, register: Arrays) -> Arrays:
         """Where an array of a register is: what no step overwrites is on no tape, but there."""
@@ -285,7 +325,7 @@ class ArrayModel(ABC):
         """
         if not self._tapes.may_hold(i) and self._checkpoints.reads_tape(i):
             raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
-        tape = self._tapes.of(i)
+        tape = self._tapes.to_spend(i)
         elsewhere = [n for n in self._taped if n not in tape and n not in self._scratch]
         if not self._scratch and not elsewhere:
             return tape

@@ -1,6 +1,6 @@
 """The computation: how many steps, what each costs, how large its checkpoints are."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -51,6 +51,9 @@ class Chain:
     variables : Variables or None
         What states are made of, where restart data is stored variable by variable: see
         `ckio.analysis.lower`. None where checkpoints are whole.
+    handed : frozenset of Kind
+        The kinds of checkpoints that the model hands over in memory without a copy; those of single
+        variables are always copied. See `Handing`.
     """
 
     steps: int | None
@@ -61,6 +64,7 @@ class Chain:
     tape: int
     adjoint: int
     variables: Variables | None = None
+    handed: frozenset[Kind] = frozenset()
 
     if TYPE_CHECKING:
 
@@ -75,6 +79,7 @@ class Chain:
             tape: int | Each,
             adjoint: int | Each,
             variables: Variables | None = None,
+            handed: Collection[Kind] = frozenset(),
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -90,6 +95,9 @@ class Chain:
             cost = one_or_each(what, given, self.steps, check, of_states=of_states)
             object.__setattr__(self, name, cost)
         self._check_sums()
+        object.__setattr__(self, "handed", frozenset(self.handed))
+        if not all(isinstance(kind, Kind) for kind in self.handed):
+            raise BadInput(f"Chain: handed = {set(self.handed)}; it must be kinds of checkpoints")
         if self.variables is not None and self.steps is not None:
             self.variables.over(self.steps)
 
@@ -140,7 +148,7 @@ class Chain:
             )
         costs = {name: self.each(name)[: steps + (name in _OF_STATES)] for name in COSTS}
         variables = self.variables and self.variables.cut(steps)
-        return Chain(steps=steps, variables=variables, **costs)
+        return Chain(steps=steps, variables=variables, handed=self.handed, **costs)
 
     def each(self, cost: str, /) -> NDArray[Any]:
         """One of the costs and sizes, by its name, for every step; n + 1 of restart and adjoint."""
@@ -226,6 +234,17 @@ class Chain:
             for kind in np.unique(actions.kind[there]).tolist():
                 key = Key(KINDS[kind], 0, actions.names[name])
                 nbytes[there & (actions.kind == kind)] = self._bytes_of_variable(key)
+        return nbytes
+
+    def copied(self, key: Key, /) -> int:
+        """Bytes that are copied between the model and memory; none of what is handed over."""
+        return 0 if key.kind in self.handed and not key.name else self.nbytes(key)
+
+    def copied_of(self, actions: Actions, /) -> NDArray[np.int64]:
+        """`copied` of each action's key, a column at a time; 0 where an action has no key."""
+        nbytes = self.nbytes_of(actions)
+        for kind in self.handed:
+            nbytes[(actions.kind == KIND_CODE[kind]) & (actions.name == 0)] = 0
         return nbytes
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, runtime_checkable
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.arraymodel import ArrayModel
@@ -12,7 +12,17 @@ from ckio.checks import is_whole, told
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.layout import is_layout, nbytes_of
 
-__all__ = ["Array", "ArrayModel", "Arrays", "Differentiable", "Model", "as_bytes", "sizes_of"]
+__all__ = [
+    "Array",
+    "ArrayModel",
+    "Arrays",
+    "Differentiable",
+    "Handing",
+    "Model",
+    "as_bytes",
+    "handed_by",
+    "sizes_of",
+]
 
 
 class Model(Protocol):
@@ -43,6 +53,37 @@ class Model(Protocol):
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
         """Buffers to fill; adopted when the context ends well, otherwise the model is unchanged."""
+
+
+@runtime_checkable
+class Handing(Protocol):
+    """A model that hands whole checkpoints of some kinds over in memory, without a copy.
+
+    What such a model offers beside `dump` and `load`, which it has, too. With it a tape that is
+    recorded lies already where it is stored, and is reversed from there.
+
+    Attributes
+    ----------
+    handed : frozenset of Kind
+        Of which kinds it does; never those of single variables.
+    """
+
+    @property
+    def handed(self) -> frozenset[Kind]: ...
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        """The bytes of a checkpoint, as `dump` has them, in memory that the model leaves as it is.
+
+        What it records, or computes, from now on lies elsewhere: `slot(nbytes)` is memory for it,
+        and may raise StorageError. The registers are as before.
+        """
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        """Adopt a checkpoint, as after `load`, from these bytes where they are.
+
+        They are only read, unless by the adjoint step that spends a tape. Raises BadInput where
+        they are no checkpoint of this model, which is then unchanged.
+        """
 
 
 class Differentiable(Model, Protocol):
@@ -130,3 +171,8 @@ def _nbytes(model: Model, kind: Kind) -> int:
         return nbytes_of(layout_of(model, Key(kind, 0)))
     except UnsupportedKind:
         return 0
+
+
+def handed_by(model: object, /) -> frozenset[Kind]:
+    """The kinds of checkpoints that a model hands over in memory."""
+    return model.handed if isinstance(model, Handing) else frozenset()

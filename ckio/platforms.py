@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions import Kind
 from ckio.carried import Carried
 from ckio.chain import SECONDS, Chain
 from ckio.checks import as_float, check_cost, is_whole
@@ -20,7 +21,18 @@ from ckio.prices import ACCESSES, FREE, Affine
 from ckio.profile import Profile, checked_spread
 from ckio.spreads import Lognormal, Quantiles, Spread
 
-__all__ = ["ACCESSES", "FREE", "Affine", "Level", "Option", "Platform", "is_paper_text", "size"]
+__all__ = [
+    "ACCESSES",
+    "FREE",
+    "Affine",
+    "Level",
+    "Option",
+    "Platform",
+    "copies",
+    "is_paper_text",
+    "memory_level",
+    "size",
+]
 
 Option = str | int | float | bool
 
@@ -241,6 +253,25 @@ class Platform(Carried):
         from ckio import platformtext
 
         return platformtext.loads_paper(text, source=source)
+
+
+def memory_level(platform: Platform, /) -> int | None:
+    """The level whose room is shared with what is on its way: the first, if it is plain memory."""
+    first = platform.levels[0] if platform.levels else None
+    plain = first is not None and first.backend == "ram" and "codec" not in first.options
+    return 0 if plain else None
+
+
+def copies(chain: Chain, platform: Platform, number: int, kind: Kind, /) -> bool:
+    """Whether to write a whole checkpoint to this level, or to read it, copies its bytes.
+
+    It does not where the model hands it over to plain memory. Memory that verifies a checksum goes
+    through all bytes: there it takes as long as a copy.
+    """
+    memory = number == memory_level(platform)
+    return not (
+        memory and kind in chain.handed and not platform.levels[number].options.get("checksum")
+    )
 
 
 def is_paper_text(text: str, /) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 import tomli_w
 
+from ckio.actions import Kind
 from ckio.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.errors import BadInput
 from ckio.platforms import Level, Platform, size
@@ -41,6 +42,8 @@ def _model(platform: Platform, name: str) -> dict[str, Any]:
     """The costs of a model, and how they vary."""
     costs = {cost: getattr(platform.models[name], cost) for cost in COSTS}
     spreads = platform.spreads.get(name, {})
+    if handed := platform.models[name].handed:
+        costs["handed"] = sorted(kind.name.lower() for kind in handed)
     return costs | {_spread(of): spread_text(spread) for of, spread in spreads.items()}
 
 
@@ -199,16 +202,23 @@ class _Reader:
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
-        self.only(costs, [*COSTS, *map(_spread, SECONDS)], where)
+        self.only(costs, [*COSTS, "handed", *map(_spread, SECONDS)], where)
         missing = [cost for cost in COSTS if cost not in costs]
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
         sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
         try:
             seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
-            return Chain(steps=None, **seconds | sizes)
+            return Chain(steps=None, handed=self.handed(costs, where), **seconds | sizes)
         except BadInput as error:
             self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
+
+    def handed(self, costs: Mapping[str, Any], where: str) -> frozenset[Kind]:
+        names = costs.get("handed", [])
+        kinds = {kind.name.lower(): kind for kind in Kind}
+        if not isinstance(names, list) or not all(name in kinds for name in names):
+            self.fail(f"{where}: handed = {names!r}; it is a list of {', '.join(kinds)}")
+        return frozenset(kinds[name] for name in names)
 
     def spreads(self, model: str, costs: Mapping[str, Any]) -> dict[str, Spread]:
         given = {name: costs[_spread(name)] for name in SECONDS if _spread(name) in costs}

@@ -4,7 +4,7 @@ What is read takes the place of what it is read for once it is complete: arrays 
 not copied, and until then nothing has changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Field, Layout
 from ckio.arrays import Array, Arrays, copy, empty, is_differentiable
+from ckio.errors import StorageError
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,16 @@ class Adjoint:
 
 
 class Spares:
-    """Memory that checkpoints are read into: an array like each of these, made ahead."""
+    """Memory that checkpoints are read into: an array like each of these, made ahead.
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._free = {name: [copy(array)] for name, array in arrays.items()}
+    It is `touched`, too, unless it may well never be needed.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], *, touched: bool) -> None:
+        self._free: dict[str, list[NDArray[Any]]] = {
+            name: [copy(array) if touched else empty(array.shape, array.dtype)]
+            for name, array in arrays.items()
+        }
 
     def take(self, like: Mapping[str, Array], names: Iterable[str], /) -> dict[str, NDArray[Any]]:
         """Arrays of these names to fill, each like the one in `like`."""
@@ -77,6 +84,10 @@ def exchange(arrays: Arrays, others: dict[str, NDArray[Any]], name: str, /) -> N
 class Tapes:
     """The tape register: of some steps in a row, or of one put together of single arrays.
 
+    The tape of a single step may be shared with a level: it was given to it, or taken from it. It
+    then lies in memory that nothing is recorded into; what is recorded next lies in memory of the
+    model's own, of which there is always enough for one step.
+
     Parameters
     ----------
     like : mapping of str to array
@@ -85,7 +96,10 @@ class Tapes:
 
     def __init__(self, like: Mapping[str, Array]) -> None:
         self._forms = {name: (array.shape, array.dtype) for name, array in like.items()}
-        self._slots = self._rooms(1)
+        self.nbytes = sum(array.nbytes for array in like.values())
+        self._slots = self._rooms(1)  # memory of its own
+        self._shared: Arrays | None = None  # the tape of a single step, elsewhere
+        self._given = False  # whether a level relies on what it holds
         self._begin = self._end = 0  # whose tapes they hold
         self._parts: Arrays | None = None
         self._read = set[str]()  # the parts that were read since the last record
@@ -95,6 +109,7 @@ class Tapes:
         if (lacking := end - begin - len(self._slots)) > 0:
             self._slots += self._rooms(lacking)
         self._begin = self._end = begin
+        self._shared = None
         self._read.clear()
 
     def keep(self, step: int, state: Arrays, /) -> None:
@@ -106,7 +121,7 @@ class Tapes:
     def of(self, step: int, /) -> Arrays:
         """The tape of a step: the parts that were read, where it is none of those in a row."""
         if self._begin <= step < self._end:
-            return self._slots[step - self._begin]
+            return self._slots[step - self._begin] if self._shared is None else self._shared
         parts = self._in_parts()
         return Arrays({name: array for name, array in parts.items() if name in self._read})
 
@@ -114,12 +129,22 @@ class Tapes:
         """Whether a tape is held that could be that of a step."""
         return self._begin <= step < self._end or bool(self._read)
 
+    def to_spend(self, step: int, /) -> Arrays:
+        """That of a step that is reversed, which may overwrite it: no level relies on it."""
+        if self._shared is not None and self._given:
+            self._copy_back()
+        return self.of(step)
+
     def spend(self, step: int, /) -> None:
         """The step is reversed: its tape, the last of those in a row, is done with."""
         self._end = min(self._end, step)
+        self._shared = None
+        if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
+            self._slots = self._rooms(1)
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
         """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
+        self._shared = None
         if step is None:
             self._end = self._begin
             self._read.update(names)
@@ -127,11 +152,52 @@ class Tapes:
         self._begin, self._end = step, step + 1
         return self._slots[0]
 
+    def take(self, step: int, arrays: Arrays, /) -> None:
+        """Adopt the tape of a single step where it is."""
+        self._begin, self._end = step, step + 1
+        self._shared, self._given = arrays, False
+
+    def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
+        """The tape of a step, in memory that is not recorded into any more."""
+        held = self.of(step)
+        if self._shared is None:
+            memory = self._memory(slot)
+            if (self._begin, self._end) == (step, step + 1):
+                self._slots[0], self._shared = memory, held
+            else:
+                for name, array in memory.items():
+                    np.copyto(array, held[name])
+                held = memory
+        self._given = True
+        return held
+
     def single(self) -> Arrays:
         """That of the one step which single arrays are written from."""
         if self._end - self._begin == 1:
-            return self._slots[0]
+            return self.of(self._begin)
         return self._in_parts()
+
+    def _copy_back(self) -> None:
+        shared, self._shared = self._shared, None
+        assert shared is not None
+        for name, array in self._slots[0].items():
+            np.copyto(array, shared[name])
+
+    def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
+        """Memory for the tape of a step: a slot of a level or, where there is none, its own."""
+        try:
+            memory = slot(self.nbytes)
+        except StorageError:
+            return self._rooms(1)[0]
+        arrays, begin = dict[str, NDArray[Any]](), 0
+        # The widest types first: then each array begins where its type may.
+        for name in sorted(self._forms, key=lambda name: -self._forms[name][1].alignment):
+            shape, dtype = self._forms[name]
+            arrays[name] = np.ndarray(shape, dtype, memory, begin)
+            begin += arrays[name].nbytes
+        if not all(array.flags.aligned for array in arrays.values()):
+            return self._rooms(1)[0]
+        return Arrays({name: arrays[name] for name in self._forms})
 
     def _in_parts(self) -> Arrays:
         if self._parts is None:

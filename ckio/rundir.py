@@ -25,6 +25,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 
+from ckio.actions import Kind
 from ckio.chain import COSTS, Chain
 from ckio.errors import BadInput, CkioError, LevelInUse
 from ckio.perstep import PerStep
@@ -102,6 +103,8 @@ class Manifest:
             "steps": self.chain.steps,
             **{name: list(c) if isinstance(c, PerStep) else c for name, c in costs.items()},
         }
+        if self.chain.handed:
+            chain["handed"] = sorted(kind.value for kind in self.chain.handed)
         said = {name: getattr(self, name) for name in self.__dataclass_fields__}
         said |= {"settings": dict(self.settings), "options": dict(self.options), "chain": chain}
         return json.dumps({"format": FORMAT, **said}, indent=2)
@@ -117,8 +120,10 @@ class Manifest:
         if version != FORMAT:
             raise BadInput(f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}")
         try:
-            return Manifest(**{**said, "chain": Chain(**said["chain"])})
-        except (CkioError, TypeError, LookupError) as error:
+            costs = dict(said["chain"])
+            handed = frozenset(map(Kind, costs.pop("handed", ())))
+            return Manifest(**{**said, "chain": Chain(**costs, handed=handed)})
+        except (CkioError, TypeError, ValueError, LookupError) as error:
             raise BadInput(f"{source} is damaged: {error}") from None
 
 

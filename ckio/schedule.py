@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.caching import cold_reads, first_writes
 from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, KINDS, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.columns import ADVANCE, DISCARD, KIND_CODE, KINDS, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level, Platform
+from ckio.platforms import Affine, Level, Platform, copies
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,20 @@ def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
     """
     match action:
         case Write(key, level):
-            return _level(platform, level).write(chain.nbytes(key))
+            return _level(platform, level).write(_moved(key, chain, platform, level))
         case Read(key, level):
-            return _level(platform, level).read(chain.nbytes(key))
+            return _level(platform, level).read(_moved(key, chain, platform, level))
         case Discard(key, level):
             return _level(platform, level).discard(chain.nbytes(key))
         case Advance() | Record() | Reverse():
             return chain.seconds(action)
         case _:
             assert_never(action)
+
+
+def _moved(key: Key, chain: Chain, platform: Platform, number: int) -> int:
+    """Bytes that an access of a level takes time for."""
+    return chain.nbytes(key) if copies(chain, platform, number, key.kind) else chain.copied(key)
 
 
 def _level(platform: Platform, number: int) -> Level:
@@ -122,13 +127,30 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
         _level(platform, last)
     costs = schedule.chain.seconds_of(actions)
     nbytes = schedule.chain.nbytes_of(actions)
+    moved = moved_of(schedule, platform)
     for number, level in enumerate(platform.levels):
-        for op, price in ((WRITE, level.write), (READ, level.read), (DISCARD, level.discard)):
+        for op, price, size in (
+            (WRITE, level.write, moved),
+            (READ, level.read, moved),
+            (DISCARD, level.discard, nbytes),
+        ):
             there = (actions.op == op) & (actions.level == number)
-            costs[there] = price.latency + price.per_byte * nbytes[there]
+            costs[there] = price.latency + price.per_byte * size[there]
         for there, price in _not_warm(schedule, platform, nbytes, number):
-            costs[there] = price.latency + price.per_byte * nbytes[there]
+            costs[there] = price.latency + price.per_byte * moved[there]
     return costs
+
+
+def moved_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
+    """Bytes that each access takes time for: none of what is handed over to memory."""
+    chain, actions = schedule.chain, schedule.actions
+    nbytes = chain.nbytes_of(actions)
+    for kind in chain.handed:
+        for number in range(len(platform.levels)):
+            if not copies(chain, platform, number, kind):
+                there = (actions.kind == KIND_CODE[kind]) & (actions.level == number)
+                nbytes[there & (actions.name == 0)] = 0
+    return nbytes
 
 
 def _not_warm(

@@ -378,15 +378,15 @@ def test_a_header_that_is_missing_is_named(header: str) -> None:
 
 @pytest.mark.parametrize("first", ["", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"])
 def test_a_text_of_another_kind_is_refused_at_its_first_line(first: str) -> None:
-    expected = "expected `# ckio schedule 4` or `# ckio timeline 4`"
+    expected = "expected `# ckio schedule 5` or `# ckio timeline 5`"
     with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
         texts.loads(first, source="a.txt")
 
 
 @pytest.mark.parametrize("kind", ["schedule", "timeline"])
 def test_a_newer_version_is_refused(kind: str) -> None:
-    text = SHORT.replace("schedule 1", f"{kind} 5")
-    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 5'; expected version 4 at"):
+    text = SHORT.replace("schedule 1", f"{kind} 6")
+    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5 at"):
         texts.loads(text)
 
 

@@ -65,7 +65,9 @@ def reduced(
     each = [variables.nbytes[name] for name in versions.keys() - few.keys()]
     tape = sum(variables.nbytes[name] for name in variables.taped) if variables.tape else chain.tape
     levels = tuple(_less(level, variables, few, each) for level in platform.levels)
-    return replace(chain, restart=sum(each), tape=tape), replace(platform, levels=levels)
+    # What is stored by variable is copied.
+    smaller = replace(chain, restart=sum(each), tape=tape, handed=frozenset[Kind]())
+    return smaller, replace(platform, levels=levels)
 
 
 def _slots(level: Level, variables: Variables, versions: Mapping[str, int]) -> int | None:

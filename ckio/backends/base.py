@@ -62,3 +62,28 @@ class Backend(Protocol):
 
         May be called twice; anything else asked of a closed level raises StorageError.
         """
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A level in memory that keeps a checkpoint in the memory in which the model has it.
+
+    What it keeps counts as if it were written. The bytes of it must not change until it is
+    discarded, and the memory is held for as long as anybody refers to it: so a model may go on with
+    what it has read after the level has discarded it.
+    """
+
+    def slot(self, nbytes: int, /) -> memoryview:
+        """Memory for a checkpoint to come, which counts as nothing as long as it is not kept.
+
+        It is the level's again when nobody refers to it. Raises LevelFull where there is none.
+        """
+
+    def keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        """Store `data` as `write` does, but without a copy: it is what is stored from now on."""
+
+    def kept(self, key: Key, /) -> Buffers | None:
+        """The bytes of a checkpoint that `keep` stored, verified as `read` would; None for others.
+
+        Raises MissingCheckpoint or CorruptCheckpoint.
+        """

@@ -1,9 +1,11 @@
 """Memory as a storage level: slots that are mapped and touched before the run needs them."""
 
 import mmap
+from collections import deque
 from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple
+from weakref import finalize
 
 import numpy as np
 
@@ -29,10 +31,10 @@ class _Slot(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """Memory that a level has lent."""
+    """Bytes that a level has lent, and where they are; nowhere, if they are memory of others."""
 
+    nbytes: int
     memory: memoryview
-    slot: _Slot
 
 
 class Ram:
@@ -54,8 +56,9 @@ class Ram:
 
     def __init__(self, *, capacity: int | None = None, checksum: bool = False) -> None:
         self._checksum = checksum
-        self._ledger: Ledger[_Slot] = Ledger("memory", capacity)
+        self._ledger: Ledger[_Slot | Buffers] = Ledger("memory", capacity)
         self._shelves: Shelves[_Slot] = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._unused = deque[_Slot]()  # slots to which nobody refers any more
         self._turn = Lock()  # of who takes a slot, or gives it back
 
     @property
@@ -72,9 +75,16 @@ class Ram:
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         with self._turn:
             form = self._ledger.admit(key, layout, data)
-            slot = self._shelves.take(form.nbytes)
+            slot = self._take(form.nbytes)
         gather(slot.memory, data)
         self._ledger.enter(key, Entry(form, slot, digest(data) if self._checksum else b""))
+        return form.nbytes
+
+    def keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        with self._turn:
+            form = self._ledger.admit(key, layout, data)
+        verified = digest(data) if self._checksum else b""
+        self._ledger.enter(key, Entry(form, tuple(data), verified))
         return form.nbytes
 
     def layout(self, key: Key, /) -> Layout:
@@ -82,22 +92,51 @@ class Ram:
 
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
-        scatter(entry.place.memory, into)
-        if self._checksum and digest(into) != entry.digest:
-            raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
+        if isinstance(entry.place, _Slot):
+            scatter(entry.place.memory, into)
+        else:
+            for source, target in zip(entry.place, into, strict=True):
+                scatter(source, (target,))
+        self._verify(key, entry, into)
         return entry.form.nbytes
 
+    def kept(self, key: Key, /) -> Buffers | None:
+        entry = self._ledger.find(key)
+        if isinstance(entry.place, _Slot):
+            return None
+        self._verify(key, entry, entry.place)
+        return entry.place
+
     def discard(self, key: Key, /) -> None:
-        slot = self._ledger.find(key).place
+        place = self._ledger.find(key).place
         with self._turn:
             self._ledger.strike(key)
-            self._shelves.give(slot)
+            if isinstance(place, _Slot):
+                self._shelves.give(place)
+
+    def slot(self, nbytes: int, /) -> memoryview:
+        self._ledger.check_open()
+        with self._turn:
+            slot = self._take(nbytes)
+        # Views refer to the first array above them whose own base is none: to this one.
+        array = np.ndarray((nbytes,), np.uint8, slot.memory)
+        finalize(array, self._unused.append, slot).atexit = False
+        return array.data
 
     def lend(self, nbytes: int, /) -> Loan:
         """Lend so many bytes of memory, in one piece; they count like a checkpoint.
 
         A piece of 64 KiB or more begins where a page begins. Raises LevelFull.
         """
+        loan = self.hold(nbytes)
+        try:
+            return Loan(nbytes, self.slot(nbytes))
+        except BaseException:
+            self.give_back(loan)
+            raise
+
+    def hold(self, nbytes: int, /) -> Loan:
+        """Let so many bytes that lie elsewhere count like those that are lent; raises LevelFull."""
         ledger = self._ledger
         ledger.check_open()
         with self._turn:
@@ -105,29 +144,30 @@ class Ram:
                 if nbytes > (free := ledger.capacity - ledger.used):
                     raise LevelFull(f"memory cannot lend {nbytes} bytes; {free} are free")
                 ledger.capacity -= nbytes
-            try:
-                slot = self._shelves.take(nbytes)
-            except BaseException:
-                self._take_back(nbytes)
-                raise
-        return Loan(slot.memory[:nbytes], slot)
+        return Loan(nbytes, memoryview(b""))
 
     def give_back(self, loan: Loan, /) -> None:
-        """Take back, once, what was lent."""
+        """Take back, once, what was lent: what it counts for, and the memory when it is unused."""
         with self._turn:
-            self._take_back(loan.memory.nbytes)
-            self._shelves.give(loan.slot)
+            if self._ledger.capacity is not None:
+                self._ledger.capacity += loan.nbytes
 
     def keys(self) -> list[Key]:
         return self._ledger.keys()
 
-    def _take_back(self, nbytes: int) -> None:
-        if self._ledger.capacity is not None:
-            self._ledger.capacity += nbytes
+    def _take(self, nbytes: int) -> _Slot:
+        while self._unused:
+            self._shelves.give(self._unused.popleft())
+        return self._shelves.take(nbytes)
+
+    def _verify(self, key: Key, entry: Entry[_Slot | Buffers], data: Buffers) -> None:
+        if self._checksum and digest(data) != entry.digest:
+            raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
 
     def close(self) -> None:
         self._ledger.close()
         self._shelves = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._unused = deque()  # slots of before are none of the new shelves'
 
     def remove(self) -> None:
         """The same as `close`: nothing outlives it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from ckio import costs, papertext
+from ckio.actions import Kind
 from ckio.chain import COSTS, Chain
 from ckio.cli import console
 from ckio.cli.files import blamed_on, read_text
@@ -171,9 +172,9 @@ def plan_of(
     else:
         name = str(sequence)
         _refuse(sequence, {"planner": planner} | given)
-    known = _known_costs(text, machine, platform, model, settings, quiet=quiet)
+    known, handed = _known_costs(text, machine, platform, model, settings, quiet=quiet)
     priced = {name: value for name, value in priced.items() if value is not None}
-    chain = _chain(steps, known, priced, costs, platform)
+    chain = replace(_chain(steps, known, priced, costs, platform), handed=handed)
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
     if sequence is not None:
@@ -227,20 +228,23 @@ def _chain(
 
 def _known_costs(
     text: str, machine: Platform, path: Path, model: str | None, settings: Settings, *, quiet: bool
-) -> Mapping[str, float | int]:
-    """Seconds and bytes that need not be given: a model's, or those of paper 004's text."""
+) -> tuple[Mapping[str, float | int], frozenset[Kind]]:
+    """Seconds and bytes that need not be given, a model's or those of paper 004's text.
+
+    And the kinds of checkpoints that the model hands over.
+    """
     if model is not None:
         chain = costs_of_model(model, settings, machine, quiet=quiet)
     elif is_paper_text(text):
-        return TEXT_COSTS
+        return TEXT_COSTS, frozenset()
     elif len(machine.models) == 1:
         (chain,) = machine.models.values()
     elif machine.models:
         names = "; ".join(machine.models)
         raise BadInput(f"{path}: it knows the costs of several models ({names}); choose by --model")
     else:
-        return {}
-    return {name: getattr(chain, name) for name in COSTS}
+        return {}, frozenset()
+    return {name: getattr(chain, name) for name in COSTS}, chain.handed
 
 
 def planner_call(name: str, /, **given: Any) -> Call:

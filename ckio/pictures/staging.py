@@ -94,7 +94,7 @@ def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
     if (memory := memory_level(platform)) is None:
         return np.zeros(len(actions))
     price = platform.levels[memory].write
-    seconds: Floats = price.latency + price.per_byte * chain.nbytes_of(actions).astype(np.float64)
+    seconds: Floats = price.latency + price.per_byte * chain.copied_of(actions).astype(np.float64)
     return seconds
 
 

@@ -7,9 +7,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.platforms import Level, Platform
+from ckio.platforms import Level, Platform, copies
 from ckio.schedule import Schedule
 
 log = logging.getLogger("ckio")
@@ -64,12 +65,14 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
             note_ignored(level, planner)
     return [
         Room(
-            number=platform.number(level.name),
+            number=number,
             slots=level.slots(nbytes, chain.length - 1),
-            write=level.write(nbytes) + level.discard(nbytes),
-            read=level.read(nbytes),
+            write=level.write(moved) + level.discard(nbytes),
+            read=level.read(moved),
         )
         for level in usable
+        for number in [platform.number(level.name)]
+        for moved in [nbytes * copies(chain, platform, number, Kind.RESTART)]
     ]
 
 

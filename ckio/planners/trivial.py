@@ -23,7 +23,7 @@ from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, tapes
 from ckio.planners.draft import Draft
-from ckio.platforms import Level, Platform
+from ckio.platforms import Level, Platform, copies
 from ckio.schedule import Schedule
 
 _Ints = NDArray[np.int64]
@@ -107,7 +107,7 @@ def _cheapest(
     levels = candidates(platform, on)
     if held == chain.length and chain.length in periods:
         return _schedule(chain, chain.length, held, level=0)  # which stores nothing
-    blocks = _Blocks(chain, periods, held)
+    blocks = _Blocks(chain, platform, periods, held)
     least = blocks.peak(chain.restart, chain.tape).min()
     level = nearest(
         levels,
@@ -129,6 +129,7 @@ class _Blocks:
     """
 
     chain: Chain
+    platform: Platform
     period: _Ints
     held: int
 
@@ -169,12 +170,18 @@ class _Blocks:
 
     def seconds(self, level: Level) -> NDArray[np.float64]:
         """The makespan, but for recording and reversing each step once."""
-        stored = self.restarts * _round_trip(level, self.chain.restart)
+        stored = self.restarts * self._round_trip(level, self.chain.restart, Kind.RESTART)
         spilled = self.restarts * self.spilled + self.spilled_last
         advanced = self.restarts * self.period * self.chain.advance
         return np.asarray(
-            advanced + stored + spilled * _round_trip(level, self.chain.tape), np.float64
+            advanced + stored + spilled * self._round_trip(level, self.chain.tape, Kind.TAPE),
+            np.float64,
         )
+
+    def _round_trip(self, level: Level, nbytes: int, kind: Kind) -> float:
+        number = self.platform.number(level.name)
+        moved = nbytes * copies(self.chain, self.platform, number, kind)
+        return level.write(moved) + level.read(moved) + level.discard(nbytes)
 
 
 def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
@@ -230,7 +237,3 @@ def _reverse_block(draft: Draft, begin: int, end: int, held: int, level: int) ->
         draft.read(step, level=level, kind=Kind.TAPE)
         draft.discard(step, level=level, kind=Kind.TAPE)
         draft.reverse(step, step + 1)
-
-
-def _round_trip(level: Level, nbytes: int) -> float:
-    return level.write(nbytes) + level.read(nbytes) + level.discard(nbytes)

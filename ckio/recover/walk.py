@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions, Row
-from ckio.platforms import Platform
+from ckio.platforms import Platform, copies
 from ckio.schedule import Schedule, seconds_of
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
@@ -66,7 +66,7 @@ class _Prices:
     """Seconds of accesses, and of the forward in sums from the left."""
 
     def __init__(self, chain: Chain, platform: Platform) -> None:
-        self.levels = platform.levels
+        self.levels, self._platform, self._chain = platform.levels, platform, chain
         self.sizes = chain.each("restart").tolist(), chain.each("tape").tolist()
         advance, record = chain.each("advance"), chain.each("record")
         self.advance: list[float] = np.concatenate(([0.0], np.cumsum(advance))).tolist()
@@ -74,15 +74,20 @@ class _Prices:
         self.instead: list[float] = np.maximum(record - advance, 0.0).tolist()
 
     def read(self, here: _Lying) -> float:
-        return self.levels[here.level].read(self.sizes[here.sort][here.step])
+        return self.levels[here.level].read(self._moved(here))
 
     def discard(self, here: _Lying) -> float:
         return self.levels[here.level].discard(self.sizes[here.sort][here.step])
 
     def again(self, here: _Lying) -> float:
         """To write it while a sweep passes, which for a tape has to record there."""
-        write = self.levels[here.level].write(self.sizes[here.sort][here.step])
+        write = self.levels[here.level].write(self._moved(here))
         return write + (self.instead[here.step] if here.sort else 0.0)
+
+    def _moved(self, here: _Lying) -> int:
+        kind = Kind.TAPE if here.sort else Kind.RESTART
+        nbytes: int = self.sizes[here.sort][here.step]
+        return nbytes * copies(self._chain, self._platform, here.level, kind)
 
 
 class _Base:

@@ -12,11 +12,11 @@ from traceback import format_exception_only
 from typing import Final, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.backends.base import Backend
+from ckio.backends.base import Backend, Keeping
 from ckio.clock import Clock, WallClock
 from ckio.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
-from ckio.model import Model, reached
+from ckio.model import Handing, Model, handed_by, reached
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
 from ckio.replay import validate
@@ -170,10 +170,18 @@ def where(action: Action, platform: Platform, /) -> str:
 
 
 class Hands:
-    """A model and its open levels: what each action does, and the bytes that it moves."""
+    """A model and its open levels: what each action does, and the bytes that it moves.
+
+    Where the model hands a checkpoint over, and the level keeps it where it is, nothing is copied.
+    """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
         self._model, self._backends = model, backends
+        self._handing = model if isinstance(model, Handing) else None
+        self._handed = handed_by(model)
+        self._keeping = [
+            it if self._handed and isinstance(it, Keeping) else None for it in backends
+        ]
 
     def advance(self, begin: int, end: int, /) -> int:
         return _came("advance", self._model.advance(begin, end), begin, end)
@@ -186,12 +194,24 @@ class Hands:
         return 0
 
     def write(self, key: Key, level: int, /) -> int:
-        return self._backends[level].write(key, self._model.layout(key), self._model.dump(key))
+        model, memory = self._hands_over(key), self._keeping[level]
+        layout = self._model.layout(key)
+        if model is None or memory is None:
+            return self._backends[level].write(key, layout, self._model.dump(key))
+        return memory.keep(key, layout, model.give(key, memory.slot))
 
     def read(self, key: Key, level: int, /) -> int:
-        backend = self._backends[level]
-        with Loading(self._model.load(key, backend.layout(key))) as buffers:
+        backend, model, memory = self._backends[level], self._hands_over(key), self._keeping[level]
+        layout = backend.layout(key)
+        if model is not None and memory is not None and (data := memory.kept(key)) is not None:
+            model.take(key, layout, data)
+            return sum(view.nbytes for view in data)
+        with Loading(self._model.load(key, layout)) as buffers:
             return backend.read(key, buffers)
+
+    def _hands_over(self, key: Key) -> Handing | None:
+        """The model, if it hands this checkpoint over."""
+        return self._handing if key.kind in self._handed and not key.name else None
 
     def discard(self, key: Key, level: int, /) -> int:
         self._backends[level].discard(key)

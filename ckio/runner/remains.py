@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from ckio.actions import Action, Discard, Key, Kind, Layout, Read, Write
-from ckio.backends.base import Backend
+from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
@@ -209,6 +209,8 @@ class _Blamed:
         self.write, self.layout, self.read = backend.write, backend.layout, backend.read
         self.discard, self.close = backend.discard, backend.close
         self._backend, self._number, self._full = backend, number, full
+        if isinstance(backend, Keeping):
+            self.slot, self.keep, self.kept = backend.slot, backend.keep, backend.kept
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         if not self._full:

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.base import Backend
+from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, StorageError
 from ckio.team import Team
@@ -45,6 +45,9 @@ class Agreed:
         for key in sorted(held - common, key=str):
             with suppress(StorageError):  # it takes room, and is not listed
                 backend.discard(key)
+        if isinstance(backend, Keeping):
+            self.slot, self.keep, self.kept = backend.slot, self._keep, self._kept
+            self._keeping: Keeping = backend
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._team.each(lambda: self.own.reserve(sizes))
@@ -70,6 +73,15 @@ class Agreed:
 
     def close(self) -> None:
         self.own.close()
+
+    def _keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        return self._team.each(
+            lambda: self._keeping.keep(key, layout, data),
+            undo=lambda _: self.own.discard(key),
+        )
+
+    def _kept(self, key: Key, /) -> Buffers | None:
+        return self._team.each(lambda: self._keeping.kept(key))
 
     def __getattr__(self, name: str) -> Any:
         """What some levels offer beside, where this one does: see Backend."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.model import Differentiable, Sizes, reached, sizes_of
+from ckio.model import Differentiable, Handing, Sizes, reached, sizes_of
 from ckio.team import Team
 
 T = TypeVar("T")
@@ -43,6 +43,8 @@ class Together:
         )
         self.unequal = any(sizes != mine for sizes in every)
         self.estimated = self.unequal or bool(getattr(model, "estimated", False))
+        if isinstance(model, Handing):
+            self.handed, self.give, self.take = model.handed, model.give, model.take
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._stepped("advance", self._model.advance, begin, end)

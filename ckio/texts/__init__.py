@@ -7,6 +7,7 @@
     # record per step               or, after this, a value for each step, in lines of any length;
     #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
     # ...
+    # handed t                      the kinds of checkpoints that go to memory without a copy
     # variable zeta 8192            what states are made of, and what steps do to it, where single
     # ...                           variables are stored: see `texts.variables`
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
@@ -22,8 +23,8 @@
 A timeline is the same with `START STOP NBYTES` before each action. Its transfers follow, as many
 as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
 bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
-each step, version 3 has overlap, version 4 has variables; what does without them is still written
-as version 1.
+each step, version 3 has overlap, version 4 has variables, version 5 has what is handed over; what
+does without them is still written as version 1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -117,6 +118,8 @@ def _headers(
     yield f"# steps {chain.length}\n"
     for cost in COSTS:
         yield from _cost(cost, getattr(chain, cost))
+    if chain.handed:
+        yield f"# handed {' '.join(sorted(kind.value for kind in chain.handed))}\n"
     if chain.variables is not None:
         yield from header_lines(chain.variables)
     for level, keys in enumerate(schedule.stored):
@@ -132,8 +135,10 @@ def _headers(
 
 def _version(chain: Chain, *, moved: bool) -> int:
     """The oldest that can say it; `moved` if there is overlap."""
-    if chain.variables is not None:
+    if chain.handed:
         return VERSION
+    if chain.variables is not None:
+        return 4
     return 3 if moved else 2 if chain.varies else 1
 
 

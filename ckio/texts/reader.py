@@ -98,6 +98,7 @@ class Reader:
         self.numbers: dict[str, Any] = {}
         self.each = ""  # the cost whose values for each step may follow
         self.variables = Headers()
+        self.handed = frozenset[Kind]()
         self.stored: list[tuple[int, Key]] = []
         self.overlap = NO_OVERLAP
         self.digest = ""
@@ -200,6 +201,8 @@ class Reader:
                 self.keep_stored(line, level, kind, step, name)
             case ["#", "overlap", policy]:
                 self.keep_overlap(line, policy)
+            case ["#", "handed", *letters]:
+                self.keep_handed(line, letters)
             case ["#", "platform", digest]:
                 self.digest = digest
             case [
@@ -237,6 +240,12 @@ class Reader:
         except BadInput:
             self.fail(line, _OVERLAP)
 
+    def keep_handed(self, line: str, letters: list[str]) -> None:
+        try:
+            self.handed = frozenset(map(Kind, letters))
+        except ValueError:
+            self.fail(line, f"`# handed KIND ...`, each one of {', '.join(LETTERS)}")
+
     def keep_number(self, line: str, word: str, text: str, number: type[int] | type[float]) -> None:
         least = 1 if word == "steps" else 0
         expected = f"`# {word}` once, with a{' whole' if number is int else ''} number >= {least}"
@@ -267,7 +276,7 @@ class Reader:
             raise BadInput(f"{self.source}: headers are missing: `# {'`, `# '.join(missing)}`")
         try:
             variables = self.variables.variables(self.numbers["steps"])
-            return Chain(**self.numbers, variables=variables)
+            return Chain(**self.numbers, variables=variables, handed=self.handed)
         except BadInput as error:
             raise BadInput(f"{self.source}: {error}") from None
 

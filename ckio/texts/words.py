@@ -5,7 +5,7 @@ from typing import Final
 from ckio.columns import ACCESSES, KIND_CODE, KINDS, SPANS
 from ckio.overlap import Overlap
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The version of the form; a newer one is refused."""
 
 VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))

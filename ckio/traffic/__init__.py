@@ -43,9 +43,9 @@ from typing import Final
 
 from ckio.actions import Discard, Read, Write
 from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.platforms import Platform, memory_level
 from ckio.schedule import Schedule
-from ckio.traffic.map import Map, Sort, memory_level
+from ckio.traffic.map import Map, Sort
 from ckio.traffic.words import Step, Transfer, Way
 
 __all__ = ["Step", "Traffic", "Transfer", "Way", "memory_level"]

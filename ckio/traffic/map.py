@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key
 from ckio.columns import DISCARD, READ, REVERSE, WRITE, Actions
-from ckio.platforms import Platform
+from ckio.platforms import Platform, memory_level
 from ckio.schedule import Schedule, seconds_of
 
 _Ints = NDArray[np.int64]
@@ -108,13 +108,6 @@ class Map:
         running = np.maximum.accumulate((rank + lift)[::-1])[::-1] - lift
         peak = values[running] if len(most) else most
         return peak, np.ascontiguousarray(np.maximum.accumulate(most[::-1])[::-1])
-
-
-def memory_level(platform: Platform, /) -> int | None:
-    """The level whose room is shared with what is on its way: the first, if it is plain memory."""
-    first = platform.levels[0] if platform.levels else None
-    plain = first is not None and first.backend == "ram" and "codec" not in first.options
-    return 0 if plain else None
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:

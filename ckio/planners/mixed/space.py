@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions import Kind
 from ckio.chain import Chain
 from ckio.planners.base import no_schedule, note_ignored
-from ckio.platforms import Level, Platform
+from ckio.platforms import Platform, copies
 
 Numbers = NDArray[np.intp]
 
@@ -98,10 +99,11 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int) -> list[Space]:
     for level in levels:
         if level not in usable:
             note_ignored(level, "mixed")
-    return [_space(level, platform.number(level.name), chain) for level in usable]
+    return [_space(platform, platform.number(level.name), chain) for level in usable]
 
 
-def _space(level: Level, number: int, chain: Chain) -> Space:
+def _space(platform: Platform, number: int, chain: Chain) -> Space:
+    level = platform.levels[number]
     sizes = level.stored(chain.restart), level.stored(chain.tape)
     useful = (chain.length - 1) * max(
         size for size in sizes if level.capacity is None or size <= level.capacity
@@ -115,12 +117,14 @@ def _space(level: Level, number: int, chain: Chain) -> Space:
         after = _after(*sizes, level.capacity)
     else:
         after, exact = _after(*_in_units(*sizes, level.capacity, chain.length)), False
+    restart = chain.restart * copies(chain, platform, number, Kind.RESTART)
+    tape = chain.tape * copies(chain, platform, number, Kind.TAPE)
     return Space(
         name=level.name,
         number=number,
-        write=level.write(chain.restart) + level.discard(chain.restart),
-        read=level.read(chain.restart),
-        tape=level.write(chain.tape) + level.read(chain.tape) + level.discard(chain.tape),
+        write=level.write(restart) + level.discard(chain.restart),
+        read=level.read(restart),
+        tape=level.write(tape) + level.read(tape) + level.discard(chain.tape),
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,

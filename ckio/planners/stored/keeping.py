@@ -31,6 +31,7 @@ from typing import NamedTuple, TypeAlias
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.planners.stored.standing import Place, Standing
+from ckio.platforms import copies
 
 Moves: TypeAlias = "Action | tuple[Moves, ...]"
 """Actions in a tree, to be walked from left to right."""
@@ -91,12 +92,17 @@ class Keeping:
 
     def read(self, kind: Kind, place: Place) -> Way:
         key, level = Key(kind, place[0]), place[1]
-        return Way(self.levels[level].read(self._sizes(kind)[key.step]), Read(key, level))
+        return Way(self.levels[level].read(self._moved(kind, place)), Read(key, level))
 
     def write(self, kind: Kind, place: Place) -> Way:
         key, level = Key(kind, place[0]), self.levels[place[1]]
         nbytes = self._sizes(kind)[key.step]
-        return Way(level.write(nbytes) + level.discard(nbytes), Write(key, place[1]))
+        seconds = level.write(self._moved(kind, place)) + level.discard(nbytes)
+        return Way(seconds, Write(key, place[1]))
+
+    def _moved(self, kind: Kind, place: Place) -> int:
+        chain, platform = self.standing.chain, self.standing.platform
+        return self._sizes(kind)[place[0]] * copies(chain, platform, place[1], kind)
 
     def _sizes(self, kind: Kind) -> Sequence[int]:
         return self.tape if kind is Kind.TAPE else self.restart

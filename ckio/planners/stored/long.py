@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
+from ckio.chain import Chain
 from ckio.columns import ADVANCE, RECORD, Actions
 from ckio.planners.mixed.full import table
 from ckio.planners.mixed.space import Space
@@ -23,7 +24,7 @@ from ckio.planners.stored.segments import Segments
 from ckio.planners.stored.sketch import sketched
 from ckio.planners.stored.stack import Item, Stack, Use
 from ckio.planners.stored.standing import Place, Standing
-from ckio.platforms import Platform
+from ckio.platforms import Platform, copies
 from ckio.schedule import Schedule, counts
 
 MOST_WORK = 10**9
@@ -80,9 +81,15 @@ def reversed_at_once(rest: Standing, /) -> tuple[list[Action], Standing]:
 
 def _nearest(rest: Standing) -> dict[int, int]:
     """By step, the level from which its tape is read the quickest."""
-    nbytes, levels = rest.chain.tape, rest.platform.levels
-    by_read = sorted(rest.tapes, key=lambda place: levels[place[1]].read(nbytes), reverse=True)
+    by_read = sorted(
+        rest.tapes, key=lambda place: _read_tape(rest.chain, rest.platform, place[1]), reverse=True
+    )
     return dict(by_read)
+
+
+def _read_tape(chain: Chain, platform: Platform, number: int) -> float:
+    nbytes = chain.tape * copies(chain, platform, number, Kind.TAPE)
+    return platform.levels[number].read(nbytes)
 
 
 def _below_a_key(rest: Standing) -> tuple[Place, ...]:
@@ -186,9 +193,9 @@ class _Planner:
     def _jumps(self) -> NDArray[np.float64]:
         """What it takes to go from each step to the one before by its tape, and no Record."""
         jumps = np.full(self.chain.length + 1, inf)
-        nbytes, levels = self.chain.tape, self.platform.levels
         for step, level in self.tapes.items():
-            jumps[step + 1] = levels[level].read(nbytes) - self.chain.record
+            read = _read_tape(self.chain, self.platform, level)
+            jumps[step + 1] = read - self.chain.record
         return jumps
 
     def _items(self, given: list[Space]) -> list[Item]:
@@ -217,7 +224,8 @@ class _Planner:
     def _slowness(self, number: int) -> tuple[float, int]:
         """What levels are ordered by: the seconds to write, discard and read a restart key."""
         level, nbytes = self.platform.levels[number], self.chain.restart
-        return level.write(nbytes) + level.discard(nbytes) + level.read(nbytes), number
+        moved = nbytes * copies(self.chain, self.platform, number, Kind.RESTART)
+        return level.write(moved) + level.discard(nbytes) + level.read(moved), number
 
     # Back to actions
 

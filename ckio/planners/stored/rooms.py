@@ -16,7 +16,7 @@ from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Writ
 from ckio.chain import Chain
 from ckio.planners.mixed.space import Space
 from ckio.planners.mixed.walk import Stage
-from ckio.platforms import Level, Platform
+from ckio.platforms import Platform, copies
 
 Seconds = NDArray[np.float64]
 
@@ -35,13 +35,15 @@ def spaces(
     The room of a level for tapes too is counted in so many units, unless it has more slots.
     """
     return [
-        _space(chain, level, number, most_units * new_tapes, endless=number in endless)
-        for number, level in enumerate(platform.levels)
+        _space(chain, platform, number, most_units * new_tapes, endless=number in endless)
+        for number in range(len(platform.levels))
     ]
 
 
-def _space(chain: Chain, level: Level, number: int, most_units: int, *, endless: bool) -> Space:
-    new_tapes = most_units > 0
+def _space(
+    chain: Chain, platform: Platform, number: int, most_units: int, *, endless: bool
+) -> Space:
+    level, new_tapes = platform.levels[number], most_units > 0
     restart, tape = level.stored(chain.restart), level.stored(chain.tape)
     capacity, most = level.capacity, chain.length * (restart + new_tapes * tape)
     if capacity is None or capacity >= most or (endless and capacity >= restart):
@@ -56,12 +58,14 @@ def _space(chain: Chain, level: Level, number: int, most_units: int, *, endless:
         rooms = np.arange(units[2] + 1)
         after_restart = np.maximum(rooms - units[0], -1)
         after_tape = np.maximum(rooms - units[1], -1) if new_tapes else np.full_like(rooms, -1)
+    restart = chain.restart * copies(chain, platform, number, Kind.RESTART)
+    tape = chain.tape * copies(chain, platform, number, Kind.TAPE)
     return Space(
         name=level.name,
         number=number,
-        write=level.write(chain.restart) + level.discard(chain.restart),
-        read=level.read(chain.restart),
-        tape=level.write(chain.tape) + level.read(chain.tape) + level.discard(chain.tape)
+        write=level.write(restart) + level.discard(chain.restart),
+        read=level.read(restart),
+        tape=level.write(tape) + level.read(tape) + level.discard(chain.tape)
         if new_tapes
         else np.inf,
         after_restart=after_restart,

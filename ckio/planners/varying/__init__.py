@@ -28,7 +28,7 @@ from ckio.planners.varying.freeroom import FreeRoom, in_units
 from ckio.planners.varying.intervals import SHORT, Costs, Scale, short
 from ckio.planners.varying.sweeps import sweep
 from ckio.planners.varying.unfold import Unfolding
-from ckio.platforms import Affine, Level, Platform
+from ckio.platforms import Affine, Level, Platform, copies
 from ckio.schedule import Schedule, makespan
 
 _Ints = NDArray[np.int64]
@@ -229,9 +229,18 @@ def _costs(
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
     shape = len(levels), steps
-    write = [_seconds(restart, level.write, level.discard) for level in levels]
-    read = [_seconds(restart, level.read) for level in levels]
-    keep = [_seconds(tape, level.write, level.read, level.discard) for level in levels]
+    numbers = [platform.number(level.name) for level in levels]
+    states = [restart * copies(chain, platform, number, Kind.RESTART) for number in numbers]
+    taped = [tape * copies(chain, platform, number, Kind.TAPE) for number in numbers]
+    write = [
+        _seconds(moved, level.write) + _seconds(restart, level.discard)
+        for level, moved in zip(levels, states, strict=True)
+    ]
+    read = [_seconds(moved, level.read) for level, moved in zip(levels, states, strict=True)]
+    keep = [
+        _seconds(moved, level.write, level.read) + _seconds(tape, level.discard)
+        for level, moved in zip(levels, taped, strict=True)
+    ]
     return Costs(
         before=sums(forward(chain, tapes)),
         reach=reach(chain, platform, tapes),

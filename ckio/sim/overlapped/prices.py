@@ -26,7 +26,8 @@ class Beside:
     seconds : float64 array
         What the transfer takes; where the level's profile says nothing, what the action takes.
     own : float64 array
-        What the program does of it; where the level's profile says nothing, a copy in memory.
+        What the program does of it; where the level's profile says nothing, a copy in memory. Of
+        what the model hands over no byte is copied.
     hinders : float64 array
         What the computation loses by it, also by a discard; 0 for all that computes.
     handoffs : float64 array
@@ -42,7 +43,7 @@ class Beside:
 def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
-    memory = memory_level(platform)
+    copied, memory = schedule.chain.copied_of(actions), memory_level(platform)
     seconds, own = seconds_of(schedule, platform), _copies(schedule, platform)
     hinders, handoffs = np.zeros((2, len(actions)))
     for number, level in enumerate(platform.levels):
@@ -59,14 +60,14 @@ def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
             (DISCARD, None, None, profile.discard_hinders, None),
         ):
             there = (actions.op == op) & (actions.level == number)
-            for column, price in (
-                (seconds, beside),
-                (own, copy),
-                (hinders, loss),
-                (handoffs, handoff),
+            for column, price, size in (
+                (seconds, beside, nbytes),
+                (own, copy, copied),
+                (hinders, loss, nbytes),
+                (handoffs, handoff, nbytes),
             ):
                 if price is not None:
-                    column[there] = _of(price, nbytes[there])
+                    column[there] = _of(price, size[there])
     return Beside(seconds, own, hinders, handoffs)
 
 
@@ -75,8 +76,8 @@ def _copies(schedule: Schedule, platform: Platform) -> Seconds:
     memory = memory_level(platform)
     if memory is None:
         return np.zeros(len(schedule))
-    level, nbytes = platform.levels[memory], schedule.chain.nbytes_of(schedule.actions)
-    write, read = _of(level.write, nbytes), _of(level.read, nbytes)
+    level, copied = platform.levels[memory], schedule.chain.copied_of(schedule.actions)
+    write, read = _of(level.write, copied), _of(level.read, copied)
     return np.where(schedule.actions.op == WRITE, write, read)
 
 

@@ -17,7 +17,7 @@ from ckio.errors import BadInput
 from ckio.overlap import Overlap
 from ckio.platforms import Affine, Platform
 from ckio.profile import Profile
-from ckio.schedule import Schedule, seconds_of
+from ckio.schedule import Schedule, moved_of, seconds_of
 from ckio.sim.overlapped.behind import PROGRAM, Alarm, Behind, Process
 from ckio.sim.overlapped.prices import beside_of
 from ckio.sim.ranks.channel import Channel
@@ -56,7 +56,7 @@ class Program:
         self.seconds = seconds_of(schedule, platform).data
         self.beside, self.own = beside.seconds.data, beside.own.data
         self.hinders, self.handoffs = beside.hinders.data, beside.handoffs.data
-        self.nbytes = schedule.chain.nbytes_of(schedule.actions).data
+        self.nbytes = moved_of(schedule, platform).data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
         self.is_shared = is_shared(schedule, platform, ranks).data
         self.speeds: list[list[float]] = [[] for _ in ranks.shared]

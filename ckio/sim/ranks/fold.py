@@ -11,7 +11,7 @@ from ckio.chain import SECONDS
 from ckio.columns import READ, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform
-from ckio.schedule import Schedule, seconds_of
+from ckio.schedule import Schedule, moved_of, seconds_of
 from ckio.sim.ranks.words import Ranks
 from ckio.traffic import memory_level
 
@@ -178,7 +178,7 @@ def _transfers(
 ) -> Transfers:
     """The shared transfers, a level and a direction at a time."""
     actions = schedule.actions.take(rows)
-    payload = schedule.chain.nbytes_of(actions)
+    payload = moved_of(schedule, platform)[rows]
     channel, lane = np.zeros((2, len(actions)), np.int64)
     nbytes, latency, alone = np.zeros((3, len(actions)))
     lanes: dict[str, list[float]] = {name: [] for name in ranks.shared}
