@@ -6,6 +6,7 @@ not copied, and until then nothing has changed.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,11 @@ class Tapes:
 
     def __init__(self, like: Mapping[str, Array]) -> None:
         self._forms = {name: (array.shape, array.dtype) for name, array in like.items()}
-        self.nbytes = sum(array.nbytes for array in like.values())
+        # In one piece of memory the widest types come first: then each begins where it may.
+        ends = accumulate((array.nbytes for array in _widest_first(like).values()), initial=0)
+        begins = dict(zip(_widest_first(like), ends, strict=False))
+        self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
+        self._nbytes = sum(array.nbytes for array in like.values())
         self._slots = self._rooms(1)  # memory of its own
         self._shared: Arrays | None = None  # the tape of a single step, elsewhere
         self._given = False  # whether a level relies on what it holds
@@ -186,18 +191,15 @@ class Tapes:
     def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
         """Memory for the tape of a step: a slot of a level or, where there is none, its own."""
         try:
-            memory = slot(self.nbytes)
+            memory = slot(self._nbytes)
         except StorageError:
             return self._rooms(1)[0]
-        arrays, begin = dict[str, NDArray[Any]](), 0
-        # The widest types first: then each array begins where its type may.
-        for name in sorted(self._forms, key=lambda name: -self._forms[name][1].alignment):
-            shape, dtype = self._forms[name]
-            arrays[name] = np.ndarray(shape, dtype, memory, begin)
-            begin += arrays[name].nbytes
-        if not all(array.flags.aligned for array in arrays.values()):
-            return self._rooms(1)[0]
-        return Arrays({name: arrays[name] for name in self._forms})
+        arrays = Arrays(
+            {name: np.ndarray(*form, memory, begin) for name, (form, begin) in self._places.items()}
+        )
+        if all(array.flags.aligned for array in arrays.values()):
+            return arrays
+        return self._rooms(1)[0]
 
     def _in_parts(self) -> Arrays:
         if self._parts is None:
@@ -210,6 +212,10 @@ class Tapes:
             name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
         }
         return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
+
+
+def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    return dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.alignment))
 
 
 def field(name: str, array: Array, unit: str) -> Field:

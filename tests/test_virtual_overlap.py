@@ -4,6 +4,8 @@ Costs are such that no two things happen at the same instant: then what is first
 rules alone.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from random import Random
 from threading import get_ident
@@ -11,7 +13,7 @@ from threading import get_ident
 import pytest
 from virtual import Time
 
-from ckio.actions import Buffers, Key, Layout
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import NoSchedule
@@ -28,9 +30,10 @@ from ckio.sim.backlog import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 from ckio.timeline import Timeline
-from ckio.traffic import Step, Traffic, Transfer
+from ckio.traffic import Step, Traffic, Transfer, Way
 
 SIZE = 100
+STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
 
 
 class Slower:
@@ -52,12 +55,7 @@ class Memory(Ram):
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         nbytes = super().write(key, layout, data)
-        seconds = self._level.write(SIZE)
-        if self._backlog is None:
-            self._time.sleep(seconds)
-        else:
-            self._time.sleep(seconds, self._backlog.longer(self._time.now(), SIZE))
-            self._backlog.add(self._time.now(), SIZE)
+        self._wrote(SIZE)
         return nbytes
 
     def read(self, key: Key, into: Buffers, /) -> int:
@@ -65,16 +63,62 @@ class Memory(Ram):
         self._time.sleep(self._level.read(SIZE))
         return nbytes
 
+    def keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        nbytes = super().keep(key, layout, data)
+        self._wrote(0)
+        return nbytes
+
+    def kept(self, key: Key, /) -> Buffers | None:
+        self._time.sleep(self._level.read(0))
+        return super().kept(key)
+
     def discard(self, key: Key, /) -> None:
         super().discard(key)
         self._time.sleep(self._level.discard(SIZE))
 
+    def _wrote(self, copied: int) -> None:
+        seconds = self._level.write(copied)
+        if self._backlog is None:
+            self._time.sleep(seconds)
+        else:
+            self._time.sleep(seconds, self._backlog.longer(self._time.now(), SIZE))
+            self._backlog.add(self._time.now(), SIZE)
 
-def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, Overlap]:
+
+class Giving(CountingModel):
+    """A model that hands over in the seconds that a copy of nothing takes on a far level."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        program: Slower,
+        time: Time,
+        own: Callable[[], tuple[Affine, Affine] | None],
+    ) -> None:
+        super().__init__(chain, program)
+        self._time, self._own = time, own
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        self._copied(0)
+        return super().give(key, slot)
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        self._copied(1)
+        super().take(key, layout, data)
+
+    def _copied(self, way: int) -> None:
+        if (prices := self._own()) is not None:
+            self._time.sleep(prices[way](0))
+
+
+def drawn(
+    random: Random, *, profiles: bool = False, handed: bool = False
+) -> tuple[Chain, Platform, Overlap]:
     """Memory and up to three far levels, some of them on one channel; a policy."""
+    per_byte = 0.03 * handed  # so that it matters whether bytes are copied
 
     def price() -> Affine:
-        return Affine(latency=random.uniform(0.1, 3.0))
+        return Affine(latency=random.uniform(0.1, 3.0), per_byte=per_byte * random.random())
 
     def profile() -> Profile:
         some = random.random() < 0.5
@@ -117,6 +161,8 @@ def drawn(random: Random, *, profiles: bool = False) -> tuple[Chain, Platform, O
     sizes = {"restart": SIZE, "tape": SIZE, "adjoint": SIZE}
     steps = random.randint(2, 25)
     chain = Chain(steps=steps, advance=advance, record=record, reverse=reverse, **sizes)
+    if handed:
+        chain = replace(chain, handed=random.choice((STATES, TAPES, STATES | TAPES)))
     counts = (0, 1, 2, 3, None)
     overlap = Overlap(random.choice(counts), random.choice(counts), random.choice((inf, 3.0, 8.0)))
     overhead = random.uniform(0.0, 0.5) if profiles else 0.0
@@ -149,8 +195,9 @@ def performed(
     enter, gather, scatter = channels.Channels.enter, runner.gather, runner.scatter
 
     def noted_enter(self: channels.Channels, level: int = 0, /, *direct: Buffers) -> Step:
-        entered[:] = [level]
-        return enter(self, level or None, *direct)
+        step = enter(self, level or None, *direct)
+        entered[:] = [level * (step.way is not Way.DIRECT)]
+        return step
 
     def own() -> Profile:
         return platform.levels[entered[0]].profile or Profile()
@@ -171,14 +218,22 @@ def performed(
         Memory(memory, program),
         *(Throttled(Ram(), level, time, behind=behind) for level in platform.levels[1:]),
     ]
-    model = CountingModel(schedule.chain, program)
+
+    def copies() -> tuple[Affine, Affine] | None:
+        if not entered[0]:
+            return None
+        return own().write_own or memory.write, own().read_own or memory.read
+
+    model = Giving(schedule.chain, program, time, copies)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)
 
 
-def check(seed: int, monkeypatch: pytest.MonkeyPatch, *, profiles: bool = False) -> int:
+def check(
+    seed: int, monkeypatch: pytest.MonkeyPatch, *, profiles: bool = False, handed: bool = False
+) -> int:
     """How many transfers went on behind the program."""
     random = Random(seed)
-    chain, platform, overlap = drawn(random, profiles=profiles)
+    chain, platform, overlap = drawn(random, profiles=profiles, handed=handed)
     planner = random.choice((hrevolve, mixed))
     try:
         schedule = planner(chain, platform)
@@ -198,6 +253,14 @@ def test_threads_on_virtual_time_do_what_simulate_says(
     seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(seed, monkeypatch, profiles=profiles)
+
+
+@pytest.mark.parametrize("profiles", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_they_do_too_where_the_model_hands_checkpoints_over(
+    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(seed, monkeypatch, profiles=profiles, handed=True)
 
 
 def test_most_cases_have_something_that_goes_on_behind_the_program(

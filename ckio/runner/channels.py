@@ -158,9 +158,10 @@ class Channels:
         ):
             self._wait(level)
 
-    def stage(self, transfer: Transfer, form: Form, /) -> Staged:
-        """Memory for a transfer."""
-        staged = Staged(transfer, form, self._lender.lend(form.nbytes))
+    def stage(self, transfer: Transfer, form: Form, /, *, given: bool = False) -> Staged:
+        """Memory for a transfer; what is `given` by the model is there already, and only counts."""
+        lend = self._lender.hold if given else self._lender.lend
+        staged = Staged(transfer, form, lend(form.nbytes))
         self._staged[transfer.row] = staged
         self._left[self.traffic.channel(transfer)] += self._price(staged)
         return staged

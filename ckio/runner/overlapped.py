@@ -6,6 +6,7 @@ channel (`channels.py`).
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
@@ -20,7 +21,7 @@ from ckio.runner.before import make_ready
 from ckio.runner.channels import Channels
 from ckio.runner.leaving import Loading
 from ckio.runner.perform import Hands, Moved, Stop, Times, by_hands
-from ckio.runner.staging import Staging, make_staging
+from ckio.runner.staging import Staged, Staging, cut, make_staging
 from ckio.schedule import Schedule
 from ckio.traffic import Traffic, Transfer, Way, memory_level
 
@@ -122,7 +123,7 @@ class _Hands(Hands):
         channels: Channels,
     ) -> None:
         super().__init__(model, backends)
-        self._chain, self._channels = schedule.chain, channels
+        self._chain, self._channels, self._lender = schedule.chain, channels, staging.lender
         self._memory = memory_level(staging.platform)
         self._lossy = [not getattr(backend, "lossless", True) for backend in backends]
         for number, keys in enumerate(schedule.stored):
@@ -148,16 +149,19 @@ class _Hands(Hands):
             self._go_on()
             return super().write(key, level)
         layout, data = self._model.layout(key), self._model.dump(key)
-        form, channels = self._form(key, layout, data), self._channels
+        form, channels, model = self._form(key, layout, data), self._channels, self._hands_over(key)
         with channels.turn:
             channels.forms[level, key] = form
             step = channels.enter(level, data)
             if step.way is Way.DIRECT:
                 channels.land(level)
                 return 0
-            staged = channels.stage(_known(step.transfer), form)
+            staged = channels.stage(_known(step.transfer), form, given=model is not None)
             channels.begin()
-        gather(staged.loan.memory, data)
+        if model is None:
+            gather(staged.loan.memory, data)
+        else:
+            staged.given = model.give(key, self._lender.slot)
         return 0
 
     def read(self, key: Key, level: int, /) -> int:
@@ -166,20 +170,46 @@ class _Hands(Hands):
             return super().read(key, level)
         channels = self._channels
         form = channels.forms[level, key]
+        model = self._hands_over(key)
+        memory = None if model is None else self._memory_for(form)
+        if model is not None and memory is not None:
+            # What is still being written is copied: the adjoint step may change what it spends.
+            staged = self._bring(key, level, memory)
+            if staged is not None and staged.given is None:
+                memory = staged.buffers
+            elif staged is not None:
+                _copy(staged.given, memory)
+            model.take(key, form.layout, memory)
+            return 0
         with Loading(self._model.load(key, form.layout)) as into:
             if mismatch := form.mismatch(into):
                 raise StorageError(f"level {level} cannot give {key}: {mismatch}")
-            with channels.turn:
-                if self._lossy[level]:  # what was not encoded is not what it will read later
-                    channels.wait_until_written(level, key)
-                step = channels.enter(level, into)
-                if step.way is Way.DIRECT:
-                    channels.land(level)
-                    return 0
-                staged = channels.staged(_known(step.transfer))
-                channels.begin()
-            scatter(staged.loan.memory, into)
+            staged = self._bring(key, level, into)
+            if staged is not None and staged.given is None:
+                scatter(staged.loan.memory, into)
+            elif staged is not None:
+                _copy(staged.given, into)
         return 0
+
+    def _memory_for(self, form: Form) -> Buffers | None:
+        """Memory that the model may take; None where there is none."""
+        with suppress(LevelFull):
+            return cut(self._lender.slot(form.nbytes), form)
+        return None
+
+    def _bring(self, key: Key, level: int, into: Buffers) -> Staged | None:
+        """Where a far checkpoint is, once it is there; None: in `into`, read directly."""
+        channels = self._channels
+        with channels.turn:
+            if self._lossy[level]:  # what was not encoded is not what it will read later
+                channels.wait_until_written(level, key)
+            step = channels.enter(level, into)
+            if step.way is Way.DIRECT:
+                channels.land(level)
+                return None
+            staged = channels.staged(_known(step.transfer))
+            channels.begin()
+            return staged
 
     def discard(self, key: Key, level: int, /) -> int:
         if level == self._memory:
@@ -222,3 +252,8 @@ class _Hands(Hands):
 def _known(transfer: Transfer | None) -> Transfer:
     assert transfer is not None
     return transfer
+
+
+def _copy(data: Buffers | None, into: Buffers) -> None:
+    for source, target in zip(data or (), into, strict=True):
+        target[:] = source

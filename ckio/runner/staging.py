@@ -42,18 +42,26 @@ class Staged:
     loan : Loan
     ended : bool
         Whether the transfer has ended.
+    given : buffers or None
+        Where the model has it that handed it over; the loan is of no memory then.
     """
 
     transfer: Transfer
     form: Form
     loan: Loan
     ended: bool = False
+    given: Buffers | None = None
 
     @property
     def buffers(self) -> Buffers:
-        """The fields, one behind the other."""
-        cuts = accumulate(self.form.sizes, initial=0)
-        return [self.loan.memory[begin:end] for begin, end in pairwise(cuts)]
+        """The fields; in staging memory, one behind the other."""
+        return cut(self.loan.memory, self.form) if self.given is None else self.given
+
+
+def cut(memory: memoryview, form: Form, /) -> Buffers:
+    """The fields of a checkpoint in one piece of memory."""
+    cuts = accumulate(form.sizes, initial=0)
+    return [memory[begin:end] for begin, end in pairwise(cuts)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ class CountingModel:
         Steps from here to the end are reversed.
     forward_steps : int
         Steps advanced or recorded so far.
+    handed : frozenset of Kind
+        What it hands over, as its chain says; what it gave must not be changed by anybody.
     """
 
     def __init__(self, chain: Chain, clock: Clock | None = None) -> None:
@@ -112,6 +114,7 @@ class CountingModel:
         self.tape: tuple[int, int] | None = None
         self.adjoint = chain.length
         self.forward_steps = 0
+        self.handed = chain.handed
         self._turned = False
 
     def layout(self, key: Key, /) -> Layout:
@@ -152,7 +155,22 @@ class CountingModel:
         _demand(layout == self.layout(key), f"load {key}: its layout is {layout}")
         into = np.zeros(self.chain.nbytes(key), np.uint8)
         yield [as_bytes(into)]
-        _demand(np.array_equal(into, self._bytes(key)), f"load {key}: these are not its bytes")
+        self._adopt(key, into)
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        _demand(key.kind in self.handed, f"give {key}: it is not handed over")
+        (data,) = self.dump(key)
+        memory = slot(data.nbytes)
+        memory[:] = data
+        return [memory]
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        _demand(key.kind in self.handed, f"take {key}: it is not handed over")
+        _demand(layout == self.layout(key), f"take {key}: its layout is {layout}")
+        self._adopt(key, np.frombuffer(b"".join(data), np.uint8))
+
+    def _adopt(self, key: Key, content: Array) -> None:
+        _demand(np.array_equal(content, self._bytes(key)), f"{key}: these are not its bytes")
         match key.kind:
             case Kind.RESTART:
                 self.state = key.step
