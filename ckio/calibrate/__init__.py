@@ -25,6 +25,7 @@ from ckio.calibrate.steps import (
     MakeModel,
     Pacer,
     Paces,
+    copying,
     measure_model,
     reach,
 )
@@ -79,7 +80,7 @@ def calibrate(
     capacities, models = capacities or {}, models or {}
     steps = {name: reach(make, clock=clock) for name, make in models.items()}
     tries = [
-        Try(make, sizes_of(make())["restart"], steps[name], own=True)
+        Try(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
     made_up = [

@@ -6,15 +6,18 @@ from typing import Final
 
 import numpy as np
 
+from ckio.actions import Kind
 from ckio.calibrate.samples import Floats, quantiles, seconds_of, typical
 from ckio.chain import Chain
 from ckio.clock import Clock, WallClock
 from ckio.columns import ADVANCE, RECORD, REVERSE
 from ckio.errors import BadInput
-from ckio.model import Model, reached, sizes_of
+from ckio.model import Handing, Model, handed_by, reached, sizes_of
 from ckio.planners.binomial import revolve
+from ckio.planners.trivial import periodic
 from ckio.platforms import Level, Platform
 from ckio.runner import run
+from ckio.schedule import Schedule, reservations
 from ckio.spreads import Quantiles
 from ckio.timeline import Timeline
 
@@ -95,11 +98,13 @@ class Pacer:
     ) -> None:
         self._make, self._repeats, self._clock = make, repeats, clock
         steps = steps or reach(make, clock=clock)
-        chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(make()))
-        slots = max(2, min(4, MOST_BYTES // max(1, chain.restart)))
-        self._capacity = slots * chain.restart
+        model = make()
+        chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(model))
+        chain = replace(chain, handed=handed_by(model))
+        self._schedule = _few_checkpoints(chain)
+        (most,) = reservations(self._schedule) or ({},)
+        self._capacity = sum(nbytes * count for nbytes, count in most.items())
         self._platform = Platform((Level(name="ram", capacity=self._capacity),), chain.tape)
-        self._schedule = revolve(chain, self._platform)
         self._timelines: list[Timeline] = []
 
     def again(self) -> bool:
@@ -129,6 +134,22 @@ class Pacer:
             {name: spread for name, spread in spreads.items() if spread},
             quantiles([runs]),
         )
+
+
+def _few_checkpoints(chain: Chain) -> Schedule:
+    """Each step recorded and reversed once, with the checkpoints of a few states in memory.
+
+    And with tapes, where the model records them where they are stored: memory that was not used
+    just before is slower than that of a tape register.
+    """
+    if Kind.TAPE in chain.handed and chain.length > 1:
+        most = MOST_BYTES // max(1, chain.restart + chain.tape)
+        period = max(1, min(chain.length // 3, most // 2))
+        if period + (chain.length - 1) // period <= max(8, most):
+            return periodic(chain, Platform((Level(name="ram"),), chain.tape), period=period)
+    slots = max(2, min(4, MOST_BYTES // max(1, chain.restart)))
+    level = Level(name="ram", capacity=slots * chain.restart)
+    return revolve(chain, Platform((level,), chain.tape))
 
 
 def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
@@ -172,3 +193,20 @@ def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
         if spent > BUDGET or (step + 1 >= _ENOUGH and spent > BUDGET / 2):
             return step + 1
     return STEPS
+
+
+class Copying:
+    """A model that hands nothing over: what levels are measured with are copies."""
+
+    def __init__(self, model: Model) -> None:
+        self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
+        self.layout, self.dump, self.load = model.layout, model.dump, model.load
+        for name in ("largest_sizes", "estimated"):
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
+
+
+def copying(make: MakeModel, /) -> Model:
+    """A fresh model, whose checkpoints are all copied."""
+    model = make()
+    return Copying(model) if isinstance(model, Handing) else model
