@@ -1,6 +1,6 @@
 """A loop of JAX as a model that ckio schedules, runs, and goes on with after a kill."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -36,7 +36,8 @@ class JaxModel:
     A step is a block of iterations in one compiled function. To record it is to keep its first
     state: reversing it runs it forward once more, inside JAX. So there are no tapes to store, and
     a schedule of restart data alone fits best. A checkpoint of restart data is the arrays of a
-    state; one of the adjoint has the cotangents of x, of all parameters and rows, and J.
+    state, which go to memory on the host without a copy, as nobody changes an array of JAX; one of
+    the adjoint has the cotangents of x, of all parameters and rows, and J.
 
     Controls are x_0, the parameters and the rows, as far as they are real or complex; an array
     is called by its place in the tree, such as "x.u", "params.k" or "xs".
@@ -183,12 +184,30 @@ class JaxModel:
                 leaves = self._now()
         return [as_bytes(np.ascontiguousarray(_bits(leaf))) for leaf in leaves]
 
+    @property
+    def handed(self) -> frozenset[Kind]:
+        return frozenset((Kind.RESTART,))
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        return self.dump(key)  # what JAX has computed it does not change any more
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        self._check_layout(key, layout)
+        views = zip(layout, data, strict=True)
+        self._adopt(key, [np.ndarray(field.shape, field.dtype, view) for field, view in views])
+
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
-        if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this model; was it written with other options?")
+        self._check_layout(key, layout)
         filled = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in filled]
+        self._adopt(key, filled)
+
+    def _check_layout(self, key: Key, layout: Layout) -> None:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} does not fit this model; was it written with other options?")
+
+    def _adopt(self, key: Key, filled: Sequence[Array]) -> None:
         first = self._now(late=self._adjoint is None and self._farthest[1] is None)
         match key.kind:
             case Kind.ADJOINT:

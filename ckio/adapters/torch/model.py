@@ -160,6 +160,17 @@ class TorchModel:
             return self._steps.load(key, layout)
         return self._load_adjoint(key, layout)
 
+    @property
+    def handed(self) -> frozenset[Kind]:
+        return frozenset((Kind.RESTART, Kind.TAPE))
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        return self.dump(key)  # a step returns new tensors, and whoever changes one is found out
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        self._start()
+        self._steps.take(key, layout, data)
+
     @contextmanager
     def _load_adjoint(self, key: Key, layout: Layout) -> Generator[Buffers]:
         if layout != self.layout(key):

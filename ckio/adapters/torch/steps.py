@@ -1,6 +1,6 @@
 """A loop as ckio drives it, which is a model: the state, tapes, a cotangent, and checkpoints."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.torch.loop import At, Loop, versions, without_hooks
-from ckio.adapters.torch.tensors import Tensors, field, flat, room
+from ckio.adapters.torch.tensors import Tensors, field, flat, over, room
 from ckio.arrays import as_bytes
 from ckio.errors import BadInput, UnsupportedKind
 
@@ -98,12 +98,27 @@ class Steps:
         at = self.at if key.kind is Kind.RESTART else self._tape(key.step)
         return [as_bytes(flat(tensor)) for tensor in at.tensors]
 
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        """Adopt a checkpoint where it is."""
+        self._check_layout(key, layout)
+        filled = [
+            over(view, shape, dtype)
+            for view, (shape, dtype, _) in zip(data, self._like, strict=True)
+        ]
+        self._adopt(key, filled)
+
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
-        if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this loop: was it written by another?")
+        self._check_layout(key, layout)
         filled = [room(shape, dtype) for shape, dtype, _ in self._like]
         yield [as_bytes(flat(tensor)) for tensor in filled]
+        self._adopt(key, filled)
+
+    def _check_layout(self, key: Key, layout: Layout) -> None:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} does not fit this loop: was it written by another?")
+
+    def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
         there = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
         states = len(self.at.state)
         at = At(tuple(there[:states]), tuple(there[states:]))

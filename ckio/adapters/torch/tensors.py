@@ -46,6 +46,14 @@ def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
     return raw.view(dtype).view(tuple(shape))
 
 
+def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
+    """A tensor on the CPU in this memory; a copy of it where no such tensor may begin there."""
+    array = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    if not array.flags.writeable or array.ctypes.data % max(1, dtype_of(dtype).alignment):
+        array = array.copy()
+    return torch.from_numpy(array).view(dtype).view(tuple(shape))
+
+
 def field(name: str, tensor: torch.Tensor, /) -> Field:
     """What a tensor is in a checkpoint."""
     return Field(name, dtype_of(tensor.dtype).str, tuple(tensor.shape))
