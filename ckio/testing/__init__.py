@@ -10,6 +10,8 @@ A new backend, and a new codec, are held to the same tests as ours by
         def make(self):
             return MyCodec()
 
+and so is a model that hands checkpoints over in memory, by `HandingTests`.
+
 A backend whose files outlive the machine can be held to the model of failing disks in
 `ckio.testing.disk`: a `Recorder` in place of its `Files`, and `crashes` of what it recorded.
 
@@ -27,6 +29,7 @@ from ckio.testing.fakes import CountingModel, Throttled
 if TYPE_CHECKING:
     from ckio.testing.codecs import CodecTests
     from ckio.testing.conformance import BackendTests
+    from ckio.testing.handing import HandingTests
     from ckio.testing.stateful import BackendMachine
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "BackendTests",
     "CodecTests",
     "CountingModel",
+    "HandingTests",
     "Throttled",
     "VirtualClock",
     "a",
@@ -59,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from ckio.testing.codecs import CodecTests
 
         return CodecTests
+    if name == "HandingTests":
+        from ckio.testing.handing import HandingTests
+
+        return HandingTests
     if name == "BackendMachine":
         from ckio.testing.stateful import BackendMachine
 

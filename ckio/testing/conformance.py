@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from ckio.actions import Field, Key, Kind, Layout
-from ckio.backends.base import Backend
+from ckio.backends.base import Backend, Keeping
 from ckio.errors import LevelFull, MissingCheckpoint, StorageError
 from ckio.model import as_bytes
 from ckio.testing.checkpoints import A9, FLOW, T3, X0, X3, X7, buffers, contents, get, put, raw
@@ -101,6 +101,52 @@ class BackendTests(DurableTests):
         put(level, T3, raw(3))
         assert level.layout(X3) == FLOW
         assert level.layout(T3) == raw(3)
+
+    # What it keeps where it is, if it does
+
+    def test_what_is_kept_counts_and_comes_out_as_if_it_were_written(self, level: Backend) -> None:
+        keeping = self._keeping(level)
+        data = buffers(contents(FLOW))
+        original = b"".join(data)
+        assert keeping.keep(X3, FLOW, data) == len(original)
+        assert list(level.keys()) == [X3]
+        assert level.layout(X3) == FLOW
+        assert get(level, X3, FLOW) == original
+        kept = keeping.kept(X3)
+        assert kept is not None
+        assert [view.obj for view in kept] == [view.obj for view in data]
+        with pytest.raises(StorageError, match="x_3"):
+            keeping.keep(X3, FLOW, data)
+        level.discard(X3)
+        assert list(level.keys()) == []
+        assert b"".join(kept) == original
+
+    def test_what_was_written_is_not_kept(self, level: Backend) -> None:
+        keeping = self._keeping(level)
+        put(level, X0, FLOW)
+        assert keeping.kept(X0) is None
+        with pytest.raises(MissingCheckpoint):
+            keeping.kept(X7)
+
+    def test_a_slot_is_nobody_elses_for_as_long_as_it_is_referred_to(self, level: Backend) -> None:
+        keeping = self._keeping(level)
+        slots = [keeping.slot(100) for _ in range(3)]
+        for number, slot in enumerate(slots):
+            slot[:] = bytes([number]) * 100
+        keeping.keep(X0, raw(100), [slots[0]])
+        part = slots[1][40:60]
+        del slots[0], slots[0]
+        others = [keeping.slot(100) for _ in range(3)]
+        for other in others:
+            other[:] = b"\xff" * 100
+        assert get(level, X0, raw(100)) == bytes(100)
+        assert bytes(part) == b"\x01" * 20
+        assert bytes(slots[0]) == b"\x02" * 100
+
+    def _keeping(self, level: Backend) -> Keeping:
+        if not isinstance(level, Keeping):
+            pytest.skip("this level copies what it stores")
+        return level
 
     # Keys
 

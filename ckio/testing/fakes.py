@@ -10,6 +10,7 @@ from ckio.actions import Action, Advance, Buffers, Field, Key, Kind, Layout, Rec
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.clock import Clock
+from ckio.errors import BadInput
 from ckio.layout import nbytes_of
 from ckio.model import Array, as_bytes
 from ckio.platforms import Affine, Level
@@ -166,7 +167,8 @@ class CountingModel:
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
         _demand(key.kind in self.handed, f"take {key}: it is not handed over")
-        _demand(layout == self.layout(key), f"take {key}: its layout is {layout}")
+        if layout != self.layout(key):
+            raise BadInput(f"take {key}: its layout is {layout}")
         self._adopt(key, np.frombuffer(b"".join(data), np.uint8))
 
     def _adopt(self, key: Key, content: Array) -> None:

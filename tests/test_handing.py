@@ -1,0 +1,552 @@
+"""What is handed over in memory is not copied, costs no bytes, and changes no result."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from random import Random
+from time import sleep
+
+import numpy as np
+import pytest
+from test_rundir import MANIFEST
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.arraymodel import ArrayModel
+from ckio.backends.directory import Directory
+from ckio.backends.ram import Ram
+from ckio.calibrate.steps import Copying, measure_model
+from ckio.chain import Chain
+from ckio.clock import VirtualClock
+from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, StorageError
+from ckio.model import handed_by, sizes_of
+from ckio.overlap import Overlap
+from ckio.planners.auto import auto
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.stored import finish
+from ckio.planners.trivial import periodic, store_all
+from ckio.planners.varying import varying
+from ckio.platforms import Affine, Level, Platform
+from ckio.profile import Profile
+from ckio.rundir import Manifest
+from ckio.runner import overlapped, perform, run
+from ckio.runner.perform import perform_one
+from ckio.runner.persevere import persevere
+from ckio.schedule import Schedule, makespan, seconds, seconds_of
+from ckio.sim.engine import simulate
+from ckio.sim.overlapped.prices import beside_of
+from ckio.testing import CountingModel, HandingTests
+from ckio.testing.strategies import random_legal
+from ckio.texts import dumps, loads
+
+STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
+
+
+class Growth(ArrayModel):
+    """Several arrays whose bytes do not begin where their types may, one behind the other.
+
+    Its adjoint step spends its tape: it leaves other numbers there.
+    """
+
+    def __init__(self, cells: int = 40) -> None:
+        x = np.linspace(0.1, 0.5, cells)
+        self.seen: dict[int, int] = {}
+        super().__init__(
+            {"mask": np.arange(11) % 2 > 0, "x": x, "y": x[:7] * 2, "J": 0.0},
+            control={"x": x, "rate": 0.3},
+            tape=["mask", "x", "y"],
+        )
+
+    def step(self, state, i):
+        x, y = state["x"], state["y"]
+        state["J"] += (x**2).sum() + (y * state["mask"].sum()).sum()
+        x *= 1 + self.control["rate"] * (1 - x)
+        y += 0.1 * x[:7]
+        state["mask"][i % 11] ^= True
+
+    def adjoint_step(self, adjoint, tape, i):
+        self.seen[i] = tape["x"].ctypes.data
+        x, bar = tape["x"], adjoint["x"]
+        rate = self.control["rate"]
+        grown = x * (1 + rate * (1 - x))
+        bar[:7] += 0.1 * adjoint["y"]
+        adjoint["y"] += tape["mask"].sum() * adjoint["J"]
+        self.gradient["rate"] += (x * (1 - x) * bar).sum()
+        bar *= 1 + rate * (1 - 2 * x)
+        bar += 2 * x * adjoint["J"]
+        x[:] = grown
+        tape["mask"][:] = True
+
+
+class TestGrowth(HandingTests):
+    def make(self) -> Growth:
+        return Growth()
+
+
+class TestCounting(HandingTests):
+    def make(self) -> CountingModel:
+        sizes = {"restart": 99, "tape": 70, "adjoint": 9}
+        chain = Chain(steps=3, advance=1, record=1, reverse=1, **sizes, handed=STATES | TAPES)
+        return CountingModel(chain)
+
+
+def t(step: int) -> Key:
+    return Key(Kind.TAPE, step)
+
+
+def chain_of(model: object, steps: int) -> Chain:
+    costs = {"advance": 1.0, "record": 1.1, "reverse": 2.0}
+    return Chain(steps=steps, **costs, **sizes_of(model), handed=handed_by(model))  # type: ignore[arg-type]
+
+
+def results(model: Growth) -> tuple[object, ...]:
+    return model.functional, *(array.tobytes() for array in model.gradient.values())
+
+
+def alone(steps: int) -> tuple[object, ...]:
+    model = Growth()
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return results(model)
+
+
+def three_levels(chain: Chain, slots: int) -> Platform:
+    room = slots * max(chain.restart, chain.tape)
+    slow = Affine(0.5, 1e-3)
+    return Platform(
+        (
+            Level(name="ram", capacity=room, write=Affine(0.1, 1e-3), read=Affine(0.1, 1e-3)),
+            Level(name="disk", capacity=3 * room, write=slow, read=slow, backend="directory"),
+            Level(name="far", write=Affine(1, 2e-3), read=Affine(1, 2e-3), backend="directory"),
+        ),
+        working_memory=2 * chain.tape,
+    )
+
+
+def by_period(chain: Chain, platform: Platform) -> Schedule:
+    return periodic(chain, platform, period=4)
+
+
+PLANNERS: tuple[Callable[[Chain, Platform], Schedule], ...] = (
+    store_all,
+    by_period,
+    hrevolve,
+    mixed,
+    partial(varying, tapes=True, planner="mixed"),
+    auto,
+)
+
+
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2), Overlap(None, None)])
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("slots", [2, 30])
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_the_gradient_is_that_of_copies_to_the_last_bit(
+    planner, slots, checksum, overlap, tmp_path
+) -> None:
+    steps = 17
+    expected = alone(steps)
+    for number, (model, driven) in enumerate(
+        ((one := Growth(), one), (other := Growth(), Copying(other)))
+    ):
+        chain = chain_of(driven, steps)
+        platform = three_levels(chain, slots)
+        levels = [
+            Ram(capacity=platform.levels[0].capacity, checksum=checksum),
+            Directory(tmp_path / f"disk{number}"),
+            Directory(tmp_path / f"far{number}"),
+        ]
+        try:
+            schedule = planner(chain, platform)
+        except NoSchedule:
+            return
+        run(schedule, platform, driven, levels, overlap=overlap)
+        assert results(model) == expected
+        assert [list(level.keys()) for level in levels] == [[], [], []]
+        assert levels[0].capacity == platform.levels[0].capacity
+        for level in levels:
+            level.close()
+
+
+def test_a_tape_is_reversed_in_the_memory_that_it_was_recorded_in() -> None:
+    model, memory, steps = Growth(10_000), Ram(), 6
+    chain = chain_of(model, steps)
+    platform = Platform((Level(name="ram"),), working_memory=chain.tape)
+    kept: dict[int, int] = {}
+    for event in perform(store_all(chain, platform), platform, model, [memory]):
+        if isinstance(event.action, Write):
+            _, x, _ = memory.kept(event.action.key) or ()
+            kept[event.action.key.step] = address(x)
+    assert len(set(kept.values())) == steps - 1
+    assert {step: model.seen[step] for step in kept} == kept
+
+
+def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
+    def no_copy(*_: object) -> None:
+        raise AssertionError("a copy")
+
+    monkeypatch.setattr(overlapped, "gather", no_copy)
+    monkeypatch.setattr(overlapped, "scatter", no_copy)
+    model, steps, far = Growth(10_000), 6, Noting()
+    chain = chain_of(model, steps)
+    platform = Platform(
+        (Level(name="ram"), Level(name="far", backend="directory")), working_memory=chain.tape
+    )
+    schedule = store_all(chain, platform, on="far")
+    recorded = []
+    for event in perform(schedule, platform, model, [Ram(), far], overlap=Overlap(None, None)):
+        match event.action:
+            case Record(step, _) if step < steps - 1:
+                recorded.append(address(model.dump(t(step))[1]))
+    assert results(model) == alone_of(Growth(10_000), steps)
+    assert far.written == recorded
+
+
+class Noting(Ram):
+    """A far level that notes where the bytes are which it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = list[int]()
+
+    def write(self, key, layout, data, /):
+        self.written.append(address(data[1]))
+        return super().write(key, layout, data)
+
+
+def address(view: memoryview) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
+
+
+def alone_of(model: Growth, steps: int) -> tuple[object, ...]:
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return results(model)
+
+
+def test_memory_that_does_not_fit_the_types_is_copied() -> None:
+    model = Growth()
+    model.record(0, 1)
+    data = [bytes(view) for view in model.dump(t(0))]
+    odd = memoryview(bytearray(1 + sum(map(len, data))))
+    views, begin = [], 1
+    for each in data:
+        odd[begin : begin + len(each)] = each
+        views.append(odd[begin : begin + len(each)])
+        begin += len(each)
+    model.take(t(0), model.layout(t(0)), views)
+    model.reverse(0, 1)
+    assert model.seen[0] % 8 == 0
+    assert results(model) == alone(1)
+
+
+def test_a_write_that_fails_leaves_the_model_as_it_was() -> None:
+    model, steps = Growth(), 3
+    memory = Ram(capacity=sum(view.nbytes for view in tape_of(1)))
+    for step in range(steps):
+        model.record(step, step + 1)
+        data = model.give(t(step), memory.slot)
+        if step:
+            with pytest.raises(LevelFull):
+                memory.keep(t(step), model.layout(t(step)), data)
+        else:
+            memory.keep(t(step), model.layout(t(step)), data)
+    model.reverse(2, 3)
+    saved = model.gradient["x"].copy()
+    model.take(t(0), model.layout(t(0)), memory.kept(t(0)) or ())
+    assert [bytes(view) for view in model.dump(t(0))] == [bytes(view) for view in tape_of(1)]
+    assert np.array_equal(saved, model.gradient["x"])
+
+
+def tape_of(steps: int):
+    model = Growth()
+    model.advance(0, steps - 1)
+    model.record(steps - 1, steps)
+    return model.dump(t(steps - 1))
+
+
+def test_damage_in_memory_is_found_before_the_model_takes_it() -> None:
+    model, memory = Growth(), Ram(checksum=True)
+    model.record(0, 1)
+    memory.keep(t(0), model.layout(t(0)), model.give(t(0), memory.slot))
+    model.record(1, 2)
+    before = [bytes(view) for view in model.dump(t(1))]
+    kept = memory._ledger.find(t(0)).place
+    kept[1][3] ^= 1  # type: ignore[index]
+    chain = replace(chain_of(model, 2), handed=TAPES)
+    with pytest.raises(CorruptCheckpoint, match="t_0"):
+        perform_one(Read(t(0), 0), model, [memory])
+    assert [bytes(view) for view in model.dump(t(1))] == before
+    assert chain.handed == TAPES
+
+
+def test_what_is_written_between_read_and_reverse_does_not_take_its_memory() -> None:
+    model, memory = Growth(4_000), Ram()
+    chain = chain_of(model, 3)
+    platform = Platform((Level(name="ram"),), working_memory=chain.tape)
+    x0, x2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
+    actions = [
+        *(Write(x0, 0), Record(0, 1), Write(t(0), 0), Record(1, 2), Write(t(1), 0), Record(2, 3)),
+        *(Reverse(2, 3), Read(t(1), 0), Discard(t(1), 0), Read(x0, 0), Advance(0, 2)),
+        *(Write(x2, 0), Reverse(1, 2), Read(t(0), 0), Discard(t(0), 0), Reverse(0, 1)),
+        *(Discard(x0, 0), Discard(x2, 0)),
+    ]
+    run(Schedule(chain, actions), platform, model, [memory])
+    assert results(model) == alone_of(Growth(4_000), 3)
+
+
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(3, 3)])
+def test_a_tape_that_was_stored_is_not_changed_by_the_step_that_spends_it(
+    overlap: Overlap, tmp_path
+) -> None:
+    """On a durable level it may be needed once more: by who resumes."""
+    model = Growth()
+    chain = chain_of(model, 2)
+    platform = Platform(
+        (Level(name="ram"), Level(name="far", backend="directory")), working_memory=chain.tape
+    )
+    actions = [Record(0, 1), Write(t(0), 1), Record(1, 2), Write(t(1), 1), Reverse(1, 2)]
+    with Held(tmp_path / "far") as far:
+        for _ in perform(Schedule(chain, actions), platform, model, [Ram(), far], overlap=overlap):
+            pass
+        stored = [bytearray(view.nbytes) for view in tape_of(2)]
+        far.read(t(1), [memoryview(it) for it in stored])
+    assert stored == [bytearray(view) for view in tape_of(2)]
+
+
+class Held(Directory):
+    """A level that writes late."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, key, layout, data, /):
+        sleep(0.05)
+        return super().write(key, layout, data)
+
+
+def test_after_a_run_all_memory_is_the_levels_again() -> None:
+    model, memory = Growth(20_000), Ram()
+    chain = chain_of(model, 9)
+    platform = Platform((Level(name="ram"),), working_memory=chain.tape)
+    schedule = store_all(chain, platform)
+    run(schedule, platform, model, [memory])
+    mapped = {size: shelf.count for size, shelf in memory._shelves._shelves.items()}
+    run(schedule, platform, Growth(20_000), [memory])
+    memory.slot(1)
+    shelves = memory._shelves._shelves
+    assert all(shelf.count == len(shelf.free) for size, shelf in shelves.items() if size > 64)
+    assert {size: shelf.count for size, shelf in shelves.items() if size > 64} == mapped
+
+
+def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
+    steps = 12
+    chain = chain_of(Growth(), steps)
+    platform = Platform(
+        (
+            Level(name="ram", capacity=4 * chain.restart),
+            Level(name="far", backend="directory"),
+        ),
+        working_memory=chain.tape,
+    )
+
+    class Fails(Directory):
+        writes = 0
+
+        def write(self, key, layout, data, /):
+            self.writes += 1
+            if self.writes == 4:
+                raise StorageError("out of order")
+            return super().write(key, layout, data)
+
+    levels = [Ram(capacity=platform.levels[0].capacity), Fails(tmp_path / "far")]
+    schedule = store_all(chain, platform, on="far")
+    facts: list[str] = []
+    _, model = persevere(
+        schedule, platform, Growth(), levels, fresh=Growth, replan=finish, say=facts.append
+    )
+    assert facts
+    assert results(model) == alone(steps)
+
+
+# Prices
+
+
+PRICED = Level(
+    name="ram", write=Affine(0.25, 0.5), read=Affine(0.125, 0.25), discard=Affine(1.0, 0.0625)
+)
+FAR = Level(
+    name="far",
+    write=Affine(1.0, 1.0),
+    read=Affine(1.0, 1.0),
+    backend="directory",
+    profile=Profile(write_own=Affine(3.0, 2.0), read_own=Affine(5.0, 2.0)),
+)
+CHAIN = Chain(
+    steps=9, advance=1.0, record=1.5, reverse=2.0, restart=8, tape=4, adjoint=2, handed=TAPES
+)
+
+
+def test_an_access_of_memory_costs_its_latency() -> None:
+    platform = Platform((PRICED, FAR))
+    x0 = Key(Kind.RESTART, 0)
+    assert seconds(Write(t(0), 0), CHAIN, platform) == 0.25
+    assert seconds(Read(t(0), 0), CHAIN, platform) == 0.125
+    assert seconds(Discard(t(0), 0), CHAIN, platform) == 1.25
+    assert seconds(Write(x0, 0), CHAIN, platform) == 4.25
+    assert seconds(Write(t(0), 1), CHAIN, platform) == 5.0
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        replace(PRICED, options={"codec": "zstd"}),
+        replace(PRICED, options={"checksum": True}),
+        replace(PRICED, backend="directory"),
+    ],
+)
+def test_what_is_no_plain_memory_takes_all_bytes(level: Level) -> None:
+    assert seconds(Write(t(0), 0), CHAIN, Platform((level,))) == 2.25
+
+
+def test_memory_that_is_not_the_first_level_takes_all_bytes() -> None:
+    assert seconds(Write(t(0), 1), CHAIN, Platform((FAR, PRICED))) == 2.25
+
+
+def test_the_copies_of_far_accesses_are_of_no_bytes() -> None:
+    actions = [
+        *(Write(Key(Kind.RESTART, 0), 1), Record(0, 1), Write(t(0), 1), Advance(1, 9)),
+        *(Read(t(0), 1), Discard(t(0), 1)),
+    ]
+    schedule = Schedule(CHAIN, actions)
+    own = beside_of(schedule, Platform((PRICED, FAR))).own
+    assert own[[0, 2, 4]].tolist() == [3.0 + 2.0 * 8, 3.0, 5.0]
+    plain = beside_of(schedule, Platform((PRICED, replace(FAR, profile=None)))).own
+    assert plain[[0, 2, 4]].tolist() == [0.25 + 0.5 * 8, 0.25, 0.125]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_columns_say_what_single_actions_cost(seed: int) -> None:
+    random = Random(seed)
+    schedule, platform = random_legal(random, most_steps=12, most_levels=3)
+    first = replace(platform.levels[0], backend=random.choice(("ram", "directory")))
+    platform = replace(platform, levels=(first, *platform.levels[1:]))
+    kinds = frozenset(kind for kind in Kind if random.random() < 0.5)
+    schedule = replace(schedule, chain=replace(schedule.chain, handed=kinds))
+    found = seconds_of(schedule, platform).tolist()
+    assert found == [seconds(it, schedule.chain, platform) for it in schedule.actions]
+
+
+class Priced(Ram):
+    """Memory that takes what it is priced at; of what it keeps no byte is copied."""
+
+    def __init__(self, level: Level, clock: VirtualClock) -> None:
+        super().__init__()
+        self._level, self._clock = level, clock
+
+    def write(self, key, layout, data, /):
+        nbytes = super().write(key, layout, data)
+        self._clock.sleep(self._level.write(nbytes))
+        return nbytes
+
+    def read(self, key, into, /):
+        nbytes = super().read(key, into)
+        self._clock.sleep(self._level.read(nbytes))
+        return nbytes
+
+    def keep(self, key, layout, data, /):
+        nbytes = super().keep(key, layout, data)
+        self._clock.sleep(self._level.write(0))
+        return nbytes
+
+    def kept(self, key, /):
+        self._clock.sleep(self._level.read(0))
+        return super().kept(key)
+
+    def discard(self, key, /):
+        nbytes = self._ledger.find(key).form.nbytes
+        super().discard(key)
+        self._clock.sleep(self._level.discard(nbytes))
+
+
+@pytest.mark.parametrize("handed", [frozenset[Kind](), STATES, TAPES, STATES | TAPES])
+@pytest.mark.parametrize("planner", [store_all, by_period, hrevolve, mixed, auto])
+def test_a_run_takes_what_it_is_simulated_to_take(planner, handed) -> None:
+    chain = replace(CHAIN, steps=20, handed=handed)
+    platform = Platform((replace(PRICED, capacity=200),), working_memory=chain.tape)
+    clock = VirtualClock()
+    schedule, model = planner(chain, platform), CountingModel(chain, clock)
+    found = run(schedule, platform, model, [Priced(platform.levels[0], clock)], clock=clock)
+    assert found == simulate(schedule, platform)
+    assert found.makespan == makespan(schedule, platform)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("planner", [hrevolve, mixed, periodic])
+def test_planners_use_the_prices(planner, seed: int) -> None:
+    """A plan for what is handed over is never above the plan for copies, where that is the best."""
+    random = Random(seed)
+    steps, restart, tape = random.randint(3, 30), random.randint(1, 9), random.randint(1, 9)
+    costs = {name: random.uniform(0.5, 2.0) for name in ("advance", "record", "reverse")}
+    chain = Chain(steps=steps, restart=restart, tape=tape, adjoint=1, **costs)
+
+    def price() -> Affine:
+        return Affine(random.uniform(0, 0.5), random.uniform(0, 1.0))
+
+    platform = Platform(
+        (
+            Level(name="ram", capacity=random.randint(9, 60), write=price(), read=price()),
+            Level(name="far", write=price(), read=price(), backend="directory"),
+        ),
+        working_memory=tape,
+    )
+    handed = replace(chain, handed=STATES | TAPES)
+    copied = replace(planner(chain, platform), chain=handed)
+    assert makespan(planner(handed, platform), platform) <= makespan(copied, platform) * (1 + 1e-9)
+
+
+# Where it is written down
+
+
+def test_it_is_read_back_from_every_file() -> None:
+    chain = replace(CHAIN, handed=STATES | TAPES)
+    schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
+    assert loads(dumps(schedule)).schedule == schedule
+    assert dumps(schedule).startswith("# ckio schedule 5\n")
+    assert dumps(Schedule(replace(chain, handed=()), schedule.actions)).startswith(
+        "# ckio schedule 1\n"
+    )
+    platform = Platform((PRICED,), models={"mine": replace(chain, steps=None)})
+    assert Platform.loads(platform.dumps()) == platform
+    assert 'handed = [\n    "restart",\n    "tape",\n]' in platform.dumps()
+    assert chain.with_steps(4).handed == chain.handed
+    assert chain != replace(chain, handed=TAPES)
+
+
+def test_a_manifest_has_it() -> None:
+    manifest = replace(MANIFEST, chain=replace(MANIFEST.chain, handed=TAPES))
+    assert Manifest.loads(manifest.dumps(), source="run.json") == manifest
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("# handed t x q\n", "handed KIND"), ("# handed tape\n", "handed KIND")],
+)
+def test_a_kind_that_there_is_not_is_refused(text: str, error: str) -> None:
+    lines = dumps(Schedule(CHAIN, [Record(0, 9)])).replace("# handed t\n", text)
+    with pytest.raises(BadInput, match=error):
+        loads(lines)
+    platform = Platform((PRICED,), models={"mine": replace(CHAIN, steps=None)})
+    wrong = platform.dumps().replace('"tape"', '"tapes"')
+    with pytest.raises(BadInput, match="handed = "):
+        Platform.loads(wrong)
+    with pytest.raises(BadInput, match="kinds of checkpoints"):
+        replace(CHAIN, handed=("tape",))  # type: ignore[arg-type]
+
+
+def test_what_a_model_hands_over_is_measured_with_its_costs() -> None:
+    assert measure_model(lambda: Growth(50), repeats=1).handed == TAPES
+    assert measure_model(lambda: Copying(Growth(50)), repeats=1).handed == frozenset()
