@@ -15,14 +15,17 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from ckio import Chain, Level, Platform, run  # noqa: E402
-from ckio.actions import Key, Kind  # noqa: E402
+from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
 from ckio.adapters.jax import JaxModel  # noqa: E402
+from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
 from ckio.gradient import check_gradient  # noqa: E402
 from ckio.model import sizes_of  # noqa: E402
 from ckio.planners.hrevolve import hrevolve  # noqa: E402
 from ckio.planners.trivial import periodic  # noqa: E402
 from ckio.registry import open_level  # noqa: E402
+from ckio.runner.perform import perform_one  # noqa: E402
+from ckio.testing import HandingTests  # noqa: E402
 
 N = 23
 
@@ -39,6 +42,25 @@ def model() -> JaxModel:
     x = {"u": jnp.linspace(0, 1, 6, dtype="float32"), "count": jnp.int32(0)}
     rows = jnp.linspace(0, 0.1, N, dtype="float32")
     return JaxModel(step, x, functional, N, params=jnp.float32(0.1), xs=rows, segment=4)
+
+
+class TestModel(HandingTests):
+    def make(self) -> JaxModel:
+        return model()
+
+
+def test_a_state_in_memory_is_the_array_that_was_computed() -> None:
+    x = jnp.arange(100_000, dtype="float32")
+    made = JaxModel(lambda x, k, i: 2 * x, x, jnp.sum, 3)
+    memory, key = Ram(), Key(Kind.RESTART, 1)
+    perform_one(Advance(0, 1), made, [memory])
+    perform_one(Write(key, 0), made, [memory])
+    pointer = made._now()[0].unsafe_buffer_pointer()
+    (kept,) = memory.kept(key) or ()
+    assert np.frombuffer(kept, np.uint8).ctypes.data == pointer
+    perform_one(Advance(1, 3), made, [memory])
+    perform_one(Read(key, 0), made, [memory])
+    assert made._now()[0].unsafe_buffer_pointer() == pointer
 
 
 def wanted() -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ckio import Chain, Key, Kind, Level, Platform, Ram, check_gradient, run, sizes_of  # noqa: E402
+from ckio.actions import Read, Write  # noqa: E402
 from ckio.adapters.torch import TorchModel  # noqa: E402
 from ckio.errors import BadInput, RunFailed  # noqa: E402
 from ckio.registry import find  # noqa: E402
+from ckio.runner.perform import perform_one  # noqa: E402
+from ckio.testing import HandingTests  # noqa: E402
 
 MODEL = '''\
 import os
@@ -97,6 +101,32 @@ def test_every_schedule_has_the_same_bits(heat: Any, planner: str) -> None:
     assert model.gradient.keys() == {"u", "J", "k"}
     for name, array in expected.gradient.items():
         assert np.array_equal(model.gradient[name], array)
+
+
+class TestHeat(HandingTests):
+    @pytest.fixture(autouse=True)
+    def _made(self, heat: Any) -> None:
+        self.make = heat  # type: ignore[method-assign]
+
+    def make(self) -> Any: ...
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.TAPE])
+def test_a_checkpoint_in_memory_is_the_tensors_that_were_computed(heat: Any, kind: Kind) -> None:
+    made, memory, key = heat(10_000), Ram(), Key(kind, 1)
+    made.advance(0, 1)
+    if kind is Kind.TAPE:
+        made.record(1, 2)
+    where = addresses(made.dump(key))
+    perform_one(Write(key, 0), made, [memory])
+    assert addresses(memory.kept(key) or ()) == where
+    made.record(2, 3) if kind is Kind.TAPE else made.record(1, 3)
+    perform_one(Read(key, 0), made, [memory])
+    assert addresses(made.dump(key)) == where
+
+
+def addresses(data: Sequence[memoryview]) -> list[int]:
+    return [np.frombuffer(view, np.uint8).ctypes.data for view in data]
 
 
 def test_it_is_the_gradient(heat: Any) -> None:

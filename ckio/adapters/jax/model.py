@@ -303,7 +303,7 @@ def _bits(leaf: Any) -> Array:
 
 
 def _as(old: Any, bits: Any) -> Any:
-    """The array that has these bits, which nobody changes any more."""
+    """The array that has these bits, which nobody changes any more; on the CPU, in their memory."""
     if is_key(old):
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
-    return jnp.asarray(bits.view(old.dtype))
+    return jax.device_put(bits.view(old.dtype), may_alias=True)
