@@ -11,7 +11,7 @@ from ckio.chain import Chain
 from ckio.flows import Flow, Step
 from ckio.gradient import check_gradient
 from ckio.machine import Machine
-from ckio.model import ArrayModel, Model, sizes_of
+from ckio.model import ArrayModel, Handing, Model, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
@@ -59,6 +59,7 @@ __all__ = [
     "Event",
     "Field",
     "Flow",
+    "Handing",
     "Hdf5",
     "Key",
     "Kind",

@@ -199,7 +199,9 @@ def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
             case Record(step, _) if step < steps - 1:
                 recorded.append(address(model.dump(t(step))[1]))
     assert results(model) == alone_of(Growth(10_000), steps)
-    assert far.written == recorded
+    # What was read before its turn came need not be written any more.
+    assert far.written
+    assert far.written == recorded[: len(far.written)]
 
 
 class Noting(Ram):

@@ -21,6 +21,7 @@ from ckio.recover.survivors import Place, Stored
 from ckio.recover.walk import Walk, dead
 from ckio.replay import validate
 from ckio.schedule import Schedule
+from ckio.schedule import seconds as price
 
 
 class Killed(NamedTuple):
@@ -166,7 +167,7 @@ def _nearest(
     """
     chain = schedule.chain
     found = sorted(
-        (key.step, -platform.levels[number].read(chain.nbytes(key)), -number)
+        (key.step, -price(Read(key, number), chain, platform), -number)
         for number, keys in enumerate(stored)
         for key in keys
         if key.kind is Kind.RESTART

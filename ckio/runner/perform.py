@@ -142,22 +142,7 @@ def perform_one(action: Action, model: Model, backends: Sequence[Backend], /) ->
 
     Raises what the model or the level raises, and RunFailed where the model finished before.
     """
-    hands = Hands(model, backends)
-    match action:
-        case Advance(begin, end):
-            return hands.advance(begin, end)
-        case Record(begin, end):
-            return hands.record(begin, end)
-        case Reverse(begin, end):
-            return hands.reverse(begin, end)
-        case Write(key, level):
-            return hands.write(key, level)
-        case Read(key, level):
-            return hands.read(key, level)
-        case Discard(key, level):
-            return hands.discard(key, level)
-        case _:
-            assert_never(action)
+    return Hands(model, backends).do(action)
 
 
 def where(action: Action, platform: Platform, /) -> str:
@@ -182,6 +167,24 @@ class Hands:
         self._keeping = [
             it if self._handed and isinstance(it, Keeping) else None for it in backends
         ]
+
+    def do(self, action: Action, /) -> int:
+        """Any action; returns the bytes that reached or left a level."""
+        match action:
+            case Advance(begin, end):
+                return self.advance(begin, end)
+            case Record(begin, end):
+                return self.record(begin, end)
+            case Reverse(begin, end):
+                return self.reverse(begin, end)
+            case Write(key, level):
+                return self.write(key, level)
+            case Read(key, level):
+                return self.read(key, level)
+            case Discard(key, level):
+                return self.discard(key, level)
+            case _:
+                assert_never(action)
 
     def advance(self, begin: int, end: int, /) -> int:
         return _came("advance", self._model.advance(begin, end), begin, end)

@@ -14,7 +14,7 @@ from ckio.errors import CkioError, RunFailed, Stopped, StorageError
 from ckio.machine import Machine
 from ckio.model import Model, reached
 from ckio.platforms import Platform
-from ckio.runner.perform import Pace, perform_one, where
+from ckio.runner.perform import Hands, Pace, where
 from ckio.runner.remains import Failure
 from ckio.runner.rule import Rule
 from ckio.timeline import Event, Recorder
@@ -44,7 +44,8 @@ class Performance:
         self._doing: Action = Advance(0, 1)
         self.actions: list[Action] = []
         self.recorder = Recorder()
-        self._model, self._backends, self._watch = model, backends, watch
+        self._model, self._watch = model, watch
+        self._hands = Hands(model, backends)
         self._clock = clock or WallClock()
         self._origin, self._pace = self._clock.now(), Pace(self._clock)
 
@@ -54,7 +55,7 @@ class Performance:
         self._doing = action
         start = self._now()
         with self._named(action):
-            nbytes = perform_one(action, self._model, self._backends)
+            nbytes = self._hands.do(action)
         self._done(action, start, nbytes)
 
     def advance(self, begin: int, end: int) -> int:
@@ -115,7 +116,7 @@ class Performance:
         self, platform: Platform, backends: Sequence[Backend], stored: Sequence[Collection[Key]]
     ) -> None:
         """After a failure: with these levels, on which that is stored."""
-        self._backends = backends
+        self._hands = Hands(self._model, backends)
         self.machine = self._machine(self.machine.chain, platform, stored)
 
     def give_up(self) -> NoReturn:

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind, Write
+from ckio.actions import Key, Kind, Read, Write
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KIND_CODE, WRITE, Actions
 from ckio.occupancy import Lifetimes
 from ckio.platforms import Platform
 from ckio.recover import Killed, recover, with_adjoint_checkpoints
-from ckio.schedule import Schedule, seconds_of
+from ckio.schedule import Schedule, seconds, seconds_of
 
 Stored = tuple[frozenset[Key], ...]
 """The keys on each level."""
@@ -127,8 +127,8 @@ class Timed:
 
 def _reading(chain: Chain, platform: Platform, stored: Sequence[frozenset[Key]]) -> float:
     return sum(
-        level.read(chain.nbytes(key))
-        for level, keys in zip(platform.levels, stored, strict=False)
+        seconds(Read(key, number), chain, platform)
+        for number, keys in enumerate(stored)
         for key in sorted(keys, key=lambda key: (key.kind.value, key.step))
     )
 
