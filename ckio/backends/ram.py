@@ -4,8 +4,7 @@ import mmap
 from collections import deque
 from collections.abc import Mapping
 from threading import Lock
-from typing import NamedTuple
-from weakref import finalize
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +27,20 @@ _PAGE = 4096
 class _Slot(NamedTuple):
     size: int
     memory: memoryview
+
+
+class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The bytes of a slot, which is unused as soon as nobody refers to them.
+
+    Whoever has a view of these bytes refers to this array, as its own base is none.
+    """
+
+    slot: _Slot | None = None
+    unused: deque[_Slot]
+
+    def __del__(self) -> None:
+        if self.slot is not None:
+            self.unused.append(self.slot)
 
 
 class Loan(NamedTuple):
@@ -118,10 +131,9 @@ class Ram:
         self._ledger.check_open()
         with self._turn:
             slot = self._take(nbytes)
-        # Views refer to the first array above them whose own base is none: to this one.
-        array = np.ndarray((nbytes,), np.uint8, slot.memory)
-        finalize(array, self._unused.append, slot).atexit = False
-        return array.data
+        lent = _Lent((nbytes,), np.uint8, slot.memory)
+        lent.slot, lent.unused = slot, self._unused
+        return lent.data
 
     def lend(self, nbytes: int, /) -> Loan:
         """Lend so many bytes of memory, in one piece; they count like a checkpoint.
