@@ -60,11 +60,11 @@ def cases() -> list[Case]:
     return [
         *(
             Case(f"burgers, {grid}", lambda grid=grid: Burgers(grid=grid, time=1e9), steps)
-            for grid, steps in ((1_000, 300), (30_000, 300), (100_000, 120), (1_000_000, 24))
+            for grid, steps in ((1_000, 1000), (30_000, 600), (100_000, 200), (1_000_000, 24))
         ),
         *(
             Case(f"vorticity, {grid}", lambda grid=grid: Vorticity(grid=grid), steps)
-            for grid, steps in ((32, 300), (128, 200), (512, 40), (1024, 12))
+            for grid, steps in ((32, 1000), (128, 600), (512, 40), (1024, 12))
         ),
     ]
 
