@@ -1,7 +1,9 @@
 """Overlap: how much storage may go on behind the computation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isnan
+from typing import Final, Literal, TypeAlias
 
 from ckio.errors import BadInput
 
@@ -66,6 +68,28 @@ class Overlap:
             except ValueError:
                 raise BadInput(f"overlap: {name}={value} is no number") from None
         return Overlap(**given)  # type: ignore[arg-type]
+
+
+SYNCHRONOUS: Final = Overlap()
+"""The policy by which storage and computation take turns."""
+
+AUTO: Final[Literal["auto"]] = "auto"
+"""In place of a policy: the one with which a plan takes least."""
+
+Policy: TypeAlias = Overlap | Literal["auto"]
+"""What is to overlap: exactly this, or whatever takes least."""
+
+POLICIES: Final[Mapping[str, Policy]] = {
+    AUTO: AUTO,
+    "all": Overlap(None, None),
+    "none": SYNCHRONOUS,
+}
+"""Policies in one word; `all` is as much as memory has room for."""
+
+
+def exactly(asked: Policy | None, /) -> Overlap | None:
+    """The policy that was asked for; None where the plan decides."""
+    return None if asked is None or asked == AUTO else asked
 
 
 def _number(name: str, value: str) -> int | float | None:

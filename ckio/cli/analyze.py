@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 
@@ -20,7 +20,6 @@ from ckio.cli.variables import Known, declaration, declared_by, look, recomputin
 from ckio.columns import KINDS, READ, WRITE
 from ckio.errors import BadInput, NoSchedule, RunFailed
 from ckio.flows import Step
-from ckio.planners.base import Planner
 from ckio.platforms import Platform
 from ckio.registry import find_model, lossy, options_of
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
@@ -101,7 +100,7 @@ def _machine(options: dict[str, Any]) -> Platform | None:
         raise BadInput(f"--steps {options['steps']}: a chain has at least 1")
     if options["planner"] == OVERLAPPED:
         raise BadInput(
-            f"--planner {OVERLAPPED} plans for whole checkpoints only; choose another, or ask"
+            f"--planner {OVERLAPPED} plans with whole checkpoints only; choose another, or ask"
             " `ckio plan --overlap`"
         )
     own = {name: value for name, value in options.items() if name not in _GIVEN}
@@ -143,7 +142,7 @@ def _sets(known: Known) -> dict[str, Any]:
 
 def _planned(plan: Plan, known: Known, *, quiet: bool) -> dict[str, Any]:
     """What a planner's schedules of whole states store, and of what is needed, and by array."""
-    machine, needed, call = plan.platform, known.needed, cast("Planner", plan.call)
+    machine, needed, call = plan.platform, known.needed, plan.call
     memory = machine.working_memory
     if memory is not None:  # it may have been measured with the tape that is needed
         memory = max(memory, known.whole["tape"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from ckio.backends.base import Backend
@@ -47,11 +48,12 @@ def conclude(
     kept: Kept,
     how: How,
     before: Timeline = EMPTY,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
     """Perform the schedule and write what came of it, while the levels are still there.
 
     `platform` has the levels as they are now, of which some may be gone; `before` is what the
-    process has done already. Raises Halted where the run was stopped, NotKept where its result
+    process has done already, and `more` joins the figures of the outcome. Raises Halted where the run was stopped, NotKept where its result
     cannot be written.
     """
     measured, model = _performed(
@@ -86,6 +88,7 @@ def conclude(
         before=before,
         team=how.team,
     )
+    ended = replace(ended, figures={**ended.figures, **more})
     _keep(directory, RESULT, console.json_line(ended.figures))
     return ended
 

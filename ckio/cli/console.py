@@ -4,19 +4,26 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from io import BufferedWriter, TextIOWrapper
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from ckio.cli.streams import Printed
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 _EVERY: Final = 0.1
 """Seconds between two looks of a progress bar."""
+
+PATIENCE: Final = 2.0
+"""Seconds for which nobody needs to see that something goes on."""
 
 
 class Ticker(Protocol):
@@ -88,11 +95,12 @@ def progress(
     unit: str = "steps",
     quiet: bool = False,
     left: Callable[[], float] | None = None,
+    after: float = 0.0,
 ) -> Iterator[Ticker]:
     """A bar with rate and remaining time, on a terminal; elsewhere nothing.
 
     Without a total, one that says that the work goes on. `left` says how many seconds remain; where
-    it is not given, they are taken from the rate.
+    it is not given, they are taken from the rate. It is shown `after` so many seconds.
     """
     if not is_shown(quiet=quiet):
         yield lambda *_, **__: None
@@ -124,25 +132,57 @@ def progress(
 
     columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
     rest = Left() if left is not None else TimeRemainingColumn()
-    with Progress(
+    bar = Progress(
         *columns,
         TimeElapsedColumn() if total is None else rest,
         console=Console(stderr=True),
         transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=total)
+    )
+    task = bar.add_task(what, total=total)
+    done, shown = 0, time.monotonic()
 
-        done, shown = 0, time.monotonic()
+    def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
+        # Steps may take microseconds, and they are being timed: the bar must not cost more.
+        nonlocal done, shown
+        done += steps
+        if not say and time.monotonic() < shown + _EVERY:
+            return
+        shown = time.monotonic()
+        bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
+        if total is not None:
+            bar.update(task, total=total)
 
-        def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
-            # Steps may take microseconds, and they are being timed: the bar must not cost more.
-            nonlocal done, shown
-            done += steps
-            if not say and time.monotonic() < shown + _EVERY:
-                return
-            shown = time.monotonic()
-            bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
-            if total is not None:
-                bar.update(task, total=total)
-
+    with _shown(bar, after):
         yield tick
+
+
+@contextmanager
+def _shown(bar: "Progress", after: float) -> Iterator[None]:
+    """Show a bar after so many seconds, until the end."""
+    if not after:
+        with bar:
+            yield
+        return
+    timer = threading.Timer(after, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # it may be starting the bar just now
+        if bar.live.is_started:
+            bar.stop()
+
+
+def share(tick: Ticker, /) -> Callable[[float], None]:
+    """What moves a bar when it is told which part is done, from 0 to 1."""
+    told = 0
+
+    def watch(done: float, /) -> None:
+        nonlocal told
+        now = int(100 * done)
+        tick(now - told, total=100)
+        told = now
+
+    return watch

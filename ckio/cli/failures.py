@@ -187,7 +187,7 @@ def planned(plan: Plan, wish: Wish, /, *, quiet: bool) -> tuple[Plans, Kept]:
     chain, platform, model = plan.chain, plan.platform, CountingModel(plan.chain)
 
     def first(smaller: Platform) -> Schedule:
-        return replace(plan, platform=smaller).schedule(quiet=quiet)[0]
+        return replace(plan, platform=smaller).planned(quiet=quiet).schedule
 
     schedule, kept = first_plan(chain, platform, model, first, wish)
     survives = durable(platform)

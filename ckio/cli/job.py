@@ -14,19 +14,18 @@ from ckio.chain import Chain
 from ckio.cli.levels import Keep
 from ckio.cli.models import RESULTS, Settings, check_has
 from ckio.cli.outcome import digest
-from ckio.cli.plans import Plan
+from ckio.cli.plans import OVERLAPPED, Plan
 from ckio.cli.stopping import Stopper
-from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.model import Differentiable
-from ckio.overlap import Overlap
+from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
+from ckio.model import Differentiable, Model
+from ckio.overlap import AUTO, SYNCHRONOUS, Overlap
 from ckio.platforms import Platform
-from ckio.runner.perform import ALONE
 from ckio.schedule import Schedule
 from ckio.team import ALONE as NOBODY_ELSE
 from ckio.team import Team
 from ckio.variables import Variables
 
-WITH_TAPES: Final = ("mixed", "auto")
+WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 """The planners that store tapes."""
 
 
@@ -58,7 +57,7 @@ class How:
     check: bool = False
     quiet: bool = False
     stopper: Stopper | None = None
-    overlap: Overlap = ALONE
+    overlap: Overlap = SYNCHRONOUS
     log: Path | None = None
     team: Team = NOBODY_ELSE
 
@@ -154,9 +153,20 @@ def variables_of(name: str, model: object, /) -> Variables:
 
 def stores_tapes(job: Job, survivors: Iterable[Iterable[Key]], /) -> bool:
     """Whether what is planned anew stores tapes too: as the first plan did, or what survives."""
-    return job.plan.planner in WITH_TAPES or any(
+    return (job.plan.planner in WITH_TAPES and job.plan.tapes) or any(
         key.kind is Kind.TAPE for keys in survivors for key in keys
     )
+
+
+def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
+    """Whether a model can store tapes; one that cannot says that they have no bytes."""
+    if chain.largest("tape"):
+        return True
+    try:
+        make().layout(Key(Kind.TAPE, 0))
+    except UnsupportedKind:
+        return False
+    return True
 
 
 def control_of(model: Differentiable, team: Team = NOBODY_ELSE, /) -> str | None:

@@ -8,7 +8,7 @@ import click
 
 from ckio.cli.files import INPUT
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
+from ckio.overlap import AUTO, POLICIES, Overlap
 from ckio.platforms import Option, size
 
 MOST_BYTES: Final = 2**63 - 1
@@ -62,24 +62,26 @@ settings_option = click.option(
 )  # fmt: skip
 
 
-_POLICIES: Final = {"all": Overlap(None, None), "none": Overlap()}
-"""Policies in one word: as much as memory has room for, and nothing."""
-
-
 def _overlap(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
-    """A policy; None where none is given."""
-    if value is None or value in _POLICIES:
-        return _POLICIES.get(value)
+    """A policy, or "auto"; None where none is given."""
+    if value is None or value in POLICIES:
+        return POLICIES.get(value)
     try:
         return Overlap.parse(value)
     except BadInput as error:
-        raise click.BadParameter(f"{error}; nor is it all, or none") from None
+        raise click.BadParameter(f"{error}; nor is it auto, all, or none") from None
 
 
 overlap_option = click.option(
-    "--overlap", metavar="POLICY", callback=_overlap,
-    help="all, none, or write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all"
-    "  [default: what it was planned for]",
+    "--overlap", metavar="[POLICY]", callback=_overlap, is_flag=False, flag_value=AUTO,
+    help="whether I/O overlaps with computation: auto (also without a word: whatever takes least),"
+    " none, all, or write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all  [default:"
+    " what the schedule was planned for; of a plan, auto where that was measured on all far levels]",
+)  # fmt: skip
+effort_option = click.option(
+    "--effort", type=click.IntRange(1, 3), metavar="1|2|3",
+    help="how long --overlap auto searches for a better plan: 1, a quick answer; 3, the best"
+    "  [default: 2]",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
 
@@ -90,7 +92,11 @@ def _all(*options: Any) -> Callable[[Any], Any]:
 
 
 planner_options = _all(
-    click.option("--planner", metavar="NAME", help="which planner  [default: hrevolve]"),
+    click.option(
+        "--planner",
+        metavar="NAME",
+        help="which planner  [default: hrevolve; with --overlap auto, auto]",
+    ),
     click.option("--steps", type=int, help="steps of the chain"),
     click.option("--platform", type=INPUT, metavar="FILE", help="TOML, or paper 004's text"),
     click.option("--on", metavar="LEVEL", help="the level of a one-level planner"),

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import click
 import numpy as np
@@ -16,7 +16,7 @@ from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.gradient import GradientCheck
 from ckio.model import Differentiable, functional_of
-from ckio.overlap import Overlap
+from ckio.overlap import SYNCHRONOUS, Overlap
 from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platforms import Platform
@@ -27,9 +27,6 @@ from ckio.schedule import Schedule, counts, makespan
 from ckio.team import ALONE, Team
 from ckio.texts import loads
 from ckio.timeline import EMPTY, Timeline
-
-NOTHING: Final = Overlap()
-"""The policy by which storage and computation take turns."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def outcome(
     predicted: Timeline,
     measured: Timeline,
     check: GradientCheck | None,
-    overlap: Overlap = NOTHING,
+    overlap: Overlap = SYNCHRONOUS,
     before: Timeline = EMPTY,
     team: Team = ALONE,
 ) -> Outcome:

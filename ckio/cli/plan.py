@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from time import perf_counter
+from typing import Any
 
 import click
 
@@ -11,17 +12,30 @@ from ckio.cli import console
 from ckio.cli.files import INPUT, out, tell_written, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.models import maker
-from ckio.cli.options import cost_options, json_option, planner_options
-from ckio.cli.plans import OVERLAPPED, Plan, Planned, plan_of
+from ckio.cli.options import (
+    cost_options,
+    effort_option,
+    json_option,
+    overlap_option,
+    planner_options,
+)
+from ckio.cli.plans import (
+    OVERLAPPED,
+    Plan,
+    overlap_figures,
+    plan_of,
+    policy,
+    say_unmeasured,
+)
 from ckio.errors import BadInput
+from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners import compact
+from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
-
-if TYPE_CHECKING:
-    from ckio.planners.base import Planner
+from ckio.sim.engine import simulate
 
 by_variable_option = click.option(
     "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
@@ -44,9 +58,8 @@ by_variable_option = click.option(
     "--sequence", type=INPUT, metavar="FILE",
     help="a schedule in paper 004's notation, short or not, instead of a planner's",
 )  # fmt: skip
-@click.option(
-    "--overlap", is_flag=True, help="plan for storage that goes on behind the computation"
-)
+@overlap_option
+@effort_option
 @by_variable_option
 @json_option
 def command(
@@ -54,15 +67,16 @@ def command(
     output: Path | None,
     form: str,
     concat: int | None,
-    overlap: bool,
+    overlap: Policy | None,
     by_variable: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Plan the adjoint of a chain of --steps on a --platform.
 
-    With --overlap the plan is for storage that goes on behind the computation; `ckio simulate` and
-    `ckio run` do what it was made for.
+    With --overlap the plan says what I/O overlaps with computation: it is the best of all plans,
+    synchronous and overlapped, or, of a --planner, its schedule with the policy that takes least.
+    `ckio simulate` and `ckio run` do what it was made for.
 
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
     the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
@@ -73,32 +87,42 @@ def command(
 
     \b
     Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
-    overlapped (also by --overlap), multistage, two-level, disk-revolve,
+    overlapped (auto with --overlap auto), multistage, two-level, disk-revolve,
     1d-revolve, periodic-disk-revolve, per-rev-revolve, bisection, store-all,
     periodic, recompute-all, online, wang-moin.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
-    if overlap:
-        options["planner"] = _for_overlap(options["planner"], options["sequence"])
-    plan = plan_of(**options, quiet=as_json)
+    if by_variable and overlap is None:
+        overlap = SYNCHRONOUS
+    plan = plan_of(**options, overlap=overlap, quiet=as_json)
     if by_variable:
         plan = plan_by_variable(plan, options)
+    plan.load(quiet=as_json)
+    start, loading = perf_counter(), seconds_of_loading()
     planned = plan.planned(quiet=as_json)
-    schedule = planned.schedule
-    figures = describe(plan.planner, schedule, plan.platform) | _with_overlap(planned)
-    figures["plan_seconds"] = planned.seconds
-    figures["lossy"] = lossy(plan.platform)
-    short = None if concat is None else compact.dumps(schedule, plan.platform, concat=concat)
+    seconds = perf_counter() - start - (seconds_of_loading() - loading)
+    schedule, machine = planned.schedule, plan.platform
+    overlap = policy(overlap, planned.overlap, "of the plan", quiet=as_json)
+    figures = describe(plan.planner, schedule, machine)
+    if plan.decides or overlap:
+        if overlap != planned.overlap or planned.makespan is None:
+            seconds_with = simulate(schedule, machine, overlap=overlap).makespan
+            planned = replace(planned, overlap=overlap, makespan=seconds_with)
+        figures |= {"makespan": planned.makespan, **overlap_figures(planned)}
+    figures["plan_seconds"] = seconds
+    figures["lossy"] = lossy(machine)
+    short = None if concat is None else compact.dumps(schedule, machine, concat=concat)
     if short is not None:
         figures["sequence"] = short
     if output is not None:
-        write_text(output, _text(planned, plan.platform, form) if short is None else short)
+        write_text(output, _text(schedule, machine, overlap, form) if short is None else short)
     if as_json:
         console.print_json(figures)
         return
     show(figures)
-    say_lossy(plan.platform)
+    say_unmeasured(plan.unmeasured)
+    say_lossy(machine)
     if output is not None:
-        unsaid = planned.overlap and (form == "paper" or short is not None)
+        unsaid = overlap and (form == "paper" or short is not None)
         tell_written(output, ", which cannot say the policy" if unsaid else "")
     elif short is not None:
         click.echo(short, nl=False)
@@ -109,10 +133,11 @@ def plan_by_variable(plan: Plan, options: Mapping[str, Any], /) -> Plan:
 
     `options` are those that the plan came of.
     """
-    if plan.planner == OVERLAPPED:
+    if plan.decides:
+        how = f"--planner {OVERLAPPED}" if plan.planner == OVERLAPPED else "--overlap auto"
         raise BadInput(
-            f"{OVERLAPPED!r} plans with whole checkpoints; leave out --by-variable, or see what"
-            " overlap does for another plan by `ckio simulate --by-variable --overlap POLICY`"
+            f"{how} plans with whole checkpoints; leave out --by-variable, or say a policy:"
+            " --overlap POLICY"
         )
     model, settings = options["model"], options["settings"]
     if model is None:
@@ -121,33 +146,7 @@ def plan_by_variable(plan: Plan, options: Mapping[str, Any], /) -> Plan:
     from ckio.cli.job import variables_of
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
-    planner = cast("Planner", plan.call)  # only `overlapped` makes more than a schedule
-    return replace(plan, call=ByVariable(planner, variables))
-
-
-def _for_overlap(planner: str | None, sequence: Path | None) -> str:
-    if sequence is not None:
-        raise BadInput(f"{sequence} is planned already; leave out --overlap or --sequence")
-    if planner not in (None, OVERLAPPED):
-        raise BadInput(
-            f"--overlap plans with `overlapped`; leave out --planner {planner}, or see what overlap"
-            " does for its plan by `ckio simulate --overlap POLICY`"
-        )
-    return OVERLAPPED
-
-
-def _with_overlap(planned: Planned) -> dict[str, Any]:
-    """What is to be said of a schedule that was made for overlap; nothing of another one."""
-    made = planned.made
-    if made is None:
-        return {}
-    return {
-        "makespan": made.makespan,
-        "overlap": str(made.overlap),
-        "synchronous": made.synchronous,
-        "bound": made.bound,
-        "gap": made.gap,
-    }
+    return replace(plan, call=ByVariable(plan.call, variables))
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
@@ -186,9 +185,9 @@ def show(figures: dict[str, Any], /) -> None:
     """The figures of a plan as a person reads them."""
     forward, steps = figures["forward_steps"], figures["steps"]
     click.echo(
-        f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s,"
-        f" {forward} forward steps ({forward / steps:.2f} per step), {figures['actions']} actions,"
-        f" planned in {seconds_text(figures['plan_seconds'])}\n"
+        f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
+        f"{_how(figures)}, {forward} forward steps ({forward / steps:.2f} per step),"
+        f" {figures['actions']} actions, planned in {seconds_text(figures['plan_seconds'])}\n"
     )
     if figures["note"]:
         click.echo(f"{figures['note']}\n")
@@ -202,11 +201,20 @@ def show(figures: dict[str, Any], /) -> None:
     console.print_table("", header, rows)
 
 
-def _text(planned: Planned, platform: Platform, form: str) -> str:
+def _how(figures: dict[str, Any]) -> str:
+    """With which policy that is, where it was decided or given."""
+    if "overlap" not in figures:
+        return ""
+    return (
+        f" with {figures['overlap']}" if Overlap.parse(figures["overlap"]) else " without overlap"
+    )
+
+
+def _text(schedule: Schedule, platform: Platform, overlap: Overlap, form: str) -> str:
     if form == "paper":
         from ckio.papertext import dumps as paper
 
-        return paper(planned.schedule)
+        return paper(schedule)
     from ckio.texts import dumps
 
-    return dumps(planned.schedule, platform, overlap=planned.overlap)
+    return dumps(schedule, platform, overlap=overlap)

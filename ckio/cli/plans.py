@@ -1,12 +1,12 @@
-"""What the planning options of a command line come to: a planner's call, and what it is given."""
+"""The planning options of a command line: a planner with what it is given, and what overlaps."""
 
 import functools
 import inspect
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final
 
 import click
 
@@ -18,16 +18,14 @@ from ckio.cli.files import blamed_on, read_text
 from ckio.cli.models import Settings
 from ckio.cli.models import costs as costs_of_model
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
-from ckio.overlap import Overlap
+from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.planners import compact
-from ckio.planners.compiled import seconds_of_loading
+from ckio.planners.auto import Planned, auto, far_levels, plan, prepare, unmeasured
+from ckio.planners.base import Planner
 from ckio.platforms import Platform, is_paper_text
 from ckio.registry import find, is_ours, names
 from ckio.replay import validate
 from ckio.schedule import Schedule
-
-if TYPE_CHECKING:  # which brings numba in
-    from ckio.planners.overlapped import Overlapped
 
 TEXT_COSTS: Final[Mapping[str, float | int]] = {
     "advance": 1.0,
@@ -43,43 +41,49 @@ MOST_STEPS: Final = 2**31 - 1
 """The schedule of more would take some 100 GB."""
 
 OVERLAPPED: Final = "overlapped"
-"""The planner that says with which policy its schedule is to be run."""
-
-Call: TypeAlias = "Callable[[Chain, Platform], Schedule | Overlapped]"
-"""A planner with its own options."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What a planner has made.
-
-    Attributes
-    ----------
-    schedule : Schedule
-    seconds : float
-        What it took to make, without loading or compiling code.
-    made : Overlapped or None
-        What `overlapped` has to say beside the schedule; None of other planners.
-    """
-
-    schedule: Schedule
-    seconds: float
-    made: "Overlapped | None" = None
-
-    @property
-    def overlap(self) -> Overlap:
-        """The policy that the schedule was made for."""
-        return Overlap() if self.made is None else self.made.overlap
+"""The planner that says with which policy its schedule is to be run: `auto` with overlap."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the planning options of one command line come to."""
+    """A planner by name, and all that it is asked.
+
+    Attributes
+    ----------
+    planner : str
+    chain : Chain
+    platform : Platform
+    call : Planner
+        With its own options.
+    overlap : Overlap or "auto"
+    effort : int or None
+        How long to search for plans with overlap; None for the usual.
+    tapes : bool
+        Whether the model can store tapes.
+    unmeasured : tuple of str
+        The levels for which overlap was not considered: what it costs was not measured there.
+    """
 
     planner: str
     chain: Chain
     platform: Platform
-    call: Call
+    call: Planner
+    overlap: Policy = SYNCHRONOUS
+    effort: int | None = None
+    tapes: bool = True
+    unmeasured: tuple[str, ...] = ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether the plan says what is to overlap."""
+        return self.overlap == AUTO or self.planner == OVERLAPPED
+
+    def load(self, *, quiet: bool) -> None:
+        """Load the compiled code for overlap: other plans do without where chains are short."""
+        if self.decides:
+            what = "loading code, or compiling it the first time"
+            with console.progress(what, quiet=quiet, after=console.PATIENCE):
+                prepare(self.platform)
 
     def planned(self, *, quiet: bool) -> Planned:
         """Ask the planner; raises BadInput where the schedule is too large for the memory."""
@@ -87,61 +91,103 @@ class Plan:
         too_large = BadInput(f"{what} takes more memory than there is; plan fewer")
         if self.chain.length > MOST_STEPS:
             raise too_large
-        if self.planner == OVERLAPPED:
-            self._load(quiet=quiet)
-        with console.progress(what, quiet=quiet):
-            start, loading = time.perf_counter(), seconds_of_loading()
+        searches = self.decides and self.call is auto
+        if self.effort is not None and not searches:
+            raise BadInput("--effort is of the search for plans that overlap: say --overlap auto")
+        self.load(quiet=quiet)
+        with console.progress(what, quiet=quiet, unit="%", after=console.PATIENCE) as tick:
             try:
-                found = self.call(self.chain, self.platform)
+                return plan(
+                    self.chain,
+                    self.platform,
+                    planner=auto if searches else self._made,
+                    overlap=AUTO if self.decides else self.overlap,
+                    tapes=self.tapes,
+                    effort=self.effort,
+                    watch=console.share(tick),
+                )
             except (MemoryError, OverflowError):
                 raise too_large from None
             except CkioError:
                 raise
             except Exception as error:
                 raise RunFailed(f"{what}: {type(error).__name__}: {error}") from error
-            seconds = time.perf_counter() - start - (seconds_of_loading() - loading)
-        if isinstance(found, Schedule):
-            self._check(found)
-            return Planned(found, seconds)
-        if self.planner != OVERLAPPED:
-            raise RunFailed(f"{what}: it returned a {type(found).__name__}, which is no Schedule")
-        return Planned(found.schedule, seconds, found)
 
-    def _check(self, schedule: Schedule) -> None:
-        """Raise RunFailed where another package's planner made no schedule of this chain."""
+    def _made(self, chain: Chain, platform: Platform, /) -> Schedule:
+        """Return what the planner makes; raises RunFailed where that is no schedule of this chain.
+
+        Only what planners of other packages make is looked at closely.
+        """
+        made: object = self.call(chain, platform)
+        if not isinstance(made, Schedule):
+            raise RunFailed(
+                f"planning {chain.length} steps with {self.planner}: it returned a"
+                f" {type(made).__name__}, which is no Schedule"
+            )
         if is_ours("planners", self.planner) or self.planner not in names("planners"):
-            return
+            return made
         try:
-            left = validate(schedule, self.platform).adjoint
+            left = validate(made, platform).adjoint
         except (IllegalAction, BadInput) as error:
             raise RunFailed(f"planner {self.planner!r} made no legal schedule: {error}") from error
-        if left or schedule.chain.length != self.chain.length:
+        if left or made.chain.length != chain.length:
             raise RunFailed(
                 f"planner {self.planner!r} made no schedule of this chain: it reverses"
-                f" {schedule.chain.length - left} of {self.chain.length} steps"
+                f" {made.chain.length - left} of {chain.length} steps"
             )
-
-    def schedule(self, *, quiet: bool) -> tuple[Schedule, float]:
-        """The schedule of `planned` alone, and the seconds it took to make."""
-        found = self.planned(quiet=quiet)
-        return found.schedule, found.seconds
-
-    def _load(self, *, quiet: bool) -> None:
-        """Load the code of `overlapped`: other planners do without any where chains are short."""
-        from ckio.planners.overlapped import prepare
-
-        what = "loading code, or compiling it the first time"
-        with console.progress(what, quiet=quiet):
-            prepare(self.platform)
+        return made
 
 
-def policy(asked: Overlap | None, own: Overlap, whose: str, /, *, quiet: bool) -> Overlap:
+def chosen(
+    planner: str | None,
+    overlap: Policy | None,
+    platform: Platform,
+    /,
+    own: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[str, Policy, tuple[str, ...]]:
+    """The planner, what is to overlap, and the levels for which that was not considered.
+
+    Where neither is said, nor any option of a planner's `own`, or the planner is `auto`, overlap is
+    considered if it was measured on all far levels what it costs; otherwise nothing overlaps.
+    """
+    levels: list[str] = []
+    if overlap is None:
+        overlap = SYNCHRONOUS
+        asked = planner == AUTO or (planner is None and not any(own.values()))
+        if asked and far_levels(platform):
+            levels = unmeasured(platform)
+            overlap = SYNCHRONOUS if levels else AUTO
+    return planner or (AUTO if overlap == AUTO else "hrevolve"), overlap, tuple(levels)
+
+
+def policy(asked: Policy | None, own: Overlap, whose: str, /, *, quiet: bool) -> Overlap:
     """The policy that was asked for, or else a plan's own; a line where the first replaces it."""
-    if asked is None:
+    if (exact := exactly(asked)) is None:
         return own
-    if own and asked != own and not quiet:
-        click.echo(f"overlap {asked if asked else 'none'} as asked for, instead of {own} {whose}")
-    return asked
+    if own and exact != own and not quiet:
+        click.echo(f"overlap {exact if exact else 'none'} as asked for, instead of {own} {whose}")
+    return exact
+
+
+def overlap_figures(planned: Planned, /) -> dict[str, Any]:
+    """What `--json` says of overlap: the policy, the seconds without any, a lower bound, the gap."""
+    return {
+        "overlap": str(planned.overlap),
+        "synchronous": planned.synchronous,
+        "bound": planned.bound,
+        "gap": planned.gap,
+    }
+
+
+def say_unmeasured(levels: Sequence[str], /) -> None:
+    """Say that overlap was not considered, and why, where that is so."""
+    if levels:
+        many = len(levels) > 1
+        click.echo(
+            f"overlap was not considered: level{'s' * many} {', '.join(levels)}"
+            f" {'were' if many else 'was'} not measured beside a computation; `ckio calibrate"
+            " --model` does that, or say --overlap auto"
+        )
 
 
 def plan_of(
@@ -153,10 +199,15 @@ def plan_of(
     settings: Settings,
     costs: Path | None = None,
     sequence: Path | None = None,
+    overlap: Policy | None = SYNCHRONOUS,
+    effort: int | None = None,
     quiet: bool,
     **given: Any,
 ) -> Plan:
-    """The plan that the options ask for; raises BadInput where they do not fit together."""
+    """The plan that the options ask for; raises BadInput where they do not fit together.
+
+    Without a policy, as `chosen` says, it is the plan that decides what overlaps.
+    """
     if steps is None and costs is None and sequence is None:
         raise BadInput("--steps is missing: the number of steps of the chain")
     if platform is None:
@@ -167,11 +218,12 @@ def plan_of(
     machine = Platform.loads(text, source=str(platform))
     priced = {name: given.pop(name) for name in COSTS}
     if sequence is None:
-        name = planner or "hrevolve"
+        name, decided, levels = chosen(planner, overlap, machine, given)
         call = planner_call(name, **given)
     else:
-        name = str(sequence)
-        _refuse(sequence, {"planner": planner} | given)
+        _refuse(
+            sequence, {"planner": planner, "overlap": overlap or None, "effort": effort} | given
+        )
     known, handed = _known_costs(text, machine, platform, model, settings, quiet=quiet)
     priced = {name: value for name, value in priced.items() if value is not None}
     chain = replace(_chain(steps, known, priced, costs, platform), handed=handed)
@@ -179,8 +231,9 @@ def plan_of(
         machine = replace(machine, working_memory=chain.largest("tape"))
     if sequence is not None:
         schedule = _written(sequence, chain, machine)
-        return Plan(name, schedule.chain, machine, lambda _chain, _platform: schedule)
-    return Plan(name, chain, machine, call)
+        return Plan(str(sequence), schedule.chain, machine, lambda _chain, _platform: schedule)
+    levels = () if is_paper_text(text) else levels  # nobody can measure that machine
+    return Plan(name, chain, machine, call, decided, effort, unmeasured=levels)
 
 
 def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
@@ -247,14 +300,12 @@ def _known_costs(
     return {name: getattr(chain, name) for name in COSTS}, chain.handed
 
 
-def planner_call(name: str, /, **given: Any) -> Call:
+def planner_call(name: str, /, **given: Any) -> Planner:
     """A planner with its own options; raises BadInput for one that it does not have."""
-    planner = find("planners", name)
-    if name == OVERLAPPED:
-        from ckio.planners.overlapped import plan as planner
+    planner: Planner = auto if name == OVERLAPPED else find("planners", name)
     options = {option: value for option, value in given.items() if value is not None}
     known = inspect.signature(planner).parameters
     for option in options:
         if option not in known:
             raise BadInput(f"planner {name!r} has no option --{option}")
-    return functools.partial(planner, **options)
+    return functools.partial(planner, **options) if options else planner

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,11 +14,11 @@ from ckio.cli import adjoints, console
 from ckio.cli.adjoints import Kept, Wish, first_plan, next_plan
 from ckio.cli.conclude import NotKept, conclude
 from ckio.cli.guarding import guarding
-from ckio.cli.job import How, Job, control_of, model_of, stores_tapes, variables_of
+from ckio.cli.job import How, Job, control_of, has_tapes, model_of, stores_tapes, variables_of
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
-from ckio.cli.plans import Plan, Planned, planner_call, policy
+from ckio.cli.plans import Plan, overlap_figures, planner_call, policy, say_unmeasured
 from ckio.cli.resume import (
     Found,
     Given,
@@ -33,7 +34,8 @@ from ckio.cli.stored import counted
 from ckio.columns import REVERSE
 from ckio.errors import BadInput, StorageError
 from ckio.model import Differentiable
-from ckio.overlap import Overlap
+from ckio.overlap import Overlap, Policy
+from ckio.planners.auto import Planned
 from ckio.platforms import Platform
 from ckio.recover.again import Killed
 from ckio.rundir import SCHEDULE, Manifest, RunDirectory
@@ -75,7 +77,7 @@ def begin(
     how: How,
     /,
     *,
-    asked: Overlap | None = None,
+    asked: Policy | None = None,
 ) -> Outcome:
     """Begin a run and carry it to its end; raises Halted where it is stopped before.
 
@@ -87,8 +89,15 @@ def begin(
         if how.by_variable:
             known = variables_of(job.model, model).cut(job.plan.chain.length)
             job = replace(job, variables=known)
-        schedule, kept, own = how.team.once(lambda: _first(job, model, wish, quiet=how.quiet))
-        how = replace(how, overlap=policy(asked, own, "of the plan", quiet=how.quiet))
+        schedule, kept, planned = how.team.once(lambda: _first(job, model, wish, quiet=how.quiet))
+        how = replace(how, overlap=policy(asked, planned.overlap, "of the plan", quiet=how.quiet))
+        if not how.quiet:
+            say_unmeasured(job.plan.unmeasured)
+        found: dict[str, Any] = {}
+        if job.plan.decides:
+            say(planned.schedule.note, how)
+            found = {**overlap_figures(planned), "note": planned.schedule.note}
+            del found["overlap"]  # that of the run is what was asked for, if anything was
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
         say(adjoints.told(schedule, platform, kept, how.overlap), how)
@@ -103,13 +112,14 @@ def begin(
                 predicted=predicted,
                 kept=kept,
                 how=how,
+                more=found,
             )
 
 
 def _first(
     job: Job, model: Differentiable, wish: Wish, /, *, quiet: bool
-) -> tuple[Schedule, Kept, Overlap]:
-    """The plan of a new run, where its adjoints go, and what it was planned to overlap.
+) -> tuple[Schedule, Kept, Planned]:
+    """The schedule of a new run, where its adjoints go, and what it was made of.
 
     By variable it is the better of the plans for all rooms in which there is one.
     """
@@ -126,7 +136,7 @@ def _first(
 
 def _first_in(
     room: tuple[Chain, Platform], job: Job, model: Differentiable, wish: Wish, /, *, quiet: bool
-) -> tuple[Schedule, Kept, Overlap]:
+) -> tuple[Schedule, Kept, Planned]:
     """The same by the sizes of one chain, in the room of one platform."""
     chain, platform = room
     made: list[Planned] = []
@@ -138,7 +148,7 @@ def _first_in(
 
     whole, kept = first_plan(chain, platform, model, planned, wish)
     # The last plan that there was room for is the one that is taken.
-    return job.lowered(whole), kept, made[-1].overlap
+    return job.lowered(whole), kept, made[-1]
 
 
 def same_job(
@@ -165,6 +175,7 @@ def same_job(
     plan = Plan(manifest.planner, manifest.chain, platform, call)
     job = Job(manifest.model, manifest.settings, fresh, plan, manifest.options)
     model = model_of(job, how)
+    job = replace(job, plan=replace(plan, tapes=has_tapes(manifest.chain, lambda: model)))
     if manifest.by_variable:
         job = replace(job, variables=_variables(directory, manifest, model))
     control = control_of(model, how.team)

@@ -21,7 +21,7 @@ from ckio.cli.levels import Keep, called, opened
 from ckio.cli.models import Settings, identity
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.layout import nbytes_of
-from ckio.overlap import Overlap
+from ckio.overlap import Policy
 from ckio.places import holdings
 from ckio.platforms import Level, Platform
 from ckio.rundir import Manifest, RunDirectory
@@ -43,7 +43,8 @@ class Given:
     platform: Platform | None
     planner: str | None
     options: Mapping[str, Any]
-    overlap: Overlap | None = None
+    overlap: Policy | None = None
+    effort: int | None = None
     mtbf: float | None = None
 
 

@@ -11,18 +11,25 @@ from ckio.cli import console, stopping, unknown
 from ckio.cli.adjoints import DAY, Wish, kept_on
 from ckio.cli.files import FOLDER, out
 from ckio.cli.guarding import TOLD, guarding
-from ckio.cli.job import How, Job
+from ckio.cli.job import How, Job, has_tapes
 from ckio.cli.models import Settings, costs, maker
-from ckio.cli.options import json_option, overlap_option, planner_options, settings_option
+from ckio.cli.options import (
+    effort_option,
+    json_option,
+    overlap_option,
+    planner_options,
+    settings_option,
+)
 from ckio.cli.outcome import Outcome, digest, facts, show
-from ckio.cli.plans import Plan, planner_call
+from ckio.cli.plans import Plan, chosen, planner_call
 from ckio.cli.process import begin, go_on, perform, say
 from ckio.cli.resume import Given, again
 from ckio.cli.stopping import Halted, Stopper, duration_option
 from ckio.cli.streams import Unprinted, lasting, unread
 from ckio.cli.team import all_ranks, check_alike, platform_file, run_directory
 from ckio.errors import BadInput, RunFailed
-from ckio.overlap import Overlap
+from ckio.overlap import AUTO, SYNCHRONOUS, Policy, exactly
+from ckio.platforms import Platform
 from ckio.rundir import MANIFEST, Manifest, RunDirectory, check_new
 
 __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
@@ -38,6 +45,7 @@ __all__ = ["Outcome", "command", "digest", "facts", "perform", "show"]
 @duration_option("--mtbf", help="mean time between failures of the machine  [default: 1d]")
 @duration_option("--walltime", help="stop in time, to be resumed, before so long has passed")
 @overlap_option
+@effort_option
 @click.option(
     "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
 )
@@ -60,7 +68,8 @@ def command(
     every: float | None,
     mtbf: float | None,
     walltime: float | None,
-    overlap: Overlap | None,
+    overlap: Policy | None,
+    effort: int | None,
     by_variable: bool,
     guarded: bool,
     log: Path | None,
@@ -78,6 +87,10 @@ def command(
     With --resume a run that was killed or stopped goes on from the checkpoints that are left; what
     is not given again is as it was begun. Where there is no run in DIR one begins, and of one that
     has ended the result is printed. SIGTERM, Ctrl-C and --walltime stop a run with exit status 75.
+
+    With --overlap auto the plan is the best of all, synchronous and overlapped, and says what I/O
+    overlaps with computation; so it is without a --planner, too, where `ckio calibrate` has
+    measured on all far levels what that costs. A run that is resumed goes on with its policy.
 
     With --by-variable, for a model that says what its steps use and overwrite (see `ckio analyze`),
     an array that does not change is stored once, and one that is not read again is not stored.
@@ -99,6 +112,7 @@ def command(
             planner=planner,
             options={name: value for name, value in own.items() if value is not None},
             overlap=overlap,
+            effort=effort,
             mtbf=mtbf,
         )
         stopper = Stopper(None if walltime is None else began + walltime, team)
@@ -109,7 +123,7 @@ def command(
             check=check_gradient,
             quiet=as_json or team.rank > 0,
             stopper=stopper,
-            overlap=overlap or Overlap(),
+            overlap=exactly(overlap) or SYNCHRONOUS,
             log=log,
             team=team,
         )
@@ -214,7 +228,7 @@ def _new_job(given: Given, into: Path, how: How, /, *, resume: bool) -> Job:
             f"--steps is missing: planner {given.planner!r} has to know the number of steps;"
             f" {unknown.PLANNER!r} has not{hint}"
         )
-    planner = given.planner or ("hrevolve" if given.steps else unknown.PLANNER)
+    planner, overlap, levels = _chosen(given, given.platform, how)
     fresh = plain = maker(given.model, given.settings, how.team)
     if how.guarded:
         fresh = guarding(given.model, plain)
@@ -223,8 +237,29 @@ def _new_job(given: Given, into: Path, how: How, /, *, resume: bool) -> Job:
     chain = costs(given.model, given.settings, given.platform, quiet=how.quiet, team=how.team)
     if given.steps is not None:
         chain = chain.with_steps(given.steps)
-    plan = Plan(planner, chain, given.platform, call)
+    tapes = overlap != AUTO or has_tapes(chain, fresh)
+    plan = Plan(planner, chain, given.platform, call, overlap, given.effort, tapes, levels)
     job = Job(given.model, given.settings, fresh, plan, given.options)
     if how.guarded and given.steps is None:
         unknown.check_finishes(job, plain())
     return job
+
+
+def _chosen(given: Given, platform: Platform, how: How, /) -> tuple[str, Policy, tuple[str, ...]]:
+    """The planner, what is to overlap, and the levels for which that was not considered.
+
+    Plans that overlap are compared for one rank, whole checkpoints and a known number of steps:
+    otherwise nothing overlaps that is not asked for. Raises BadInput where it is asked to decide.
+    """
+    refused = {
+        "--by-variable: it plans with whole checkpoints": how.by_variable,
+        "a run without --steps: what overlaps is decided with the plan": given.steps is None,
+    }
+    overlap = given.overlap
+    if overlap is None and (not how.team.is_alone or any(refused.values())):
+        overlap = SYNCHRONOUS
+    for why, is_so in refused.items():
+        if is_so and overlap == AUTO:
+            raise BadInput(f"--overlap auto is not for {why}; say --overlap POLICY, or none")
+    planner = given.planner or (None if given.steps else unknown.PLANNER)
+    return chosen(planner, overlap, platform, given.options)

@@ -1,5 +1,6 @@
 """`ckio simulate`: a schedule's timeline before it costs anything."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,27 @@ from ckio.cli.files import (
     write_text,
 )
 from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
+from ckio.cli.options import (
+    cost_options,
+    effort_option,
+    json_option,
+    overlap_option,
+    planner_options,
+)
 from ckio.cli.plan import by_variable_option, plan_by_variable
-from ckio.cli.plans import plan_of, policy
+from ckio.cli.plans import Plan, overlap_figures, plan_of, policy, say_unmeasured
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.occupancy import accesses, waits
-from ckio.overlap import Overlap
+from ckio.overlap import SYNCHRONOUS, Overlap, Policy
+from ckio.planners.auto import Planned
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.sim.engine import simulate
 from ckio.sim.repeat import Repeated, repeated
-from ckio.texts import dumps
+from ckio.texts import Document, dumps
 from ckio.timeline import Timeline
 from ckio.traffic import memory_level
 
@@ -39,6 +47,7 @@ from ckio.traffic import memory_level
 @planner_options
 @cost_options
 @overlap_option
+@effort_option
 @ranks_options
 @click.option(
     "--repeat",
@@ -52,7 +61,7 @@ from ckio.traffic import memory_level
 def command(
     *,
     file: Path | None,
-    overlap: Overlap | None,
+    overlap: Policy | None,
     repeat: int | None,
     output: Path | None,
     as_json: bool,
@@ -62,10 +71,10 @@ def command(
 
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
 
-    With --overlap, transfers go on behind the computation: so many checkpoints may wait to be
-    written, and so many be read before they are needed (`all`: as many as memory has room for),
-    none earlier than so many seconds of computing before its use. A schedule that was planned for
-    overlap is simulated with what it was planned for.
+    With --overlap, I/O overlaps with computation: so many checkpoints may wait to be written, and
+    so many be read before they are needed (`all`: as many as memory has room for), none earlier
+    than so many seconds of computing before its use. With `auto` the plan is the best of all,
+    synchronous and overlapped. A FILE is simulated with the policy that it was planned for.
 
     With --ranks, so many ranks have this schedule, each with levels of its own; those that are
     --shared have one bandwidth for all.
@@ -77,8 +86,9 @@ def command(
     """
     seed = _seed(options, repeat)
     ranks = ranks_of(options)
-    schedule, platform, own = _schedule(file, options, quiet=as_json)
-    overlap = policy(overlap, own, f"of {file or 'the plan'}", quiet=as_json)
+    planned, platform, plan = _planned(file, options, overlap, many=bool(ranks), quiet=as_json)
+    schedule = planned.schedule
+    overlap = policy(overlap, planned.overlap, f"of {file or 'the plan'}", quiet=as_json)
     if ranks is not None:
         if output is not None:
             raise BadInput("--ranks has no timeline to write; leave out --output")
@@ -96,6 +106,9 @@ def command(
     if output is not None:
         write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
+    if isinstance(planned, Planned) and plan is not None and plan.decides:
+        decided = replace(planned, overlap=overlap, makespan=timeline.makespan)
+        found |= overlap_figures(decided) | {"note": schedule.note}
     if overlap:
         found |= {"overlap": str(overlap), **hidden(schedule, platform, timeline)}
     if runs is not None:
@@ -111,6 +124,8 @@ def command(
     if runs is not None:
         click.echo(_told(found["repeat"]))
     click.echo()
+    if "note" in found:
+        click.echo(f"{found['note']}\n")
     share = [
         [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
         for name, seconds in found["busy"].items()
@@ -118,6 +133,7 @@ def command(
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if overlap:
         click.echo(_said(overlap, found))
+    say_unmeasured(() if plan is None else plan.unmeasured)
     say_lossy(platform)
     if output is not None:
         tell_written(output)
@@ -198,10 +214,14 @@ def _said(policy: Overlap, found: dict[str, Any]) -> str:
     )
 
 
-def _schedule(
-    file: Path | None, options: dict[str, Any], *, quiet: bool
-) -> tuple[Schedule, Platform, Overlap]:
-    """What is to be simulated, on what, and the policy that it was made for."""
+def _planned(
+    file: Path | None, options: dict[str, Any], overlap: Policy | None, *, many: bool, quiet: bool
+) -> tuple[Planned | Document, Platform, Plan | None]:
+    """What is to be simulated, on what, and what was asked of a planner, where one was asked.
+
+    Plans that overlap are compared for one rank and with whole checkpoints: they are no default for
+    `many` ranks, nor by variable.
+    """
     by_variable = options.pop("by_variable")
     if file is None:
         if options["steps"] is None and options["costs"] is None:
@@ -209,11 +229,12 @@ def _schedule(
                 "there is nothing to simulate: give FILE, which `ckio plan -o` wrote, or --steps"
                 " and what else a plan needs"
             )
-        plan = plan_of(**options, quiet=quiet)
+        if overlap is None and (many or by_variable):
+            overlap = SYNCHRONOUS
+        plan = plan_of(**options, overlap=overlap, quiet=quiet)
         if by_variable:
             plan = plan_by_variable(plan, options)
-        planned = plan.planned(quiet=quiet)
-        return planned.schedule, plan.platform, planned.overlap
+        return plan.planned(quiet=quiet), plan.platform, plan
     other = options.pop("platform")
     options["by_variable"] = by_variable or None
     given = [name for name, value in options.items() if value not in (None, {})]
@@ -221,4 +242,4 @@ def _schedule(
         name = "set" if given[0] == "settings" else given[0].replace("_", "-")
         raise BadInput(f"{file} is planned already; leave out --{name}, or leave out {file}")
     found = read_document(file)
-    return found.schedule, platform_for(found, file, other), found.overlap
+    return found, platform_for(found, file, other), None

@@ -20,14 +20,14 @@ from ckio.cli.ranks import ranks_of, ranks_options
 from ckio.cli.stopping import duration_option
 from ckio.cli.swept import Table
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
+from ckio.overlap import Policy
 from ckio.pictures.whatif import check, draw
+from ckio.planners.base import Planner
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.sim.sweep import (
     Answer,
     Axis,
-    Call,
     Point,
     Question,
     parse,
@@ -66,7 +66,7 @@ _RUNS: Final = 20
 def command(
     *,
     vary: Sequence[str],
-    overlap: Overlap | None,
+    overlap: Policy | None,
     mtbf: float | None,
     restart_time: float | None,
     trajectories: int | None,
@@ -88,7 +88,7 @@ def command(
     nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less room
     nvme=on,off                  with the level, and without it
     planner=hrevolve,mixed       steps=..., working_memory=..., and all costs and sizes
-    overlap=none,all             or a policy, with / instead of its commas
+    overlap=none,all,auto        or a policy, with / instead of its commas
     ranks=1:4096:13              with --shared, as in `ckio simulate`
     mtbf=1h,6h,1d,never          mean time between failures, one over their rate
 
@@ -150,12 +150,12 @@ class Failing:
 
 def _asked(
     vary: Sequence[str],
-    overlap: Overlap | None,
+    overlap: Policy | None,
     failing: Failing,
     options: dict[str, Any],
     *,
     quiet: bool,
-) -> tuple[Question, dict[str, Call], list[Axis]]:
+) -> tuple[Question, dict[str, Planner], list[Axis]]:
     """The question that the options ask, every planner by its name, and the axes."""
     path: Path | None = options["platform"]
     if path is None:

@@ -1,10 +1,19 @@
-"""The best schedule that any planner finds for a chain on a platform, and why it is that one."""
+"""The best plan for a chain on a platform: of all planners, without overlap and with it.
 
-from collections.abc import Mapping
-from typing import Final
+`auto` takes the best synchronous schedule, and `plan` decides what overlaps as well. Whether a
+platform was measured so that the two can be compared says `unmeasured`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Final
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
+from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy
+from ckio.planners import compiled
 from ckio.planners.base import Planner, log, note_ignored, without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.disk import (
@@ -18,8 +27,9 @@ from ckio.planners.mixed import mixed
 from ckio.planners.multistage import multistage
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.twolevel import two_level
-from ckio.platforms import Platform
+from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule, makespan
+from ckio.traffic import memory_level
 
 _LEADERS: Final[Mapping[str, Planner]] = {
     "store-all": store_all,
@@ -109,3 +119,137 @@ def _reason(best: str, seconds: Mapping[str, float]) -> str:
     if more == least:
         return f"{best}: {least:.6g} s, and none {among} is faster; {name} is as fast"
     return f"{best}: {least:.6g} s, {1 - least / more:.1%} less than {name}, the next {among}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule, the policy to carry it out with, and what is known of both.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        Its note says why it was taken.
+    overlap : Overlap
+    makespan : float or None
+        Seconds with this policy; None where the policy was given, so that nothing was simulated.
+    synchronous : float
+        Seconds without overlap: of the best synchronous schedule where all planners were compared,
+        otherwise of this one.
+    bound : float or None
+        Seconds below which no schedule comes with any policy; None where no bound was computed.
+    """
+
+    schedule: Schedule
+    overlap: Overlap
+    makespan: float | None
+    synchronous: float
+    bound: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """By which part of the lower bound the makespan is above it, if both are known."""
+        if self.makespan is None or not self.bound:
+            return None
+        return self.makespan / self.bound - 1
+
+
+def plan(
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    planner: Planner = auto,
+    overlap: Policy = AUTO,
+    tapes: bool = True,
+    effort: int | None = None,
+    watch: Callable[[float], None] | None = None,
+) -> Planned:
+    """Return a schedule and the policy to carry it out with, as `ckio plan` does.
+
+    With `overlap` "auto", the planner `auto` takes the best of synchronous and overlapped plans,
+    and any other planner's schedule gets the policy with which it takes least. A given policy is
+    kept as it is, whatever the planner. The rest is for the search of `auto` with overlap: without
+    `tapes` it stores restart data only, `effort` is 1, 2 or 3 (quick, usual, thorough), and `watch`
+    is called with the part that is done. Raises as the planner does.
+    """
+    if overlap == AUTO and planner is auto:
+        return _searched(chain, platform, tapes=tapes, effort=effort, watch=watch)
+    schedule = planner(chain, platform)
+    synchronous = makespan(schedule, platform)
+    if overlap != AUTO:
+        return Planned(schedule, overlap, None if overlap else synchronous, synchronous)
+    best, seconds = best_policy(schedule, platform)
+    return Planned(schedule, best, seconds, synchronous)
+
+
+def unmeasured(platform: Platform, /) -> list[str]:
+    """Return the names of far levels of which it is not known what overlap costs.
+
+    That is known where calibration has measured transfers beside the computation (see
+    `ckio.profile`): without it a prediction has no loss for the steps in it.
+    """
+    return [
+        level.name
+        for level in far_levels(platform)
+        if level.profile is None
+        or level.profile.write_beside is None
+        or level.profile.read_beside is None
+    ]
+
+
+def far_levels(platform: Platform, /) -> list[Level]:
+    """Return the levels whose transfers may overlap with the computation: all but plain memory."""
+    memory = memory_level(platform)
+    return [level for number, level in enumerate(platform.levels) if number != memory]
+
+
+# The planner of overlapped plans, as far as it is known here.
+
+
+def prepare(platform: Platform, /) -> None:
+    """Load the compiled code that `plan` needs with overlap; the first time, compile it."""
+    from ckio.planners import overlapped
+
+    overlapped.prepare(platform)
+
+
+def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, float]:
+    """Return the policy with which a schedule takes least, and its seconds; it may be none."""
+    from ckio.planners.overlapped.engine import simulated
+
+    ways = {SYNCHRONOUS: makespan(schedule, platform)}
+    if schedule.chain.variables is None and (compiled.available() or len(schedule) < _MOST_ACTIONS):
+        chain, far = schedule.chain, far_levels(platform)
+        sizes = [chain.largest("restart"), chain.largest("tape")]
+        slowest = max((max(it.write(n), it.read(n)) for it in far for n in sizes), default=0.0)
+        policies = [Overlap(None, None, times * slowest) for times in _HORIZONS if slowest]
+        policies += [Overlap(None, None), Overlap(None, 0), Overlap(0, None)] if far else []
+        ways |= zip(policies, simulated(schedule, platform, policies), strict=True)
+    best = min(ways, key=ways.__getitem__)
+    return best, ways[best]
+
+
+_MOST_ACTIONS: Final = 20_000
+"""That are simulated without numba."""
+
+_HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
+"""How far ahead to read, in slowest transfers."""
+
+
+def _searched(chain: Chain, platform: Platform, /, *, tapes: bool, **options: Any) -> Planned:
+    """Return the best of synchronous and overlapped plans."""
+    from ckio.planners import overlapped
+
+    known = inspect.signature(overlapped.plan).parameters
+    given = {name: it for name, it in options.items() if name in known and it is not None}
+    plain = auto(chain, platform) if tapes else hrevolve(chain, platform)
+    synchronous = makespan(plain, platform)
+    least = float(sum(chain.each(cost).sum() for cost in ("record", "reverse")))
+    found = [(*best_policy(plain, platform), plain)]
+    try:
+        made = overlapped.plan(chain, platform, **given)
+        found.append((made.overlap, made.makespan, made.schedule))
+    except (NoSchedule, BadInput) as error:
+        log.info("auto: overlapped does not apply: %s", error)
+    overlap, seconds, schedule = min(found, key=itemgetter(1))
+    return Planned(schedule, overlap, seconds, synchronous, least)

@@ -4,7 +4,7 @@
 `processes` does so on every core, and `verdicts` say which are the best and what it comes to.
 """
 
-from ckio.sim.sweep.answers import Answer, Call, Expect, Question, Use
+from ckio.sim.sweep.answers import Answer, Expect, Question, Use
 from ckio.sim.sweep.axes import Axis, Point, parse, points
 from ckio.sim.sweep.processes import sweep
 from ckio.sim.sweep.values import Value
@@ -13,7 +13,6 @@ from ckio.sim.sweep.verdicts import front, sentence
 __all__ = [
     "Answer",
     "Axis",
-    "Call",
     "Expect",
     "Point",
     "Question",

@@ -4,15 +4,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from ckio.chain import Chain
 from ckio.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.planners.base import without_notes
+from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
+from ckio.planners.auto import plan
+from ckio.planners.base import Planner, without_notes
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate
@@ -20,12 +21,6 @@ from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks
 from ckio.traffic import memory_level
-
-if TYPE_CHECKING:  # which brings numba in
-    from ckio.planners.overlapped import Overlapped
-
-Call: TypeAlias = "Callable[[Chain, Platform], Schedule | Overlapped]"
-"""A planner with its own options."""
 
 Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
 """What comes of a run that fails: the schedule of its first process, and its mean makespan."""
@@ -44,14 +39,15 @@ class Question:
     ----------
     planner : str
         Its name; several questions that differ in nothing else are planned once.
-    call : function
-        The planner with its own options.
+    call : Planner
+        With its own options.
     chain : Chain
     platform : Platform
     memory : str
         The level whose bytes are the memory of the answer; where it is left out, that is 0.
-    overlap : Overlap or None
-        How transfers go on behind the computation; None: as the planner means it.
+    overlap : Overlap, "auto" or None
+        What I/O overlaps with computation; None: nothing, but for the planner named `overlapped`,
+        which is `auto` with overlap "auto".
     ranks : Ranks or None
         So many ranks carry it out together; None is one, alone.
     mtbf : float
@@ -62,11 +58,11 @@ class Question:
     """
 
     planner: str
-    call: Call
+    call: Planner
     chain: Chain
     platform: Platform
     memory: str
-    overlap: Overlap | None = None
+    overlap: Policy | None = None
     ranks: Ranks | None = None
     mtbf: float = inf
     expect: "Expect | None" = None
@@ -76,18 +72,24 @@ class Question:
         """Whether the makespan is the mean of runs that fail."""
         return self.mtbf < inf
 
+    @property
+    def decides(self) -> bool:
+        """Whether the plan says what overlaps."""
+        return self.overlap == AUTO or self.planner == "overlapped"
+
     def seen(self) -> "Question":
         """What the planner sees of it: equal where the same plan is the answer.
 
         Our own planners ask only how many checkpoints a level holds together, and how many steps'
-        tape the working memory. Those of others, and `overlapped`, may ask for bytes. A run that
-        fails is planned for its failures, again and again.
+        tape the working memory. Those of others, and what decides what overlaps, may ask for bytes.
+        A run that fails is planned for its failures, again and again.
         """
         if self.fails:
             return self
-        plain = replace(self, overlap=None, ranks=None, expect=None)
+        overlap = AUTO if self.decides else SYNCHRONOUS
+        plain = replace(self, overlap=overlap, ranks=None, expect=None)
         module = getattr(getattr(self.call, "func", self.call), "__module__", "")
-        if self.chain.varies or not module.startswith("ckio.planners.") or "overlapped" in module:
+        if self.chain.varies or not module.startswith("ckio.planners.") or self.decides:
             return plain
         room, tape = self.platform.working_memory, self.chain.largest("tape")
         if room is not None and tape:
@@ -175,16 +177,21 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return steps
     try:
         with without_notes():
-            found = question.call(question.chain, question.platform)
+            found = plan(
+                question.chain,
+                question.platform,
+                planner=question.call,
+                overlap=AUTO if question.decides else SYNCHRONOUS,
+            )
     except BadInput as error:
         return str(error)
     except (MemoryError, OverflowError):
         return steps
-    return (found, Overlap()) if isinstance(found, Schedule) else (found.schedule, found.overlap)
+    return found.schedule, found.overlap
 
 
 def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
-    overlap = own if question.overlap is None else question.overlap
+    overlap = own if (asked := exactly(question.overlap)) is None else asked
     try:
         seconds = _seconds(question, schedule, overlap)
     except BadInput as error:
@@ -206,7 +213,7 @@ def _expected(question: Question) -> Answer:
         return Answer(reason=str(error))
     except (MemoryError, OverflowError):
         return Answer(reason=_TOO_MANY.format(question.chain.length))
-    return _told(question, schedule, mean, Overlap())
+    return _told(question, schedule, mean, SYNCHRONOUS)
 
 
 def _told(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from ckio.chain import SECONDS, Chain
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
+from ckio.overlap import POLICIES, Overlap, Policy
+from ckio.planners.base import Planner
 from ckio.platforms import Level, Platform
 from ckio.sim.ranks.words import Ranks
-from ckio.sim.sweep.answers import Call, Question
+from ckio.sim.sweep.answers import Question
 from ckio.sim.sweep.values import (
     GLOBAL,
     NEVER_FAILS,
@@ -159,7 +160,7 @@ class Point:
 
 
 def points(
-    axes: Sequence[Axis], base: Question, planners: Mapping[str, Call], /
+    axes: Sequence[Axis], base: Question, planners: Mapping[str, Planner], /
 ) -> Iterator[Point]:
     """The product of all axes, the last one fastest; `planners` has every name that is asked for.
 
@@ -183,7 +184,7 @@ def _turn(axis: Axis) -> int:
     return (axis.level is not None) + axis.is_presence
 
 
-def _check(axes: Sequence[Axis], base: Question, planners: Mapping[str, Call]) -> None:
+def _check(axes: Sequence[Axis], base: Question, planners: Mapping[str, Planner]) -> None:
     for at, axis in enumerate(axes):
         for other in axes[:at]:
             if axis.touches & other.touches:
@@ -198,7 +199,7 @@ def _check(axes: Sequence[Axis], base: Question, planners: Mapping[str, Call]) -
 
 
 def changed(
-    question: Question, axis: Axis, value: Value, planners: Mapping[str, Call], /
+    question: Question, axis: Axis, value: Value, planners: Mapping[str, Planner], /
 ) -> Question:
     """The question with one value of an axis; raises BadInput where it does not fit."""
     if axis.level is not None:
@@ -223,10 +224,8 @@ def changed(
     return replace(question, **new)
 
 
-def _overlap(text: str) -> Overlap:
-    if text == "all":
-        return Overlap(None, None)
-    return Overlap() if text == "none" else Overlap.parse(text.replace("/", ","))
+def _overlap(text: str) -> Policy:
+    return POLICIES[text] if text in POLICIES else Overlap.parse(text.replace("/", ","))
 
 
 def _with_level(question: Question, name: str, knob: str, value: Value) -> Platform:

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from ckio.chain import SECONDS, SIZES
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
+from ckio.overlap import POLICIES, Overlap
 from ckio.platforms import size
 
 Value: TypeAlias = int | float | str | None
@@ -76,7 +76,7 @@ def presence(text: str, /) -> str:
 
 
 def _policy(text: str) -> str:
-    if text not in ("all", "none"):
+    if text not in POLICIES:
         Overlap.parse(text.replace("/", ","))
     return text
 
