@@ -53,8 +53,8 @@ def conclude(
     """Perform the schedule and write what came of it, while the levels are still there.
 
     `platform` has the levels as they are now, of which some may be gone; `before` is what the
-    process has done already, and `more` joins the figures of the outcome. Raises Halted where the run was stopped, NotKept where its result
-    cannot be written.
+    process has done already, and `more` joins the figures of the outcome. Raises Halted where the
+    run was stopped, NotKept where its result cannot be written.
     """
     measured, model = _performed(
         job,

@@ -76,7 +76,7 @@ overlap_option = click.option(
     "--overlap", metavar="[POLICY]", callback=_overlap, is_flag=False, flag_value=AUTO,
     help="whether I/O overlaps with computation: auto (also without a word: whatever takes least),"
     " none, all, or write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all  [default:"
-    " what the schedule was planned for; of a plan, auto where that was measured on all far levels]",
+    " as the schedule was planned; of a plan, auto where that was measured on all far levels]",
 )  # fmt: skip
 effort_option = click.option(
     "--effort", type=click.IntRange(1, 3), metavar="1|2|3",

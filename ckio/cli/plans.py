@@ -170,7 +170,7 @@ def policy(asked: Policy | None, own: Overlap, whose: str, /, *, quiet: bool) ->
 
 
 def overlap_figures(planned: Planned, /) -> dict[str, Any]:
-    """What `--json` says of overlap: the policy, the seconds without any, a lower bound, the gap."""
+    """What `--json` says of overlap: the policy, seconds without any, a lower bound, the gap."""
     return {
         "overlap": str(planned.overlap),
         "synchronous": planned.synchronous,

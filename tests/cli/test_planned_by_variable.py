@@ -108,8 +108,8 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "'overlapped' plans with whole"),
-        (("simulate", *PARTS, "--planner", "overlapped"), "'overlapped' plans with whole"),
+        (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "--overlap auto plans with whole"),
+        (("simulate", *PARTS, "--planner", "overlapped"), "--planner overlapped plans with whole"),
         (
             ("plan", "--steps", 5, "--platform", "node.toml", "--by-variable"),
             "--by-variable is about the arrays of a model: give --model as well",

@@ -55,21 +55,18 @@ def test_a_killed_run_with_overlap_goes_on(
 def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
     line = ("plan", "--steps", 40, "--platform", "node.toml", "--model", "ocean:growth")
-    synchronous = answer(*line, at=at)
+    synchronous = answer(*line, "--planner", "auto", at=at)
     found = answer(*line, "--overlap", "-o", "plan.txt", at=at)
-    assert found["planner"] == "overlapped"
+    assert found["planner"] == "auto"
     assert found["bound"] <= found["makespan"] <= found["synchronous"] == synchronous["makespan"]
     assert found["gap"] == pytest.approx(found["makespan"] / found["bound"] - 1)
     policy = ("--overlap", found["overlap"])
     again = answer("simulate", "plan.txt", *policy, at=at)
     assert again["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
-    named = answer(*line, *PLANNED, at=at)
-    for figures in (found, named):
+    for same in (("--overlap", "auto"), ("--planner", "auto", "--overlap"), PLANNED):
+        figures = answer(*line, *same, at=at)
         assert figures.pop("plan_seconds") > 0
-    assert named == found
-    assert "leave out --planner revolve" in complaint(
-        *line, "--overlap", "--planner", "revolve", at=at
-    )
+        assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
     ckio(*line, "--format", "paper", "-o", "paper.txt", at=at)
     told = ckio(*line, "--overlap", "--format", "paper", "-o", "over.txt", at=at).stdout
     assert "written to over.txt, which cannot say the policy" in told
