@@ -99,11 +99,18 @@ FAR = {
 }
 
 
-def place(at: Path, far: str = "directory", *, capacity: int = 48_000) -> Path:
-    """A place to run in: with the model, and a machine of memory and one durable level."""
+def place(
+    at: Path, far: str = "directory", *, capacity: int = 48_000, tapes: int | None = None
+) -> Path:
+    """A place to run in: with the model, and a machine of memory and one durable level.
+
+    The working memory has room for so many steps' tapes, or for all.
+    """
     at.mkdir(exist_ok=True)
     (at / "ocean.py").write_text(MODEL)
+    working = "" if tapes is None else f"working_memory = {4096 * tapes}\n"
     (at / "node.toml").write_text(
+        f"{working}"
         '[[level]]\nname = "ram"\ncapacity = 9000\n'
         f'[[level]]\nname = "far"\ncapacity = {capacity}\nwrite = {{latency = 0.01}}\n'
         f"read = {{latency = 0.01}}\n{FAR[far]}\n{COSTS}"

@@ -107,7 +107,8 @@ def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -
     assert plan["planner"] == planner
     predicted = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)
     assert predicted["makespan"] == plan["makespan"]
-    assert predicted == answer("simulate", *options, at=place)
+    again = answer("simulate", *options, at=place)  # which says more, where the plan overlaps
+    assert predicted.items() <= again.items()
     busy = predicted["busy"].values()
     if "overlap" in predicted:
         assert max(busy) <= plan["makespan"] <= sum(busy)

@@ -33,7 +33,7 @@ def policy(at: Path, name: str = "run/predicted.txt") -> Overlap:
 def test_a_run_goes_on_with_the_policy_of_its_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: str, status: int
 ) -> None:
-    at = place(tmp_path / "at")
+    at = place(tmp_path / "at", tapes=1)
     killed(monkeypatch, at, kill, *words("--resume", "--planner", "overlapped"), status=status)
     begun = policy(at)
     assert begun
@@ -85,7 +85,7 @@ def test_a_manifest_without_a_policy_means_none(
 
 
 def test_a_plan_in_a_file_has_its_policy_with_it(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
+    at = place(tmp_path / "at", tapes=1)
     line = ("plan", "--overlap", "--steps", STEPS, "--platform", "node.toml")
     made = answer(*line, "-o", "plan.txt", at=at)
     assert str(policy(at, "plan.txt")) == made["overlap"]

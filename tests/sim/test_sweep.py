@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
-from ckio.overlap import Overlap
-from ckio.planners.base import without_notes
+from ckio.overlap import AUTO, Overlap
+from ckio.overlap import SYNCHRONOUS as NONE
+from ckio.planners.auto import auto, plan
+from ckio.planners.base import Planner, without_notes
 from ckio.planners.disk import disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.multistage import multistage
-from ckio.planners.overlapped import plan as overlapped
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
@@ -35,7 +36,7 @@ from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks, Shared
-from ckio.sim.sweep import Answer, Call, Question, front, parse, points, sentence, sweep
+from ckio.sim.sweep import Answer, Question, front, parse, points, sentence, sweep
 
 CHAIN = Chain(steps=30, advance=1.0, record=1.25, reverse=2.5, restart=40, tape=60, adjoint=40)
 PLATFORM = Platform(
@@ -46,7 +47,7 @@ PLATFORM = Platform(
     ),
     working_memory=60,
 )
-PLANNERS: dict[str, Call] = {
+PLANNERS: dict[str, Planner] = {
     found.__name__: functools.partial(found)
     for found in (
         *(hrevolve, mixed, multistage, two_level, disk_revolve, revolve_1d),
@@ -280,10 +281,16 @@ def test_overlap_and_ranks_are_simulated() -> None:
 
 @pytest.mark.slow  # compiled code is loaded
 def test_a_plan_for_overlap_is_carried_out_as_it_is_meant() -> None:
-    made = overlapped(CHAIN, PLATFORM)
-    question = Question("overlapped", functools.partial(overlapped), CHAIN, PLATFORM, "ram")
-    (answer,) = sweep([question], processes=1)
-    assert answer.makespan == made.makespan
+    made = plan(CHAIN, PLATFORM)
+    assert made.overlap
+    question = Question("overlapped", auto, CHAIN, PLATFORM, "ram")
+    same = replace(question, planner="auto", overlap=AUTO)
+    exact = replace(question, overlap=made.overlap)
+    for answer in sweep([question, same, exact], processes=1):
+        assert answer.makespan == made.makespan
+    synchronous = replace(question, planner="auto"), replace(question, planner="auto", overlap=NONE)
+    for answer in sweep(synchronous, processes=1):
+        assert answer.makespan == made.synchronous
     (three,) = answered("ranks=3", of=question)
     ranks = Ranks(count=3)
     found = simulate_ranks(made.schedule, PLATFORM, ranks, overlap=made.overlap)
