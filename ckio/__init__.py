@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ckio.backends.compressed import Compressed
     from ckio.backends.hdf5 import Hdf5
     from ckio.compression import Zstd
-    from ckio.planners.auto import auto
+    from ckio.planners.auto import auto, plan
     from ckio.planners.bisection import Bisection, bisection
     from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
     from ckio.planners.mixed import mixed
@@ -99,6 +99,7 @@ __all__ = [
     "periodic",
     "periodic_disk_revolve",
     "persevere",
+    "plan",
     "program",
     "recompute_all",
     "recover",
@@ -133,6 +134,7 @@ _LATER = {
     "per_rev_revolve": "ckio.planners.disk",
     "periodic_disk_revolve": "ckio.planners.disk",
     "persevere": "ckio.runner.persevere",
+    "plan": "ckio.planners.auto",
     "program": "ckio.programs.compiled",
     "revolve_1d": "ckio.planners.disk",
     "run_to_end": "ckio.runner.unknown",

@@ -9,16 +9,20 @@ from hypothesis import given, settings
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
+from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, exactly
 from ckio.planners import compiled
-from ckio.planners.auto import auto
+from ckio.planners.auto import auto, best_policy, far_levels, plan, unmeasured
+from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.multistage import multistage
 from ckio.planners.twolevel import two_level
-from ckio.platforms import Platform
+from ckio.platforms import Affine, Level, Platform
+from ckio.profile import Profile
 from ckio.replay import validate
 from ckio.schedule import makespan
+from ckio.sim.engine import simulate
 
 from .cases import PLANNERS, chain, chains, platform, platforms
 from .oracle import least_makespan
@@ -84,3 +88,72 @@ def test_steps_that_differ_are_planned_by_those_that_can() -> None:
     machine, costs = platform((6, 1, 1)), replace(chain(6, record=1), restart=[1, 2, 3, 1, 1, 1])
     schedule = auto(costs, machine)
     assert makespan(schedule, machine) == least_makespan(costs, machine, tapes=True)
+
+
+NODE = Platform(
+    (
+        Level(name="ram", capacity=3),
+        Level(name="nvme", backend="directory", write=Affine(2.5), read=Affine(2.0)),
+        Level(name="files", capacity=9, backend="hdf5", write=Affine(4.0), read=Affine(4.0)),
+    ),
+    working_memory=1,
+)
+COSTS = Chain(steps=24, advance=1, record=1, reverse=2, restart=1, tape=1, adjoint=1)
+
+
+def test_a_plan_with_overlap_is_not_slower_than_any_schedule_without() -> None:
+    done = list[float]()
+    best = plan(COSTS, NODE, effort=1, watch=done.append)
+    assert done == sorted(done)
+    assert all(0 <= part <= 1 for part in done)
+    assert validate(best.schedule, NODE).adjoint == 0
+    assert best.makespan is not None
+    assert best.bound is not None
+    assert best.bound <= best.makespan < best.synchronous == makespan(auto(COSTS, NODE), NODE)
+    assert best.gap == best.makespan / best.bound - 1
+    simulated = simulate(best.schedule, NODE, overlap=best.overlap)
+    assert best.makespan == pytest.approx(simulated.makespan, rel=1e-12)
+    without = plan(COSTS, NODE, tapes=False)
+    assert not (without.schedule.actions.kind[without.schedule.actions.op >= 3] == 1).any()
+
+
+@pytest.mark.parametrize("planner", [hrevolve, two_level, multistage])
+def test_the_schedule_of_a_planner_gets_its_best_policy(planner: Planner) -> None:
+    found = plan(COSTS, NODE, planner=planner)
+    assert found.schedule == planner(COSTS, NODE)
+    assert (found.overlap, found.makespan) == best_policy(found.schedule, NODE)
+    assert (found.synchronous, found.bound, found.gap) == (
+        makespan(found.schedule, NODE),
+        None,
+        None,
+    )
+    for policy in (Overlap(None, None), Overlap(None, 0), Overlap(0, None), SYNCHRONOUS):
+        other = simulate(found.schedule, NODE, overlap=policy).makespan
+        assert found.makespan is not None
+        assert found.makespan <= other * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("planner", [auto, hrevolve])
+def test_a_policy_is_kept_and_takes_no_search(planner: Planner) -> None:
+    for policy in (SYNCHRONOUS, Overlap(1, 1)):
+        found = plan(COSTS, NODE, planner=planner, overlap=policy)
+        assert (found.schedule, found.overlap) == (planner(COSTS, NODE), policy)
+        assert found.makespan == (None if policy else found.synchronous)
+        assert found.gap is None
+
+
+def test_overlap_is_measured_where_both_transfers_are() -> None:
+    ram, nvme, files = NODE.levels
+    assert far_levels(NODE) == [nvme, files]
+    assert unmeasured(NODE) == ["nvme", "files"]
+    beside = Profile(write_beside=Affine(1.0), read_beside=Affine(1.0))
+    measured = replace(nvme, profile=beside)
+    half = replace(files, profile=replace(beside, read_beside=None))
+    assert unmeasured(Platform((ram, measured, half))) == ["files"]
+    assert unmeasured(Platform((ram, measured))) == []
+    assert unmeasured(Platform((measured,))) == far_levels(Platform((ram,))) == []
+
+
+def test_a_policy_is_exact_or_decided_by_the_plan() -> None:
+    assert exactly(None) is exactly(AUTO) is None
+    assert exactly(SYNCHRONOUS) == SYNCHRONOUS
