@@ -36,7 +36,7 @@ DAY: Final = 86400.0
 _LEAST: Final = 1.0
 """Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
 
-Planned = Callable[[Platform], Schedule]
+PlanFor = Callable[[Platform], Schedule]
 """A planner with its chain and options: the schedule for a platform, or NoSchedule."""
 
 
@@ -87,7 +87,7 @@ def durable(platform: Platform, /) -> list[int]:
 
 
 def first_plan(
-    chain: Chain, platform: Platform, model: Model, planned: Planned, wish: Wish, /
+    chain: Chain, platform: Platform, model: Model, planned: PlanFor, wish: Wish, /
 ) -> tuple[Schedule, Kept]:
     """The schedule of a new run, and where its adjoint checkpoints go.
 

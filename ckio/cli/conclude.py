@@ -48,13 +48,13 @@ def conclude(
     kept: Kept,
     how: How,
     before: Timeline = EMPTY,
-    more: Mapping[str, Any] = MappingProxyType({}),
+    decided: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
     """Perform the schedule and write what came of it, while the levels are still there.
 
     `platform` has the levels as they are now, of which some may be gone; `before` is what the
-    process has done already, and `more` joins the figures of the outcome. Raises Halted where the
-    run was stopped, NotKept where its result cannot be written.
+    process has done already, and `decided` says what is known of its plan, to join the figures.
+    Raises Halted where the run was stopped, NotKept where its result cannot be written.
     """
     measured, model = _performed(
         job,
@@ -88,7 +88,7 @@ def conclude(
         before=before,
         team=how.team,
     )
-    ended = replace(ended, figures={**ended.figures, **more})
+    ended = replace(ended, figures={**decided, **ended.figures})
     _keep(directory, RESULT, console.json_line(ended.figures))
     return ended
 

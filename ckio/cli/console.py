@@ -61,6 +61,12 @@ def print_json(data: Mapping[str, Any], /) -> None:
     click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
+def say(line: str, /) -> None:
+    """Print a line, if there is one."""
+    if line:
+        click.echo(line)
+
+
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:

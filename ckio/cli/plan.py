@@ -25,7 +25,6 @@ from ckio.cli.plans import (
     overlap_figures,
     plan_of,
     policy,
-    say_unmeasured,
 )
 from ckio.errors import BadInput
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
@@ -119,7 +118,7 @@ def command(
         console.print_json(figures)
         return
     show(figures)
-    say_unmeasured(plan.unmeasured)
+    console.say(plan.not_considered)
     say_lossy(machine)
     if output is not None:
         unsaid = overlap and (form == "paper" or short is not None)

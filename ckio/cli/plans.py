@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -77,6 +77,18 @@ class Plan:
     def decides(self) -> bool:
         """Whether the plan says what is to overlap."""
         return self.overlap == AUTO or self.planner == OVERLAPPED
+
+    @property
+    def not_considered(self) -> str:
+        """A line that says why overlap was not considered, where that is so; or ""."""
+        if not self.unmeasured:
+            return ""
+        many = len(self.unmeasured) > 1
+        return (
+            f"overlap was not considered: level{'s' * many} {', '.join(self.unmeasured)}"
+            f" {'were' if many else 'was'} not measured beside a computation; `ckio calibrate"
+            " --model` does that, or say --overlap auto"
+        )
 
     def load(self, *, quiet: bool) -> None:
         """Load the compiled code for overlap: other plans do without where chains are short."""
@@ -177,17 +189,6 @@ def overlap_figures(planned: Planned, /) -> dict[str, Any]:
         "bound": planned.bound,
         "gap": planned.gap,
     }
-
-
-def say_unmeasured(levels: Sequence[str], /) -> None:
-    """Say that overlap was not considered, and why, where that is so."""
-    if levels:
-        many = len(levels) > 1
-        click.echo(
-            f"overlap was not considered: level{'s' * many} {', '.join(levels)}"
-            f" {'were' if many else 'was'} not measured beside a computation; `ckio calibrate"
-            " --model` does that, or say --overlap auto"
-        )
 
 
 def plan_of(

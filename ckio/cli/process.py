@@ -18,7 +18,7 @@ from ckio.cli.job import How, Job, control_of, has_tapes, model_of, stores_tapes
 from ckio.cli.levels import opened
 from ckio.cli.models import Settings, maker
 from ckio.cli.outcome import Outcome, read_back
-from ckio.cli.plans import Plan, overlap_figures, planner_call, policy, say_unmeasured
+from ckio.cli.plans import Plan, overlap_figures, planner_call, policy
 from ckio.cli.resume import (
     Found,
     Given,
@@ -91,13 +91,11 @@ def begin(
             job = replace(job, variables=known)
         schedule, kept, planned = how.team.once(lambda: _first(job, model, wish, quiet=how.quiet))
         how = replace(how, overlap=policy(asked, planned.overlap, "of the plan", quiet=how.quiet))
-        if not how.quiet:
-            say_unmeasured(job.plan.unmeasured)
-        found: dict[str, Any] = {}
+        say(job.plan.not_considered, how)
+        decided: dict[str, Any] = {}
         if job.plan.decides:
             say(planned.schedule.note, how)
-            found = {**overlap_figures(planned), "note": planned.schedule.note}
-            del found["overlap"]  # that of the run is what was asked for, if anything was
+            decided = {**overlap_figures(planned), "note": planned.schedule.note}
         predicted = write_plan(directory, schedule, platform, how)
         directory.begin(manifest_of(job, directory, model, kept, how))
         say(adjoints.told(schedule, platform, kept, how.overlap), how)
@@ -112,7 +110,7 @@ def begin(
                 predicted=predicted,
                 kept=kept,
                 how=how,
-                more=found,
+                decided=decided,
             )
 
 

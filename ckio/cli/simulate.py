@@ -25,7 +25,7 @@ from ckio.cli.options import (
     planner_options,
 )
 from ckio.cli.plan import by_variable_option, plan_by_variable
-from ckio.cli.plans import Plan, overlap_figures, plan_of, policy, say_unmeasured
+from ckio.cli.plans import Plan, overlap_figures, plan_of, policy
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.columns import WRITE
 from ckio.errors import BadInput
@@ -133,7 +133,7 @@ def command(
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if overlap:
         click.echo(_said(overlap, found))
-    say_unmeasured(() if plan is None else plan.unmeasured)
+    console.say("" if plan is None else plan.not_considered)
     say_lossy(platform)
     if output is not None:
         tell_written(output)

@@ -20,7 +20,7 @@ from ckio.cli.ranks import ranks_of, ranks_options
 from ckio.cli.stopping import duration_option
 from ckio.cli.swept import Table
 from ckio.errors import BadInput
-from ckio.overlap import Policy
+from ckio.overlap import SYNCHRONOUS, Policy
 from ckio.pictures.whatif import check, draw
 from ckio.planners.base import Planner
 from ckio.platforms import Platform
@@ -91,6 +91,8 @@ def command(
     overlap=none,all,auto        or a policy, with / instead of its commas
     ranks=1:4096:13              with --shared, as in `ckio simulate`
     mtbf=1h,6h,1d,never          mean time between failures, one over their rate
+
+    Without --overlap a plan is synchronous, but for that of the planner `overlapped`.
 
     Where runs fail, the makespan is the mean of --trajectories, as `ckio failures` finds it where
     the adjoint is stored at Daly's interval; all points see the same failures.
@@ -165,7 +167,7 @@ def _asked(
     varied = {axis.name: axis.values for axis in axes}
     _fill_in(options, varied)
     ranks = ranks_of(options)
-    plan = plan_of(**options, quiet=quiet)
+    plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, quiet=quiet)
     own = {name: value for name, value in options.items() if name not in _GIVEN}
     names = {str(name) for name in varied.get("planner", ())}
     planners = {name: planner_call(name, **own) for name in sorted(names)}

@@ -289,7 +289,7 @@ def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
         assert found == pytest.approx(simulated, rel=1e-12)
     best = seconds["auto", "auto"]
     assert best == seconds["auto", "overlapped"] <= min(seconds.values())
-    for more in (("--planner", "auto", "--overlap"), ("--planner", "overlapped")):
+    for more in (("--overlap", "auto"), ("--planner", "overlapped")):
         (row,) = answer("sweep", *PLAN, *more, "--vary", "nvme=on", at=place)["points"]
         assert row["makespan"] == best
     (row,) = answer("sweep", *PLAN, "--vary", "nvme=on", at=place)["points"]
