@@ -56,7 +56,7 @@ from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
 from ckio.overlap import Overlap
 from ckio.planners.base import without_notes
-from ckio.planners.overlapped import plan as best_plan
+from ckio.planners.overlap import plan as best_plan
 from ckio.platforms import Level, Platform
 from ckio.registry import find
 from ckio.runner import run

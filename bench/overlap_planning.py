@@ -38,8 +38,8 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners import compiled
 from ckio.planners.base import without_notes
-from ckio.planners.overlapped import Overlapped, plan
-from ckio.planners.overlapped.engine import simulated
+from ckio.planners.overlap import Overlapped, plan
+from ckio.planners.overlap.engine import simulated
 from ckio.platforms import Affine, Level, Platform
 from ckio.registry import find
 from ckio.replay import validate

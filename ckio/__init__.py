@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ckio.planners.mixed import mixed
     from ckio.planners.multistage import multistage
     from ckio.planners.online import Online, online
-    from ckio.planners.overlapped import overlapped
+    from ckio.planners.overlap import overlapped
     from ckio.planners.twolevel import two_level
     from ckio.planners.wang_moin import wang_moin
     from ckio.programs.compiled import program
@@ -130,7 +130,7 @@ _LATER = {
     "mixed": "ckio.planners.mixed",
     "multistage": "ckio.planners.multistage",
     "online": "ckio.planners.online",
-    "overlapped": "ckio.planners.overlapped",
+    "overlapped": "ckio.planners.overlap",
     "per_rev_revolve": "ckio.planners.disk",
     "periodic_disk_revolve": "ckio.planners.disk",
     "persevere": "ckio.runner.persevere",

@@ -34,10 +34,10 @@ from ckio.runner.perform import perform_one
 from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule, makespan, seconds, seconds_of
 from ckio.sim.engine import simulate
-from ckio.sim.overlapped.prices import beside_of
 from ckio.testing import CountingModel, HandingTests
 from ckio.testing.strategies import random_legal
 from ckio.texts import dumps, loads
+from ckio.traffic.prices import beside_of
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
 

@@ -20,7 +20,7 @@ from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.planners.overlapped import overlapped
+from ckio.planners.overlap import overlapped
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
 from ckio.runner import channels, run

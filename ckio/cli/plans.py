@@ -20,7 +20,7 @@ from ckio.cli.models import costs as costs_of_model
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.planners import compact
-from ckio.planners.auto import Planned, auto, far_levels, plan, prepare, unmeasured
+from ckio.planners.auto import Planned, auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.platforms import Platform, is_paper_text
 from ckio.registry import find, is_ours, names
@@ -95,6 +95,8 @@ class Plan:
         if self.decides:
             what = "loading code, or compiling it the first time"
             with console.progress(what, quiet=quiet, after=console.PATIENCE):
+                from ckio.planners.overlap import prepare
+
                 prepare(self.platform)
 
     def planned(self, *, quiet: bool) -> Planned:

@@ -4,16 +4,13 @@
 platform was measured so that the two can be compared says `unmeasured`.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy
-from ckio.planners import compiled
+from ckio.overlap import AUTO, Overlap, Policy
 from ckio.planners.base import Planner, log, note_ignored, without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.disk import (
@@ -178,6 +175,8 @@ def plan(
     synchronous = makespan(schedule, platform)
     if overlap != AUTO:
         return Planned(schedule, overlap, None if overlap else synchronous, synchronous)
+    from ckio.planners.overlap import best_policy
+
     best, seconds = best_policy(schedule, platform)
     return Planned(schedule, best, seconds, synchronous)
 
@@ -203,53 +202,17 @@ def far_levels(platform: Platform, /) -> list[Level]:
     return [level for number, level in enumerate(platform.levels) if number != memory]
 
 
-# The planner of overlapped plans, as far as it is known here.
-
-
-def prepare(platform: Platform, /) -> None:
-    """Load the compiled code that `plan` needs with overlap; the first time, compile it."""
-    from ckio.planners import overlapped
-
-    overlapped.prepare(platform)
-
-
-def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, float]:
-    """Return the policy with which a schedule takes least, and its seconds; it may be none."""
-    from ckio.planners.overlapped.engine import simulated
-
-    ways = {SYNCHRONOUS: makespan(schedule, platform)}
-    if schedule.chain.variables is None and (compiled.available() or len(schedule) < _MOST_ACTIONS):
-        chain, far = schedule.chain, far_levels(platform)
-        sizes = [chain.largest("restart"), chain.largest("tape")]
-        slowest = max((max(it.write(n), it.read(n)) for it in far for n in sizes), default=0.0)
-        policies = [Overlap(None, None, times * slowest) for times in _HORIZONS if slowest]
-        policies += [Overlap(None, None), Overlap(None, 0), Overlap(0, None)] if far else []
-        ways |= zip(policies, simulated(schedule, platform, policies), strict=True)
-    best = min(ways, key=ways.__getitem__)
-    return best, ways[best]
-
-
-_MOST_ACTIONS: Final = 20_000
-"""That are simulated without numba."""
-
-_HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
-"""How far ahead to read, in slowest transfers."""
-
-
-def _searched(chain: Chain, platform: Platform, /, *, tapes: bool, **options: Any) -> Planned:
+def _searched(
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    tapes: bool,
+    effort: int | None,
+    watch: Callable[[float], None] | None,
+) -> Planned:
     """Return the best of synchronous and overlapped plans."""
-    from ckio.planners import overlapped
+    from ckio.planners import overlap
 
-    known = inspect.signature(overlapped.plan).parameters
-    given = {name: it for name, it in options.items() if name in known and it is not None}
-    plain = auto(chain, platform) if tapes else hrevolve(chain, platform)
-    synchronous = makespan(plain, platform)
-    least = float(sum(chain.each(cost).sum() for cost in ("record", "reverse")))
-    found = [(*best_policy(plain, platform), plain)]
-    try:
-        made = overlapped.plan(chain, platform, **given)
-        found.append((made.overlap, made.makespan, made.schedule))
-    except (NoSchedule, BadInput) as error:
-        log.info("auto: overlapped does not apply: %s", error)
-    overlap, seconds, schedule = min(found, key=itemgetter(1))
-    return Planned(schedule, overlap, seconds, synchronous, least)
+    made = overlap.plan(chain, platform, tapes=tapes, effort=effort or 2, watch=watch)
+    return Planned(made.schedule, made.overlap, made.makespan, made.synchronous, made.bound)

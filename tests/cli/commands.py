@@ -29,7 +29,7 @@ def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProc
     """
     command = list(map(str, words))
     if any(word.startswith(("--overlap", "overlapped")) for word in command):
-        compiled.prepare("ckio.planners.overlapped")  # once, for all forks from now on
+        compiled.prepare("ckio.planners.overlap")  # once, for all forks from now on
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
             child = os.fork()

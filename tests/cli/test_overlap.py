@@ -35,7 +35,7 @@ POLICY = "write_behind=1,read_ahead=1"
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlapped")
+    compiled.prepare("ckio.planners.overlap")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ BY_DEFAULT = ("run", "ocean:growth", "--steps", 40, "--platform", "node.toml", "
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlapped")
+    compiled.prepare("ckio.planners.overlap")
 
 
 @pytest.fixture

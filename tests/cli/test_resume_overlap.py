@@ -19,7 +19,7 @@ ASKED = ("--overlap", str(POLICY))
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlapped")
+    compiled.prepare("ckio.planners.overlap")
 
 
 def policy(at: Path, name: str = "run/predicted.txt") -> Overlap:

@@ -19,7 +19,7 @@ HREVOLVE = ("--planner", "hrevolve", "--overlap")
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlapped")
+    compiled.prepare("ckio.planners.overlap")
 
 
 def policies(at: Path) -> list[Overlap]:

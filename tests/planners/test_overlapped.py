@@ -8,6 +8,8 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from ckio.planners.overlapped import Overlapped, anneal, overlapped, plan, search
+from ckio.planners.overlapped.engine import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,6 @@ from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.planners.overlapped import Overlapped, anneal, overlapped, plan, search
-from ckio.planners.overlapped.engine import simulated
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan

@@ -12,7 +12,7 @@ READY = """
 import sys
 from ckio.chain import Chain
 from ckio.planners import compiled
-from ckio.planners.overlapped import plan, prepare
+from ckio.planners.overlap import plan, prepare
 from ckio.platforms import Affine, Level, Platform
 
 def kernels():
@@ -36,7 +36,7 @@ before = kernels()
 for platform in machine(40), machine(9, 20):
     print(plan(chain, platform).makespan)
 print(kernels() == before, compiled.seconds_of_loading() == loading > 0)
-print(bool(before["ckio.planners.overlapped.engine.perform"]))
+print(bool(before["ckio.planners.overlap.engine.perform"]))
 """
 
 

@@ -141,7 +141,7 @@ def _in_runs(order: Sequence[Space], unaided: Seconds, prices: Whole) -> Order:
     lower = np.where(np.isfinite(unaided[1:]), 0, FAR)
 
     def solve(spaces: Sequence[Space], length: int) -> "tuple[Layers, ...]":
-        return _stages(spaces, lower[: length + 1], prices)
+        return stages_of(spaces, lower[: length + 1], prices)
 
     held, complete = int(np.count_nonzero(lower == 0)), not prices.rounded
     if found := plan(order, len(lower), held, solve):
@@ -152,7 +152,7 @@ def _in_runs(order: Sequence[Space], unaided: Seconds, prices: Whole) -> Order:
     return Order(stages, prices.seconds(least) if least < FAR else np.inf, complete)
 
 
-def _stages(order: Sequence[Space], lower: "Ints", prices: Whole) -> "tuple[Layers, ...]":
+def stages_of(order: Sequence[Space], lower: "Ints", prices: Whole) -> "tuple[Layers, ...]":
     """The levels one by one, up to the length of `lower`, in units."""
     from ckio.planners.mixed.runs import Layers, Level, layers
 

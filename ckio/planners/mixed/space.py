@@ -9,8 +9,10 @@ are counted in units to which the sizes of checkpoints are rounded up and the ca
 needs more room than there is.
 """
 
+import math
 from dataclasses import dataclass
-from math import gcd
+from fractions import Fraction
+from math import gcd, inf
 from typing import Final
 
 import numpy as np
@@ -77,12 +79,21 @@ class Space:
         return self.write, self.read, self.tape
 
 
-def spaces(chain: Chain, platform: Platform, /, *, held: int) -> list[Space]:
+def spaces(
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    held: int,
+    most: int = _MOST_SUMS,
+    generous: bool = False,
+) -> list[Space]:
     """What each level offers, nearest first.
 
     A level that cannot hold a checkpoint of either kind is left out, with a note in the log. The
-    working memory holds the tapes of `held` steps. Raises NoSchedule where no restart checkpoint
-    fits on any level, and not all tapes either.
+    working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
+    units, which offer no more room than there is, or no less if they are `generous`. Raises
+    NoSchedule where no restart checkpoint fits on any level, and not all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held
@@ -99,10 +110,11 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int) -> list[Space]:
     for level in levels:
         if level not in usable:
             note_ignored(level, "mixed")
-    return [_space(platform, platform.number(level.name), chain) for level in usable]
+    numbers = [platform.number(level.name) for level in usable]
+    return [_space(platform, number, chain, most, generous=generous) for number in numbers]
 
 
-def _space(platform: Platform, number: int, chain: Chain) -> Space:
+def _space(platform: Platform, number: int, chain: Chain, most: int, *, generous: bool) -> Space:
     level = platform.levels[number]
     sizes = level.stored(chain.restart), level.stored(chain.tape)
     useful = (chain.length - 1) * max(
@@ -113,10 +125,11 @@ def _space(platform: Platform, number: int, chain: Chain) -> Space:
         after = _unfilled(*sizes, useful)
     elif level.capacity >= useful:
         after = _unfilled(*sizes, level.capacity)
-    elif _few_sums(*sizes, level.capacity):
+    elif _few_sums(*sizes, level.capacity, most):
         after = _after(*sizes, level.capacity)
     else:
-        after, exact = _after(*_in_units(*sizes, level.capacity, chain.length)), False
+        units = min(most // 4, max(_UNITS[0], _LENGTHS // chain.length))
+        after, exact = _after(*_in_units(*sizes, level.capacity, units, generous)), False
     restart = chain.restart * copies(chain, platform, number, Kind.RESTART)
     tape = chain.tape * copies(chain, platform, number, Kind.TAPE)
     return Space(
@@ -147,27 +160,27 @@ def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]
 
 def _after(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
     """What is left on a level, by the number of the sum, after a restart checkpoint or a tape."""
-    each = tape or capacity + 1
-    sums = np.sort(
-        np.concatenate(
-            [
-                first + each * np.arange((capacity - first) // each + 1)
-                for first in _restarts(restart, tape, capacity)
-            ]
-        )
-    )
+    found = sums(restart, tape, capacity)
     restarts, tapes = (
-        np.searchsorted(sums, sums - size, side="right") - 1 for size in (restart, tape)
+        np.searchsorted(found, found - size, side="right") - 1 for size in (restart, tape)
     )
     return restarts, tapes
 
 
-def _few_sums(restart: int, tape: int, capacity: int) -> bool:
-    """Whether all sums within the capacity can be told apart."""
+def sums(restart: int, tape: int, capacity: int, /) -> Numbers:
+    """Return all sums of restart checkpoints and tapes within a capacity, from 0 on."""
+    each = tape or capacity + 1
+    firsts = _restarts(restart, tape, capacity)
+    found = [first + each * np.arange((capacity - first) // each + 1) for first in firsts]
+    return np.sort(np.concatenate(found))
+
+
+def _few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
+    """Whether no more than `most` sums are within the capacity."""
     firsts, each = _restarts(restart, tape, capacity), tape or capacity + 1
-    if len(firsts) > _MOST_SUMS:
+    if len(firsts) > most:
         return False
-    return sum((capacity - first) // each + 1 for first in firsts) <= _MOST_SUMS
+    return sum((capacity - first) // each + 1 for first in firsts) <= most
 
 
 def _restarts(restart: int, tape: int, capacity: int) -> range:
@@ -178,17 +191,25 @@ def _restarts(restart: int, tape: int, capacity: int) -> range:
     return range(0, min(end, capacity + 1), restart)
 
 
-def _in_units(restart: int, tape: int, capacity: int, steps: int) -> tuple[int, int, int]:
-    """The sizes and the capacity in units, few enough for so many steps.
+def _in_units(
+    restart: int, tape: int, capacity: int, most: int, generous: bool
+) -> tuple[int, int, int]:
+    """The sizes and the capacity in units, `most` of them or a few more.
 
-    A restart checkpoint takes as many as waste least of a tape; or, where even one for each is too
-    many, both are rounded up.
+    A restart checkpoint takes r units and a tape t, such that the unit, max(a / r, b / t) bytes,
+    wastes least of either; if `generous`, min(a / r, b / t), which gains least.
     """
-    least, most = _UNITS
-    units = max(least, min(most, _LENGTHS // steps))
-    finest = units * restart // capacity
-    if finest == 0:
-        unit = -(-capacity // units)
-        return -(-restart // unit), -(-tape // unit), capacity // unit
-    best = min(range(1, finest + 1), key=lambda count: -(-tape * count // restart) / count)
-    return best, -(-tape * best // restart), capacity * best // restart
+    smallest = min(size for size in (restart, tape) if size)
+    most = max(most, capacity // smallest) if generous else most
+    best = None
+    for r in range(1, max(1, most * restart // capacity) + 1):
+        for t in {max(1, tape * r // restart), -(-tape * r // restart)} if tape else {0}:
+            each = [Fraction(restart, r)] + [Fraction(tape, t)] * (t > 0)
+            unit, other = (min(each), max(each)) if generous else (max(each), min(each))
+            if capacity <= most * unit or r == t == 1:
+                best = min(best or (inf,), (max(unit / other, other / unit), r, t, unit))
+    if best is None or restart * most < capacity:
+        unit = Fraction(-(-capacity // most))
+        return math.ceil(restart / unit), math.ceil(tape / unit), int(capacity / unit)
+    _, r, t, unit = best
+    return r, t, int(capacity / unit)

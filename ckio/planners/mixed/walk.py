@@ -101,11 +101,13 @@ def walk(
     The working memory holds the tapes of `held` steps. Moves are advanced, or recorded
     where that is priced lower.
     """
-    made = _Walk(stages, held=held, recording=chain.record < chain.advance)
+    made = Walk(stages, held=held, recording=chain.record < chain.advance)
     return made.draft(chain.length, first)
 
 
-class _Walk:
+class Walk:
+    """The actions that the choices of some stages describe."""
+
     def __init__(self, stages: Sequence[Stage], *, held: int, recording: bool) -> None:
         self.stages, self.held, self.recording = stages, held, recording
         # Parts of the same length with the same room come again and again.
@@ -127,6 +129,19 @@ class _Walk:
                 at += segment.steps
         free = self.empty[last] if self.stages else 0
         self.todo.append(_Part(at, length - at, last, free, None))
+        self._finish_all()
+        return self.made
+
+    def reverse(self, into: Draft, length: int, stage: int, free: int) -> None:
+        """Append how a segment is reversed that begins at step 0 with a stored restart checkpoint.
+
+        `free` numbers what is free on its level, its own checkpoint included.
+        """
+        self.made = into
+        self.todo.append(_Part(0, length, stage, free, 0))
+        self._finish_all()
+
+    def _finish_all(self) -> None:
         while self.todo:
             match self.todo.pop():
                 case _Spend(step, level):
@@ -135,7 +150,6 @@ class _Walk:
                     self.made.reverse(step, step + 1)
                 case part:
                     self.finish(part)
-        return self.made
 
     def begin(self, at: int, segment: Segment) -> None:
         """Store the beginning of a segment, go to its end, and leave it to be reversed."""

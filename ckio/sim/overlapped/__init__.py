@@ -20,9 +20,9 @@ from ckio.platforms import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.sim.overlapped.behind import Behind, Process
-from ckio.sim.overlapped.prices import beside_of
 from ckio.timeline import Recorder, Timeline
 from ckio.traffic import Traffic, Way
+from ckio.traffic.prices import beside_of
 
 _CHUNK = 1 << 14
 """Actions between two calls of `watch`."""

@@ -19,7 +19,6 @@ from ckio.platforms import Affine, Platform
 from ckio.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
 from ckio.sim.overlapped.behind import PROGRAM, Alarm, Behind, Process
-from ckio.sim.overlapped.prices import beside_of
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.fold import is_shared, speed_of
 from ckio.sim.ranks.groups import Groups, Seconds
@@ -27,6 +26,7 @@ from ckio.sim.ranks.near import NearTraffic
 from ckio.sim.ranks.processes import ROUNDING, Told, Watch
 from ckio.sim.ranks.words import Barrier, Ranks
 from ckio.traffic import Way
+from ckio.traffic.prices import beside_of
 
 _NOTHING = Profile()
 

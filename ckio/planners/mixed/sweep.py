@@ -1,0 +1,503 @@
+"""The first sweep of a long chain, from tables that are only as long as its segments. Needs numba.
+
+The first sweep cuts a chain into segments. A segment of d steps begins with a restart checkpoint,
+or is one step whose tape is stored, and with Q from the tables of `mixed` it costs
+
+    phi_k,f(d) = w_k + r_k + d u + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
+
+where f numbers what is free on level k when the segment begins. Let each step be worth theta
+seconds. Then a level can be filled without looking at the length of the chain,
+
+    W_k(f) = min(0,  w'_k + r'_k - theta + W_k(f - b),  min_d phi_k,f(d) - theta d + W_k(f - a)),
+
+and theta n + sum_k W_k(empty) is not more than the seconds of any hierarchical plan of n steps:
+theta is a Lagrange multiplier of the length (Everett, 1963). The greatest such bound lies where two
+ways to fill the levels are equally good, one too short for the chain and one too long. Both are the
+best from any f on, so a sweep may begin with the one and end with the other; where it changes is
+chosen such that its length is right up to a part of a segment, which is then made longer or
+shorter. `Sweep.seconds` less `Sweep.bound` is what this loses at most.
+
+For example, let a level hold two states at no cost, a step take 1 s, and h be 1: segments cost
+phi_2(d) = 1, 3, 5, ... - for d = 1 and 2 the advance to their end and, for 2, one step again - and
+phi_1(d) = 1, 3, 6. At theta = 2 s segments of one step and of two are equally good, so that sweeps
+of 3, 4 and 5 steps, the last one without a checkpoint, cost 2, 4 and 6 s, and none can cost less.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Kind
+from ckio.chain import Chain
+from ckio.columns import ADVANCE, KIND_CODE, RECORD, REVERSE, WRITE, Actions
+from ckio.planners.compiled import kernel
+from ckio.planners.draft import Draft
+from ckio.planners.hrevolve import runs
+from ckio.planners.hrevolve.hulls import Ints
+from ckio.planners.mixed.runs import Layers
+from ckio.planners.mixed.space import Numbers, Space
+from ckio.planners.mixed.walk import Walk
+
+# mypy: disable-error-code="no-any-return"
+
+Seconds = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+_ROUNDS: Final = 80
+"""Steps of the search for theta; it ends by itself, after ten or twenty."""
+
+_STOP, _TAPE = -1, 0
+"""In place of the steps of a segment: there is none, or it is the tape of one step."""
+
+_NAMED_TAPE: Final = KIND_CODE[Kind.TAPE]
+_NAMED_RESTART: Final = KIND_CODE[Kind.RESTART]
+
+
+class Costs(NamedTuple):
+    """Seconds of the first sweep, and of what its checkpoints cost later.
+
+    Attributes
+    ----------
+    restart, tape : float arrays, by stage
+        To write, read and discard one.
+    move : float
+        To go forward over one step.
+    held : float
+        For each of the last steps, which are recorded and reversed without any checkpoint.
+    """
+
+    restart: Seconds
+    tape: Seconds
+    move: float
+    held: float
+
+
+class Filling(NamedTuple):
+    """How a level is filled by the first sweep.
+
+    Attributes
+    ----------
+    after_restart, after_tape : int arrays
+        From each number of what is free to that after a checkpoint; -1 where none fits.
+    layer : int array
+        For each number, that of what a segment finds free.
+    """
+
+    after_restart: Numbers
+    after_tape: Numbers
+    layer: Numbers
+
+    @property
+    def endless(self) -> tuple[bool, bool]:
+        """Whether restart checkpoints, and tapes, never fill the level."""
+        last = len(self.layer) - 1
+        return bool(self.after_restart[-1] == last), bool(self.after_tape[-1] == last)
+
+
+class Segment(NamedTuple):
+    """Steps of the first sweep: the stage and the layer that reverse them; 0 steps for a tape."""
+
+    stage: int
+    layer: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A first sweep of n steps.
+
+    Attributes
+    ----------
+    segments : tuple of Segment
+        In the order of the chain.
+    rest : int
+        Steps after them, recorded and reversed at once.
+    seconds : float
+        By the costs it was made for, without what every schedule takes.
+    bound : float
+        No hierarchical plan takes less.
+    """
+
+    segments: tuple[Segment, ...]
+    rest: int
+    seconds: float
+    bound: float
+
+
+class _Fill(NamedTuple):
+    """A way to fill all levels, by stage; its steps, the last ones and the seconds included."""
+
+    choices: tuple[Ints, ...]
+    rest: int
+    steps: int
+    seconds: float
+
+
+@dataclass(eq=False)
+class Tables:
+    """The stages of `mixed` for segments up to a length, and what they are walked into.
+
+    Attributes
+    ----------
+    stages : tuple of Layers
+        Solved in the order of the levels.
+    stored : tuple of float arrays (layers, steps)
+        Q in seconds; infinite where there is none.
+    """
+
+    stages: tuple[Layers, ...]
+    held: int
+    recording: bool
+    unit: float
+    stored: tuple[Seconds, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stored = tuple(_stored(stage, self.unit) for stage in self.stages)
+        self._walk = Walk(self.stages, held=self.held, recording=self.recording)
+        self._known: dict[Segment, Rows] = {}
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest segment."""
+        return len(self.stages[0].level.lower)
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The levels, by stage."""
+        return tuple(stage.level.space for stage in self.stages)
+
+    def level(self, segment: Segment, /) -> int:
+        """Return the number of a segment's level in the platform."""
+        return self.stages[segment.stage].level.space.number
+
+    def rows(self, segment: Segment, /) -> Rows:
+        """Return how a segment at step 0 is reversed: (op, kind, level, begin, end) by action."""
+        if segment not in self._known:
+            made = Draft()
+            if segment.steps == _TAPE:
+                level = self.level(segment)
+                made.read(0, level=level, kind=Kind.TAPE)
+                made.discard(0, level=level, kind=Kind.TAPE)
+                made.reverse(0, 1)
+            else:
+                self._walk.reverse(made, segment.steps, segment.stage, segment.layer)
+            a = made.actions()
+            self._known[segment] = np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
+        return self._known[segment]
+
+
+def _stored(stage: Layers, unit: float) -> Seconds:
+    q = np.full((len(stage.layers), len(stage.level.lower) + 1), inf)
+    for row, layer in zip(q, stage.layers, strict=True):
+        values = runs.values(layer.stored)
+        row[1:] = np.where(values < runs.FAR >> 1, values * unit, inf)
+    return q
+
+
+def filling(space: Space, /) -> Filling:
+    """Return the filling of a level in full."""
+    return Filling(space.after_restart, space.after_tape, np.arange(len(space.after_restart)))
+
+
+def first_sweep(
+    tables: Tables,
+    costs: Costs,
+    steps: int,
+    fillings: Sequence[Filling],
+    /,
+    longest: int | None = None,
+) -> Sweep | None:
+    """Return the best first sweep of so many steps; None if no tables so short have one.
+
+    Segments are no longer than `longest`, if it is given.
+    """
+    return _Search(tables, costs, steps, fillings, longest or tables.longest).sweep()
+
+
+class _Search:
+    """The search for theta."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        costs: Costs,
+        steps: int,
+        fillings: Sequence[Filling],
+        longest: int,
+    ) -> None:
+        self.tables, self.costs, self.steps, self.fillings = tables, costs, steps, fillings
+        lengths = np.arange(min(longest, tables.longest) + 1)
+        self.phi = [
+            q[:, : len(lengths)] + (restart + costs.move * lengths)
+            for q, restart in zip(tables.stored, costs.restart, strict=True)
+        ]
+        self.layers = [
+            np.minimum(it.layer, len(phi) - 1) for it, phi in zip(fillings, self.phi, strict=True)
+        ]
+
+    def sweep(self) -> Sweep | None:
+        top, unit = self._endless()
+        low = self._none()
+        theta = top if unit else max(self.costs.move, 1e-9)
+        high = self._fill(theta)
+        for _ in range(_ROUNDS):
+            if high.steps >= self.steps or unit:
+                break
+            theta *= 4
+            high = self._fill(theta)
+        if high.steps < self.steps:
+            return self._with_endless(high, top, unit) if unit else None
+        bound, low, high = self._narrowed(low, high)
+        first, last = 0, sum(len(it.layer) for it in self.fillings)
+        while last - first > 1:
+            middle = (first + last) // 2
+            if _steps(self._path(low, high, middle)) >= self.steps:
+                last = middle
+            else:
+                first = middle
+        made = [
+            self._fitted(list(segments), rest)
+            for segments, rest in (self._path(low, high, first), self._path(low, high, last))
+        ]
+        best = min((it for it in made if it is not None), key=lambda it: it[0], default=None)
+        return best and Sweep(tuple(best[1]), best[2], best[0], bound)
+
+    def _none(self) -> _Fill:
+        rest = min(1, self.tables.held)
+        none = tuple(np.full(len(it.layer), _STOP) for it in self.fillings)
+        return _Fill(none, rest, rest, rest * self.costs.held)
+
+    def _endless(self) -> tuple[float, Segment | None]:
+        """The least seconds of a step on levels that never fill, and the segment that takes it."""
+        top, unit = inf, None
+        for stage, (filling, phi) in enumerate(zip(self.fillings, self.phi, strict=True)):
+            restarts, tapes = filling.endless
+            layer = int(self.layers[stage][-1])
+            if restarts:
+                rate = phi[layer, 1:] / np.arange(1, phi.shape[1])
+                if rate.min() < top:
+                    top, unit = float(rate.min()), Segment(stage, layer, int(rate.argmin()) + 1)
+            if tapes and self.costs.tape[stage] < top:
+                top, unit = float(self.costs.tape[stage]), Segment(stage, layer, _TAPE)
+        return top, unit
+
+    def _with_endless(self, high: _Fill, top: float, unit: Segment | None) -> Sweep | None:
+        """Add as many segments of a level that never fills as there are steps left."""
+        assert unit is not None
+        segments, rest = self._path(high, high, 0)
+        missing = self.steps - high.steps
+        size = max(1, unit.steps)
+        more = [unit] * (missing // size)
+        if missing % size:
+            more.append(unit._replace(steps=missing % size))
+        at = sum(it.stage > unit.stage for it in segments)
+        segments[at:at] = more
+        bound = high.seconds + top * missing
+        return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
+
+    def _fill(self, theta: float) -> _Fill:
+        """The best way to fill the levels where each step is worth theta seconds."""
+        rest = self.tables.held if self.costs.held < theta else min(1, self.tables.held)
+        choices, steps, worth = [], rest, rest * (self.costs.held - theta)
+        for stage, filling in enumerate(self.fillings):
+            least, length = np.empty((2, len(self.phi[stage])))
+            _best(self.phi[stage], theta, least, length)
+            layer, choice = self.layers[stage], np.full(len(filling.layer), _STOP)
+            tape = float(self.costs.tape[stage]) - theta
+            after = filling.after_restart, filling.after_tape
+            worth += _filled(least[layer], length[layer], tape, after, choice)
+            choices.append(choice)
+            steps += _walked(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
+        return _Fill(tuple(choices), rest, steps, worth + theta * steps)
+
+    def _narrowed(self, low: _Fill, high: _Fill) -> tuple[float, _Fill, _Fill]:
+        """The greatest bound, and the two fillings that are equally good there."""
+        bound = -inf
+        for _ in range(_ROUNDS):
+            if high.steps == low.steps:
+                break
+            theta = (high.seconds - low.seconds) / (high.steps - low.steps)
+            middle = self._fill(theta)
+            value = middle.seconds + theta * (self.steps - middle.steps)
+            line = low.seconds + theta * (self.steps - low.steps)
+            bound = max(bound, value)
+            if value >= line - 1e-12 * abs(line):
+                break
+            if middle.steps >= self.steps:
+                high = middle
+            else:
+                low = middle
+        return bound, low, high
+
+    def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Segment], int]:
+        """The segments by the one way for the first `cut` numbers of what is free, then the other.
+
+        Numbers are counted from the last stage and the empty level on.
+        """
+        segments, rest = list[Segment](), high.rest if cut else low.rest
+        for stage in reversed(range(len(self.fillings))):
+            filling = self.fillings[stage]
+            size = len(filling.layer)
+            out = np.empty((2, size + 1), np.int64)
+            after = filling.after_restart, filling.after_tape
+            choices = low.choices[stage], high.choices[stage]
+            count, _ = _walked(*choices, size - 1 - cut, after, out)
+            for free, steps in out[:, :count].T.tolist():
+                segments.append(Segment(stage, int(self.layers[stage][free]), steps))
+            cut = max(0, cut - size)
+        return segments, rest
+
+    def _fitted(
+        self, segments: list[Segment], rest: int
+    ) -> tuple[float, list[Segment], int] | None:
+        """Make segments longer or shorter, a step at a time and the best first, until all fits."""
+        missing = self.steps - _steps((segments, rest))
+        by = 1 if missing > 0 else -1
+        heap = [(self._change(it, by), -number) for number, it in enumerate(segments)]
+        heapify(heap)
+        for done in range(abs(missing)):
+            price, number = heappop(heap) if heap else (inf, 0)
+            if price == inf:
+                rest -= abs(missing) - done if by < 0 else 0
+                if by > 0 or rest < 0:
+                    return None
+                break
+            it = segments[-number]
+            segments[-number] = it._replace(steps=it.steps + by if it.steps + by > 0 else _STOP)
+            if segments[-number].steps > 0:
+                heappush(heap, (self._change(segments[-number], by), number))
+        left = [it for it in segments if it.steps != _STOP]
+        return self._seconds(left, rest), left, rest
+
+    def _change(self, it: Segment, by: int) -> float:
+        """What a segment costs more if it has a step more or less; without steps it is gone."""
+        if it.steps == _TAPE:
+            return inf if by > 0 else -float(self.costs.tape[it.stage])
+        phi, steps = self.phi[it.stage][it.layer], it.steps + by
+        if steps >= len(phi):
+            return inf
+        return float((phi[steps] if steps else 0.0) - phi[it.steps])
+
+    def _seconds(self, segments: Sequence[Segment], rest: int) -> float:
+        costs = (
+            self.phi[it.stage][it.layer, it.steps] if it.steps else self.costs.tape[it.stage]
+            for it in segments
+        )
+        return float(sum(costs)) + rest * self.costs.held
+
+
+def _steps(made: tuple[Sequence[Segment], int]) -> int:
+    segments, rest = made
+    return sum(max(1, it.steps) for it in segments) + rest
+
+
+@kernel
+def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
+    """The least phi(d) - theta d of each layer, and its d."""
+    for layer in range(phi.shape[0]):
+        least[layer], length[layer] = np.inf, 0.0
+        for d in range(1, phi.shape[1]):
+            value = phi[layer, d] - theta * d
+            if value < least[layer]:
+                least[layer], length[layer] = value, d
+
+
+@kernel
+def _filled(
+    least: Seconds, length: Seconds, tape: float, after: tuple[Numbers, Numbers], choice: Ints
+) -> float:
+    """W(f) for every f; what to do there, in `choice`. Returns W where nothing is stored."""
+    after_restart, after_tape = after
+    worth = least  # each is read once before it is written
+    for free in range(len(choice)):
+        restart, best = least[free], 0.0
+        to = after_tape[free]
+        if 0 <= to < free and tape + worth[to] < best:
+            best, choice[free] = tape + worth[to], 0
+        to = after_restart[free]
+        if 0 <= to < free and restart + worth[to] < best:
+            best, choice[free] = restart + worth[to], int(length[free])
+        worth[free] = best
+    return worth[len(choice) - 1]
+
+
+@kernel
+def _walked(
+    low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Rows
+) -> tuple[int, int]:
+    """Follow `high` while f > cut, then `low`; write (f, d) down, return how many, and steps."""
+    after_restart, after_tape = after
+    free, count, steps = len(low) - 1, 0, 0
+    while free >= 0:
+        choice = high[free] if free > cut else low[free]
+        if choice < 0:
+            break
+        out[0, count], out[1, count] = free, choice
+        count += 1
+        steps += max(1, choice)
+        free = after_restart[free] if choice else after_tape[free]
+    return count, steps
+
+
+def actions(tables: Tables, chain: Chain, segments: Sequence[Segment], rest: int, /) -> Actions:
+    """Return the actions of a whole chain whose first sweep is this, in the order of `segments`."""
+    known = {it: tables.rows(it) for it in dict.fromkeys(segments)}
+    begins = dict(zip(known, np.cumsum([0, *(it.shape[1] for it in known.values())]), strict=False))
+    pool = np.concatenate([*known.values(), np.empty((5, 0), np.int64)], axis=1)
+    columns = [(it.steps, tables.level(it), begins[it], known[it].shape[1]) for it in segments]
+    table = np.array(columns, np.int64).reshape(len(columns), 4).T.copy()
+    size = int(table[3].sum()) + 2 * len(segments) + 2 + (chain.length if tables.recording else 0)
+    out = np.empty((5, size), np.int64)
+    piece = tables.held if tables.recording else chain.length
+    count = _put_together(table, pool, (chain.length, rest, piece), tables.recording, out)
+    op, kind, level, begin, end = out[:, :count]
+    return Actions(
+        op=op.astype(np.uint8), kind=kind.astype(np.uint8), level=level.astype(np.int16),
+        begin=begin.copy(), end=end.copy(),
+    )  # fmt: skip
+
+
+@kernel
+def _row(out: Rows, count: int, op: int, what: tuple[int, int], span: tuple[int, int]) -> int:
+    """Write down a row of (op, kind, level, begin, end); return how many there are."""
+    out[0, count], out[1, count], out[2, count] = op, what[0], what[1]
+    out[3, count], out[4, count] = span
+    return count + 1
+
+
+@kernel
+def _put_together(
+    segments: Rows, pool: Rows, chain: tuple[int, int, int], recording: bool, out: Rows
+) -> int:
+    """Write down the first sweep, the last steps, and the segments in reverse; return the rows."""
+    length, rest, piece = chain
+    count, at = 0, 0
+    for number in range(segments.shape[1]):
+        steps, level = segments[0, number], segments[1, number]
+        if steps == 0:
+            count = _row(out, count, RECORD, (0, 0), (at, at + 1))
+            count = _row(out, count, WRITE, (_NAMED_TAPE, level), (at, 0))
+            at += 1
+        else:
+            count = _row(out, count, WRITE, (_NAMED_RESTART, level), (at, 0))
+            end = at + steps
+            while at < end:
+                to = min(end, at + piece)
+                count = _row(out, count, RECORD if recording else ADVANCE, (0, 0), (at, to))
+                at = to
+    if rest:
+        count = _row(out, count, RECORD, (0, 0), (at, length))
+        count = _row(out, count, REVERSE, (0, 0), (at, length))
+    for number in range(segments.shape[1] - 1, -1, -1):
+        at -= max(1, segments[0, number])
+        first = segments[2, number]
+        for row in range(first, first + segments[3, number]):
+            end = pool[4, row] + at if pool[0, row] < WRITE else 0
+            what = pool[1, row], pool[2, row]
+            count = _row(out, count, pool[0, row], what, (pool[3, row] + at, end))
+    return count

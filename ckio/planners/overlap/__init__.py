@@ -1,0 +1,331 @@
+"""The best plan where I/O overlaps with computation: a schedule, and the policy to run it with.
+
+    engine      makespans with overlap, as `ckio.sim` finds them
+    race        schedules simulated with several policies
+    dual        plans at prices of the program's and the channels' time, and a lower bound
+    search      neighbours of these plans, simulated with several policies
+    segments    restart checkpoints on memory and one far level, a segment at a time
+
+Every planner that has a name is in the race, too, with overlap and without: no plan is ever above
+any of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from ckio.actions import Kind
+from ckio.chain import SECONDS, SIZES, Chain
+from ckio.columns import Actions
+from ckio.errors import BadInput, NoSchedule
+from ckio.overlap import Overlap
+from ckio.planners import compiled
+from ckio.planners.base import Planner, Room, log, rooms, without_notes
+from ckio.planners.binomial import revolve
+from ckio.planners.disk import per_rev_revolve, periodic_disk_revolve, revolve_1d
+from ckio.planners.hrevolve import hrevolve
+from ckio.planners.mixed import mixed
+from ckio.planners.multistage import multistage
+from ckio.planners.overlap.race import Race, policies
+from ckio.planners.trivial import periodic, store_all
+from ckio.planners.twolevel import two_level
+from ckio.planners.varying.bound import sorted_bound
+from ckio.platforms import FREE, Affine, Level, Platform, copies, memory_level
+from ckio.schedule import Schedule
+
+__all__ = ["Overlapped", "best_policy", "overlapped", "plan", "prepare"]
+
+_WITH_TAPES: Final[Mapping[str, Planner]] = {
+    "store-all": store_all,
+    "periodic": periodic,
+    "mixed": mixed,
+}
+_STATES_ONLY: Final[Mapping[str, Planner]] = {"hrevolve": hrevolve}
+_SHORT_ONLY: Final[Mapping[str, Planner]] = {
+    "revolve": revolve,
+    "multistage": multistage,
+    "two-level": two_level,
+    "per-rev-revolve": per_rev_revolve,
+    "periodic-disk-revolve": periodic_disk_revolve,
+    "1d-revolve": revolve_1d,
+}
+"""Planners that are asked up to `_SHORT` steps: they store states only and ignore some costs."""
+
+_SHORT: Final = 5_000
+_LONG: Final = 20_000
+"""Steps from which `mixed` takes minutes where sizes differ; the dual plans for its prices then."""
+
+_TURNS: Final = {1: 15, 2: 60, 3: 240}
+"""Plans that are looked at for 1000 steps, by effort."""
+
+_CUTS: Final = {1: 6, 2: 12, 3: 16}
+"""Plans on the way to the top of the dual, by effort."""
+
+_SLOW: Final = 20_000
+"""Actions that are simulated without numba at most."""
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A schedule, and how to run it.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        Its note says why it was taken.
+    overlap : Overlap
+        The policy with which it takes least; none if overlap does not pay.
+    makespan : float
+        Seconds with it, equal to those of `ckio.sim` to the last bit.
+    bound : float
+        Seconds below which no schedule with any policy is expected to come: see `exact`.
+    synchronous : float
+        Seconds of the best schedule without overlap.
+    exact : bool
+        Whether the bound was found for plans on all levels at once. Otherwise it rests on plans on
+        one level after the other, which search has found up to 0.1 % above the least, and is an
+        estimate.
+    """
+
+    schedule: Schedule
+    overlap: Overlap
+    makespan: float
+    bound: float
+    synchronous: float
+    exact: bool = False
+
+    @property
+    def gap(self) -> float:
+        """By which part of the bound the makespan is above it."""
+        return self.makespan / self.bound - 1 if self.bound else 0.0
+
+
+def overlapped(chain: Chain, platform: Platform, /) -> Schedule:
+    """Return the schedule of `plan`; its note says with which policy to run it. Raises as it."""
+    return plan(chain, platform).schedule
+
+
+def plan(
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    tapes: bool = True,
+    effort: int = 2,
+    watch: Callable[[float], None] | None = None,
+) -> Overlapped:
+    """Return the best schedule and policy that are found, with and without overlap.
+
+    Parameters
+    ----------
+    tapes : bool
+        Whether tapes may be stored, and not only states.
+    effort : int
+        1 for a quick answer, 2, or 3 for a thorough search.
+    watch
+        Called now and then with the part that is done, from 0 to 1.
+
+    Raises
+    ------
+    NoSchedule, BadInput
+        Where no planner finds a schedule, as the planners do.
+    """
+    if effort not in _TURNS:
+        raise BadInput(f"overlap: effort = {effort!r}; it must be 1, 2 or 3")
+    near = memory_level(platform)
+    sizes = [chain.largest(size) for size in ("restart", "tape")[: 1 + tapes]]
+    race = Race(chain, platform, policies(platform, sizes, near))
+    refused = _named(race, chain, platform, tapes=tapes)
+    if watch is not None:
+        watch(0.2)
+    planned = _alike(chain) if chain.varies else chain
+    bound, exact, why_not = _searched(
+        race, planned, platform, tapes=tapes, effort=effort, watch=watch
+    )
+    if chain.varies or not bound:
+        bound, exact = _least(chain, platform, tapes=tapes), False
+    best = race.best
+    if best is None:
+        raise refused
+    made = Overlapped(
+        best.schedule,
+        best.overlap,
+        best.seconds,
+        min(bound, best.seconds),
+        race.synchronous,
+        exact,
+    )
+    note = _note(made, race, best.how, why_not)
+    log.info("overlap: %s", note)
+    return replace(made, schedule=Schedule(chain, best.schedule.actions, note=note))
+
+
+def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, float]:
+    """Return the policy with which a schedule takes least, and its seconds; it may be none."""
+    chain = schedule.chain
+    sizes = [chain.largest("restart"), chain.largest("tape")]
+    tried = policies(platform, sizes, memory_level(platform))
+    if schedule.stored or chain.variables or not _quick(schedule):
+        tried = [Overlap()]
+    race = Race(chain, platform, tried)
+    race.enter(schedule, "the schedule", thoroughly=True)
+    assert race.best is not None
+    return race.best.overlap, race.best.seconds
+
+
+def prepare(platform: Platform, /) -> None:
+    """Load the compiled code that `plan` needs for this platform; the first time, compile it."""
+    if len(platform.levels) > 1 or memory_level(platform) is None:
+        compiled.prepare(__name__)
+
+
+def warm_up() -> None:
+    """Call each kernel once, by plans for a small machine."""
+    slow = Affine(latency=3.0)
+    chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=2, adjoint=1)
+    near, far = Level(name="near", capacity=4), Level(name="far", capacity=9, write=slow, read=slow)
+    platform = Platform((near, replace(far, backend="directory")))
+    for tapes in (True, False):
+        plan(chain, platform, tapes=tapes, effort=1)
+
+
+def _quick(schedule: Schedule) -> bool:
+    return compiled.available() or len(schedule) < _SLOW
+
+
+def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> NoSchedule:
+    """Enter the schedules of all planners that apply; return why the last one did not."""
+    asked = dict(_STATES_ONLY) if not tapes else {**_WITH_TAPES, **_STATES_ONLY}
+    if chain.length <= _SHORT and not chain.varies:
+        asked |= _SHORT_ONLY
+    uneven = chain.length > _LONG and chain.restart != chain.tape
+    if uneven and compiled.available() and len(platform.levels) > 1:
+        asked.pop("mixed", None)
+    refused = NoSchedule("no planner applies")
+    for name, planner in asked.items():
+        try:
+            with without_notes():
+                schedule = planner(chain, platform)
+        except (NoSchedule, BadInput) as error:
+            log.info("overlap: %s does not apply: %s", name, error)
+            refused = NoSchedule(str(error))
+            continue
+        if _quick(schedule):
+            race.enter(schedule, name, thoroughly=True)
+        else:
+            race.enter_synchronous(schedule, name)
+    return refused
+
+
+def _searched(
+    race: Race,
+    chain: Chain,
+    platform: Platform,
+    *,
+    tapes: bool,
+    effort: int,
+    watch: Callable[[float], None] | None,
+) -> tuple[float, bool, str]:
+    """Enter the plans of the dual and of segments; return a bound, and why there is none."""
+    why_not = _why_not(chain, platform)
+    if why_not:
+        return 0.0, False, why_not
+    from ckio.planners.overlap.dual import Problem, dual
+    from ckio.planners.overlap.search import Search
+
+    problem = Problem(chain, platform, tapes=tapes)
+    if chain.length <= problem.held:
+        return 0.0, False, "no step needs a checkpoint"
+    try:
+        found = dual(problem, _CUTS[effort])
+    except NoSchedule as error:
+        return 0.0, False, str(error)
+    if not found.plans:
+        return 0.0, False, "the chain is too long for so little room"
+    if chain.length > _LONG:
+        even = problem.plan(np.ones((2, 1 + len(problem.channels))))
+        if even is not None:
+            race.enter(even.schedule, "mixed", thoroughly=True)
+    if not tapes:
+        for number, schedule in enumerate(_segmented(chain, platform)):
+            race.enter(schedule, "segments", thoroughly=number < 2)
+    turns = max(4, round(_TURNS[effort] * (1000 / chain.length) ** 0.6))
+    Search(problem, found, race, turns, watch).run()
+    return found.bound, problem.exact, ""
+
+
+def _why_not(chain: Chain, platform: Platform) -> str:
+    """Why only the schedules of named planners are compared; empty if others are, too."""
+    reasons = {
+        "there is no far level": len(platform.levels) < 2 and memory_level(platform) is not None,
+        "numba is missing (pip install ckio[fast])": not compiled.available(),
+        "one step needs no checkpoint": chain.length == 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
+    """Plans of states on memory and one of the far levels."""
+    near = memory_level(platform)
+    if near is None or not chain.advance:
+        return
+    from ckio.planners.overlap.segments import Costs, Machine, segmented
+
+    with without_notes():
+        offers = rooms(chain, platform, planner="overlap")
+    memory = next((room for room in offers if room.number == near), None)
+    for far in (room for room in offers if memory is not None and room.number != near):
+        assert memory is not None
+
+        def seconds(room: Room) -> tuple[float, float, float]:
+            level = platform.levels[room.number]
+            moved = chain.restart * copies(chain, platform, room.number, Kind.RESTART)
+            return level.write(moved), level.read(moved), level.discard(chain.restart)
+
+        costs = Costs(chain.advance, chain.record, chain.reverse, *seconds(memory), *seconds(far))
+        machine = Machine(chain.length - 1, memory.slots, far.slots, costs)
+        for rows in segmented(machine):
+            actions = Actions(
+                op=rows.op.astype(np.uint8),
+                level=np.where(rows.level, far.number, near).astype(np.int16),
+                begin=rows.begin,
+                end=rows.end,
+            )
+            yield Schedule(chain, actions)
+
+
+def _alike(chain: Chain) -> Chain:
+    """A chain of equal steps, each of the mean cost, with checkpoints as large as the largest."""
+    costs: dict[str, Any] = {name: float(chain.each(name).mean()) for name in SECONDS}
+    costs |= {name: chain.largest(name) for name in SIZES}
+    return Chain(steps=chain.length, **costs)
+
+
+def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
+    """A bound for any chain: that of as many slots on all levels, if no access cost anything."""
+    sizes = [chain.each("restart").min(), *([chain.each("tape").min()] if tapes else [])]
+    free = [replace(level, write=FREE, read=FREE) for level in platform.levels]
+    slots = sum(level.slots(int(min(sizes)), chain.length) for level in free)
+    bound = sorted_bound(chain, platform, slots=min(slots, chain.length), tapes=tapes)
+    return bound if bound < inf else 0.0
+
+
+def _note(made: Overlapped, race: Race, how: str, why_not: str) -> str:
+    """Two sentences: what was taken and what it gains, and how far the bound is away."""
+    policy = f"with overlap {made.overlap}" if made.overlap else "without overlap"
+    note = f"{how} {policy}: {made.makespan:.6g} s"
+    others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != how}
+    if others:
+        name = min(others, key=others.__getitem__)
+        note += f", {1 - made.makespan / others[name]:.1%} less than {name}, the next best"
+    if made.overlap and made.synchronous:
+        less = 1 - made.makespan / made.synchronous
+        note += f", and {less:.1%} less than the best without overlap"
+    kind = "lower bound" if made.exact else "estimated lower bound"
+    note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap:.1%}"
+    if why_not:
+        note += f"; only named planners were compared, as {why_not}"
+    return note

@@ -1,0 +1,557 @@
+"""Plans for overlap from synchronous ones: a Lagrangian dual in two phases, and its lower bound.
+
+Of a run with overlap let phase f last until the last step is first reached, and phase b be the
+rest. A phase takes at least C seconds, those in which the program itself is busy (steps, accesses
+to memory, copies to and from staging), and at least B_k, those of the transfers of channel k. So
+for prices a, b >= 0 with sum a = sum b = 1
+
+    T >= min over schedules of  a_0 C_f + sum_k a_k B_fk + b_0 C_b + sum_k b_k B_bk  -  zeta S,
+
+where a write that is staged at the turn may be moved in phase b although it belongs to phase f, and
+a read made ahead in phase f although it belongs to b. Both lie in memory then, so that S is what
+memory holds less the checkpoints that lie there at the turn, and zeta the most that a byte is
+worth,
+
+    zeta = max(0, max_k (a_k - b_k) w_k, max_k (b_k - a_k) r_k)
+
+for w_k and r_k seconds to move a byte. The minimum is a synchronous problem, in which far access
+costs its copy and mu_k = a_k / a_0 (or b_k / b_0) times its transfer: what `mixed` solves. Its
+tables have the prices of phase b; `first_sweep` takes those of both phases.
+
+The bound is a concave function of the prices. Kelley's cutting planes (1960) find its top, by a
+linear program for each: every plan on the way is a cut, and those with weight at the top are what
+the best plan is a mixture of.
+
+For example, let 10 steps take 1 s to advance, record or reverse, a tape 2 s to write to the only
+level and 1 s to read, and h be 1. Storing nine tapes has C_f = 10, B_f = 18, C_b = 10, B_b = 9 s.
+With a = b = (1, 0) it costs 20 s; with a = (1/3, 2/3) it costs 10/3 + 36/3 + 10 = 25.3 s, and to
+store a state in the place of two tapes costs 3 - 4/3 s more: no schedule takes less than 25.3 s.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import islice
+from math import floor, inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from ckio.actions import Key, Kind
+from ckio.chain import Chain
+from ckio.columns import KIND_CODE, RECORD, WRITE
+from ckio.planners.base import tapes as tapes_held
+from ckio.planners.base import without_notes
+from ckio.planners.hrevolve import runs
+from ckio.planners.integers import Whole
+from ckio.planners.mixed.full import columns, table
+from ckio.planners.mixed.levels import orders, stages_of
+from ckio.planners.mixed.space import Space, spaces, sums
+from ckio.planners.mixed.sweep import (
+    Costs,
+    Filling,
+    Seconds,
+    Sweep,
+    Tables,
+    actions,
+    filling,
+    first_sweep,
+)
+from ckio.platforms import Level, Platform
+from ckio.platforms import copies as copied_by
+from ckio.profile import Profile
+from ckio.schedule import Schedule
+from ckio.traffic import memory_level
+
+_PARTS: Final = 1000
+"""Costs in the tables are multiples of one part in so many of a step, rounded down."""
+
+_SHORTEST: Final = 512
+"""Steps of the longest segment in the first tables; they are doubled as long as it is taken."""
+
+_LARGEST: Final = 1 << 24
+"""Numbers that all tables of one plan may hold: 128 MB."""
+
+_MOST_SUMS: Final = 4000
+"""Sums of checkpoints that are told apart on a level; with more, sizes are rounded."""
+
+_FROM: Final = (0.01, 0.3)
+"""Seconds of the program that one of a channel is worth in the first two plans."""
+
+_JOINT: Final = 2e7
+"""Numbers that a bound compares at most to look at all levels at once."""
+
+_MOST_ORDERS: Final = 6
+"""Orders of the levels that a bound looks at; a plan takes the first."""
+
+_CLOSE: Final = 1.001
+"""Prices are not looked for any more where cuts leave the bound no more room than this."""
+
+_PROGRAM, _CHANNEL = 0.1, 1e-4
+"""The least price of the program and of a channel: at 0 there would be no end of transfers."""
+
+_LIMIT: Final = float(1 << 58)
+"""Sums of whole units stay below it."""
+
+_WRITE, _READ, _DISCARD = range(3)
+_TAPE_CODE: Final = KIND_CODE[Kind.TAPE]
+
+
+@dataclass(frozen=True, eq=False)
+class Accesses:
+    """Seconds of each access, as arrays (levels, write/read/discard, restart/tape).
+
+    Attributes
+    ----------
+    own : float64 array
+        Of the program itself.
+    moved : float64 array
+        Of the channel; 0 on the memory level.
+    """
+
+    own: Seconds
+    moved: Seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule that is the best at some prices.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    load : float64 array (2, 1 + channels)
+        C, B_1, B_2, ... of both phases.
+    held : int
+        Bytes of the memory level at the turn.
+    prices : float64 array (2, 1 + channels)
+        a and b.
+    value : float
+        The least that any schedule costs at these prices.
+    """
+
+    schedule: Schedule
+    load: Seconds
+    held: int
+    prices: Seconds
+    value: float
+    tables: Tables
+    sweep: Sweep
+    choice: "Choice"
+
+    @property
+    def least(self) -> float:
+        """Seconds that it takes at least."""
+        return float(self.load.max(axis=1).sum())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked of a plan but its prices.
+
+    Attributes
+    ----------
+    reserve : int
+        Bytes of the memory level that no checkpoint may take.
+    quotas : tuple of int or None
+        Bytes of each level that the first sweep may fill at most.
+    longest : int or None
+        Steps of a segment of the first sweep at most: short ones need a channel more evenly.
+    """
+
+    reserve: int = 0
+    quotas: tuple[int | None, ...] = ()
+    longest: int | None = None
+
+
+class Problem:
+    """A chain and a platform: what is the best at given prices, and what is known of that already.
+
+    Parameters
+    ----------
+    chain, platform
+        Steps are alike, and there is a far level.
+    tapes : bool
+        Whether tapes may be stored.
+    """
+
+    def __init__(self, chain: Chain, platform: Platform, *, tapes: bool) -> None:
+        self.chain, self.platform, self.tapes = chain, platform, tapes
+        self.held, self.near = tapes_held(chain, platform), memory_level(platform)
+        far = [it.channel for at, it in enumerate(platform.levels) if at != self.near]
+        self.channels = tuple(dict.fromkeys(far))
+        self.of_level = np.array(
+            [
+                -1 if at == self.near else self.channels.index(it.channel)
+                for at, it in enumerate(platform.levels)
+            ]
+        )
+        self.kinds = (chain.restart, chain.tape)[: 1 + tapes]
+        self.move = min(chain.advance, chain.record) if tapes else chain.advance
+        self.recording = tapes and chain.record < chain.advance
+        self.room = None if self.near is None else platform.levels[self.near].capacity
+        self.costs, self.least_costs = _accesses(self, least=False), _accesses(self, least=True)
+        self._longest = min(chain.length, _SHORTEST)
+        self._spaces: dict[tuple[int, bool], list[Space]] = {}
+        self._tables: dict[tuple[object, ...], Tables] = {}
+
+    @cached_property
+    def per_byte(self) -> Seconds:
+        """The seconds that each channel takes for a byte at most: (writing/reading, channels)."""
+        found = np.zeros((2, len(self.channels)))
+        for level, channel in enumerate(self.of_level):
+            if channel >= 0:
+                rates = self.costs.moved[level, :_DISCARD, : len(self.kinds)] / np.maximum(
+                    self.kinds, 1
+                )
+                found[:, channel] = np.maximum(found[:, channel], rates.max(axis=1))
+        return found
+
+    def plan(self, prices: Seconds, choice: Choice = Choice(), /) -> Plan | None:
+        """Return the plan that costs least at these prices; None if there is none within reach."""
+        prices = prices / prices.sum(axis=1, keepdims=True)
+        found = next(self._sweeps(self.costs, prices, choice), None)
+        return found and self.ordered(prices, choice, *found)
+
+    def ordered(self, prices: Seconds, choice: Choice, tables: Tables, sweep: Sweep) -> Plan:
+        """Return the plan of a first sweep, in the order of its segments."""
+        schedule = self.schedule(tables, sweep)
+        near = Level(name="none") if self.near is None else self.platform.levels[self.near]
+        sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
+        held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
+        value = self._value(prices, sweep.bound)
+        return Plan(schedule, self.load(schedule), held, prices, value, tables, sweep, choice)
+
+    def schedule(self, tables: Tables, sweep: Sweep, /) -> Schedule:
+        """Return the schedule of a first sweep."""
+        return Schedule(self.chain, actions(tables, self.chain, sweep.segments, sweep.rest))
+
+    def bound(self, prices: Seconds, /) -> float:
+        """Return a lower bound: the least that any schedule costs at these prices.
+
+        Of plans on all levels at once where these are few, else of plans on one level after the
+        other, in any order: then it is an estimate.
+        """
+        prices = prices / prices.sum(axis=1, keepdims=True)
+        if self.exact:
+            return self._value(prices, self._jointly(prices))
+        found = islice(self._sweeps(self.least_costs, prices, Choice()), _MOST_ORDERS)
+        return min((self._value(prices, sweep.bound) for _, sweep in found), default=0.0)
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the bound is of plans on all levels at once."""
+        back = _priced(self.least_costs, self.of_level, np.ones(1 + len(self.channels)))
+        given = next(self._orders(back, 0, generous=True), ())
+        cells = columns(given) * (self.chain.length + 1) * (1 + 2 * len(given))
+        return cells * self.chain.length <= _JOINT and all(space.exact for space in given)
+
+    def _jointly(self, prices: Seconds) -> float:
+        """The first sweep on all levels at once: P_f(n, F), as `mixed` has P(n, F)."""
+        back, length = _priced(self.least_costs, self.of_level, prices[1]), self.chain.length
+        given = next(self._orders(back, 0, generous=True))
+        swept = self._swept(self.least_costs, prices, given)
+        lengths = np.arange(length + 1)
+        unaided = np.where(lengths <= self.held, 0.0, inf)
+        tables = table(given, unaided, move=self.move)
+        found = np.full_like(tables.seconds, inf)
+        for n in range(1, length + 1):
+            row = found[n, :-1]
+            row[:] = n * swept.held if n <= self.held else inf
+            for k, space in enumerate(given):
+                np.minimum(row, swept.tape[k] + found[n - 1, tables.after_tape[k]], out=row)
+                later = tables.again[k][1:n, :-1] - space.read
+                later = later + ((swept.move - self.move) * lengths[1:n])[:, np.newaxis]
+                sweep = (found[n - 1 : 0 : -1, tables.after_restart[k]] + later).min(
+                    axis=0, initial=inf
+                )
+                np.minimum(row, swept.restart[k] + sweep, out=row)
+        return float(found[length, tables.empty])
+
+    def zeta(self, prices: Seconds, /) -> float:
+        """Return the most seconds that a byte in memory is worth at the turn."""
+        ahead, back = prices[:, 1:]
+        worth = np.concatenate(
+            ((ahead - back) * self.per_byte[0], (back - ahead) * self.per_byte[1])
+        )
+        return float(worth.max(initial=0.0))
+
+    def load(self, schedule: Schedule, /) -> Seconds:
+        """Return C and all B_k of both phases."""
+        a, length = schedule.actions, self.chain.length
+        turn = int(np.argmax((a.op <= RECORD) & (a.end == length)))
+        phase = (np.arange(len(a)) > turn).astype(np.intp)
+        access, kind = a.op >= WRITE, (a.kind == _TAPE_CODE).astype(np.intp)
+        which = a.level, np.where(access, a.op - WRITE, 0), kind
+        own = self.chain.seconds_of(a) + np.where(access, self.costs.own[which], 0.0)
+        moved = np.where(access, self.costs.moved[which], 0.0)
+        channel = np.where(access, self.of_level[a.level], -1)
+        columns = [np.bincount(phase, own, 2)]
+        columns += [
+            np.bincount(phase, moved * (channel == k), 2) for k in range(len(self.channels))
+        ]
+        return np.array(columns, np.float64).T
+
+    def _value(self, prices: Seconds, least: float) -> float:
+        """What a first sweep that costs `least` says of the seconds of any schedule."""
+        each = self.chain.record + self.chain.reverse
+        zeta = self.zeta(prices)
+        staged = zeta * self.room if self.room is not None else (inf if zeta else 0.0)
+        return float(prices[1, 0] * (least + self.chain.length * each) - staged)
+
+    def _sweeps(
+        self, costs: Accesses, prices: Seconds, choice: Choice
+    ) -> Iterator[tuple[Tables, Sweep]]:
+        """The best first sweep by order of the levels, in seconds of the program in phase b."""
+        back, generous = _priced(costs, self.of_level, prices[1]), costs is self.least_costs
+        for order in self._orders(back, choice.reserve, generous=generous):
+            while True:
+                tables = self._solved(order, (choice.reserve, generous))
+                swept = self._swept(costs, prices, tables.spaces)
+                fillings = [self._filling(space, choice.quotas) for space in tables.spaces]
+                sweep = first_sweep(tables, swept, self.chain.length, fillings, choice.longest)
+                longest = choice.longest or self.chain.length
+                if sweep is not None:
+                    longest = max((it.steps for it in sweep.segments), default=0)
+                enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
+                if enough or not self._lengthen(tables):
+                    break
+            if sweep is not None:
+                yield tables, sweep
+
+    def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> Costs:
+        """What the first sweep costs: the tables know the prices of phase b alone."""
+        ahead, back = (_priced(costs, self.of_level, row) for row in prices)
+        ratio, zeta = prices[0, 0] / prices[1, 0], self.zeta(prices) / prices[1, 0]
+        again = (ratio - 1) * self.chain.record
+        restart, tape = [], []
+        for at in (space.number for space in order):
+            level, later = self.platform.levels[at], back[at, _READ] + back[at, _DISCARD]
+            first, staged = ratio * ahead[at, _WRITE] + later, zeta * (at == self.near)
+            restart.append(first[0] + staged * level.stored(self.chain.restart))
+            tape.append(first[1] + again + staged * level.stored(self.chain.tape))
+        tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
+        return Costs(np.array(restart), tapes, ratio * self.move, again)
+
+    def _lengthen(self, tables: Tables) -> bool:
+        """Have longer tables from now on, if they are not too large."""
+        longest = min(self.chain.length, 2 * self._longest)
+        if sum(len(stage.layers) for stage in tables.stages) * longest > _LARGEST:
+            return False
+        self._longest = longest
+        self._tables.clear()
+        return True
+
+    def _orders(
+        self, back: Seconds, reserve: int, *, generous: bool
+    ) -> Iterator[tuple[Space, ...]]:
+        """The levels with the prices of phase b, in every order that may be the best."""
+        if (reserve, generous) not in self._spaces:
+            self._spaces[reserve, generous] = self._with_reserve(reserve, generous)
+        priced = [
+            replace(
+                it,
+                write=float(back[it.number, _WRITE, 0] + back[it.number, _DISCARD, 0]),
+                read=float(back[it.number, _READ, 0]),
+                tape=float(back[it.number, :, 1].sum()),
+            )
+            for it in self._spaces[reserve, generous]
+        ]
+        return islice(orders(priced), _MOST_ORDERS)
+
+    def _solved(self, order: Sequence[Space], of: tuple[object, ...]) -> Tables:
+        """The tables of an order, made once."""
+        key = (*of, *((it.number, it.costs) for it in order))
+        if key not in self._tables:
+            costs = [cost for it in order for cost in it.costs]
+            lower = np.where(np.arange(1, self._longest + 1) <= self.held, 0, runs.FAR)
+            prices = _rounded_down(self.move, costs, self.chain.length)
+            stages = stages_of(order, lower, prices)
+            self._tables[key] = Tables(stages, self.held, self.recording, float(prices.unit))
+        return self._tables[key]
+
+    def _with_reserve(self, reserve: int, generous: bool) -> list[Space]:
+        near, *far = self.platform.levels
+        if reserve and near.capacity is not None:
+            near = replace(near, capacity=near.capacity - reserve)
+        with without_notes():
+            given = spaces(
+                self.chain,
+                replace(self.platform, levels=(near, *far)),
+                held=self.held,
+                most=_MOST_SUMS,
+                generous=generous,
+            )
+        if self.tapes:
+            return given
+        return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
+
+    def _filling(self, space: Space, quotas: tuple[int | None, ...]) -> Filling:
+        """What the first sweep may fill of a level: all of it, or a quota."""
+        level, whole = self.platform.levels[space.number], filling(space)
+        quota = quotas[space.number] if quotas else None
+        if quota is None or (level.capacity is not None and quota >= level.capacity):
+            return whole
+        restart = level.stored(self.chain.restart)
+        tape = level.stored(self.chain.tape) if self.tapes else 0
+        within = sums(restart, tape, quota)
+        after = [
+            np.searchsorted(within, within - size, side="right") - 1 for size in (restart, tape)
+        ]
+        if not self.tapes:
+            after[1] = np.full(len(within), -1)
+        if True in whole.endless or level.capacity is None:
+            layer = np.full(len(within), len(whole.layer) - 1)
+        else:  # what it leaves of the capacity is free, too
+            part = (level.capacity - within[-1] + within) / max(level.capacity, 1)
+            layer = np.floor(part * (len(whole.layer) - 1)).astype(np.intp)
+            full = sums(restart, tape, level.capacity) if space.exact else within[:0]
+            if len(full) == len(whole.layer):
+                free = full[-1] - within[-1] + within
+                layer = np.searchsorted(full, free, side="right") - 1
+        return Filling(after[0], after[1], layer)
+
+
+def _priced(costs: Accesses, of_level: NDArray[np.int64], prices: Seconds) -> Seconds:
+    """What each access costs in seconds of the program."""
+    mu = np.append(prices[1:] / prices[0], 0.0)[of_level]
+    priced: Seconds = costs.own + costs.moved * mu[:, np.newaxis, np.newaxis]
+    return priced
+
+
+def _rounded_down(move: float, costs: list[float], length: int) -> Whole:
+    """Costs in whole units, none of them more than it is."""
+    most = max(move, *costs)
+    unit = (move or min((it for it in costs if it), default=1.0)) / _PARTS
+    unit = max(unit, most * (length + 2) * 4 / _LIMIT, move * (length + 2.0) ** 2 / _LIMIT)
+    whole = [floor(it / unit * (1 + 1e-12)) for it in (move, *costs)]
+    return Whole(whole[0], tuple(whole[1:]), Fraction(unit), _PARTS)
+
+
+def _accesses(problem: Problem, *, least: bool) -> Accesses:
+    """The costs of all accesses where they overlap: as expected, or the least that they can be."""
+    chain, levels, near = problem.chain, problem.platform.levels, problem.near
+    own, moved = np.zeros((2, len(levels), 3, 2))
+    for at, level in enumerate(levels):
+        for kind, named in enumerate((Kind.RESTART, Kind.TAPE)):
+            nbytes, copied = chain.nbytes(Key(named, 0)), chain.copied(Key(named, 0))
+            direct = [level.write(nbytes), level.read(nbytes), level.discard(nbytes)]
+            if at == near:
+                moves = nbytes * copied_by(chain, problem.platform, at, named)
+                own[at, :, kind] = level.write(moves), level.read(moves), direct[_DISCARD]
+                continue
+            memory = Level(name="none") if near is None else levels[near]
+            profile = level.profile or Profile()
+            if near is not None and memory.capacity is not None and nbytes > memory.capacity:
+                own[at, :, kind] = moved[at, :, kind] = direct  # it is never staged
+                continue
+            copies = [
+                (profile.write_own or memory.write)(copied),
+                (profile.read_own or memory.read)(copied),
+                0.0,
+            ]
+            beside = [
+                (profile.write_beside or level.write)(nbytes),
+                (profile.read_beside or level.read)(nbytes),
+                direct[_DISCARD],
+            ]
+            lost = [profile.write_hinders, profile.read_hinders, profile.discard_hinders]
+            if least:
+                own[at, :, kind] = np.minimum(copies, direct)
+                moved[at, :, kind] = np.minimum(beside, direct)
+                if kind == 0:  # it may be read while it is staged: then this is a near write's copy
+                    own[at, _WRITE, kind] = 0.0
+            else:
+                own[at, :, kind] = np.add(copies, [it(nbytes) for it in lost])
+                moved[at, :, kind] = beside
+    return Accesses(own, moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Dual:
+    """What was found on the way to the best prices.
+
+    Attributes
+    ----------
+    plans : tuple of Plan
+        The cuts, in the order in which they were made.
+    weights : float64 array
+        Of each, in the mixture that is the best.
+    prices : float64 array (2, 1 + channels)
+        The best ones known.
+    bound : float
+        Seconds.
+    """
+
+    plans: tuple[Plan, ...]
+    weights: Seconds
+    prices: Seconds
+    bound: float
+
+    @property
+    def load(self) -> Seconds:
+        """C, B_1, B_2, ... of both phases, of the mixture."""
+        loads = np.array([plan.load for plan in self.plans])
+        return np.tensordot(self.weights / self.weights.sum(), loads, 1)
+
+
+def dual(problem: Problem, most: int, /) -> Dual:
+    """Look for the prices of the greatest bound, with so many plans at most."""
+    count = len(problem.channels)
+    start = [np.array([[1.0] + [mu / count] * count] * 2) for mu in _FROM]
+    plans, best = list[Plan](), -inf
+    prices, weights, upper = start[0], np.zeros(0), inf
+    for turn in range(most):
+        asked = start[turn] if turn < len(start) else prices
+        if turn >= len(start) and upper <= best * _CLOSE:
+            break
+        plan = problem.plan(asked)
+        if plan is None:
+            break
+        plans.append(plan)
+        best = max(best, plan.value)
+        prices, weights, upper = _master(problem, plans)
+    if not plans:
+        return Dual((), weights, prices, 0.0)
+    tight = max(plans, key=lambda plan: plan.value).prices
+    bound = max(problem.bound(it) for it in (prices, tight))
+    return Dual(tuple(plans), weights, prices, bound)
+
+
+def _master(problem: Problem, plans: list[Plan]) -> tuple[Seconds, Seconds, float]:
+    """The prices at which the least of all cuts is greatest, the cuts' weights, and that value.
+
+    A linear program in a, b, the value v and z, what all of memory is worth at the turn.
+    """
+    count = len(problem.channels)
+    width = 2 * (count + 1)
+    room = problem.room or 1.0
+    turn = []
+    for channel in range(count):
+        for sign, each in zip((1, -1), problem.per_byte[:, channel], strict=True):
+            row = np.zeros(width + 2)
+            row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
+            row[-1] = -1.0 / max(each * room, 1e-9) if problem.room is not None else 0.0
+            turn.append(row)
+    free = [1.0 - plan.held / room for plan in plans]
+    loads = np.array([plan.load.ravel() for plan in plans])
+    cuts = np.c_[-loads, np.ones(len(plans)), free]
+    sums = np.zeros((2, width + 2))
+    sums[0, : width // 2] = sums[1, width // 2 : width] = 1.0
+    found = linprog(
+        np.r_[np.zeros(width), -1.0, 0.0],
+        A_ub=np.r_[cuts, turn],
+        b_ub=np.zeros(len(plans) + len(turn)),
+        A_eq=sums,
+        b_eq=[1.0, 1.0],
+        bounds=[
+            *((it, 1.0) for it in ([_PROGRAM] + [_CHANNEL] * count) * 2),
+            (None, None),
+            (0, None),
+        ],
+    )
+    weights = -found.ineqlin.marginals[: len(plans)]
+    return found.x[:width].reshape(2, -1), weights, float(-found.fun)

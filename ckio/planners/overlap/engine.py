@@ -1,0 +1,641 @@
+"""Makespans with overlap in compiled code: the rules of `ckio.traffic`, for planners. Needs numba.
+
+A planner asks for the makespans of thousands of schedules, so everything that happens is kept in a
+few arrays that are used again. What is found equals what `ckio.sim` finds to the last bit, measured
+profiles included; tests compare them. Without numba the same functions run in Python, which short
+schedules can bear.
+
+A program is a schedule in columns (`Program`). Its state (`State`) says how far the program is,
+what each channel does and what waits for it, and what the pool holds; `ckio.traffic` explains these
+words and the rules.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.columns import KINDS, WRITE
+from ckio.overlap import Overlap
+from ckio.planners import compiled
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, bytes_moved, seconds_of
+from ckio.traffic import memory_level
+from ckio.traffic.prices import beside_of
+
+# mypy: disable-error-code="no-any-return"
+
+Ints = NDArray[np.int64]
+Seconds = NDArray[np.float64]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def kernel(function: _Function, /) -> _Function:
+    """Compile a function where numba is installed; leave it in Python otherwise."""
+    return compiled.kernel(function) if compiled.available() else function
+
+
+COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD = range(7)
+"""What the program does in a row; near is the memory level."""
+
+NONE: Final = -1
+"""Stands for no row."""
+
+ALL: Final = 1 << 60
+"""Stands for no limit, in bytes or in number."""
+
+_WAYS: Final = np.array(
+    [
+        [COMPUTE] * 6,
+        [COMPUTE] * 3 + [NEAR_WRITE, NEAR_READ, NEAR_DISCARD],
+        [COMPUTE] * 3 + [FAR_WRITE, FAR_READ, FAR_DISCARD],
+    ]
+)
+"""By where the action takes place (nowhere, near, far) and its code in `columns`."""
+
+_LATER, _COPIED, _QUEUED, _MOVING, _DROPPED, _DONE, _CANCELLED = range(7)
+"""A staged write: not yet, being copied, waits, moves, moves in vain, was moved, was cancelled."""
+
+_BEGUN, _THERE, _USED = range(1, 4)
+"""A read that is made ahead."""
+
+_ROW, _PHASE, _ROOM, _STAGED, _AHEAD, _LYING, _COPYING, _DIRECT, _WRITING, _WAITED = range(10)
+"""Elements of `State.tally`: the program's row, and its phase; bytes that are free in the pool;
+writes staged, reads ahead, and the bytes of these; the staged write that is being copied from; the
+row whose transfer the program waits for, and whether that is a write that has not begun; whether
+the program has waited in this row."""
+
+_READY, _BUSY, _STUCK, _WAITS, _OVER = range(5)
+"""Phases of the program."""
+
+_NOW, _UNTIL, _LOST = range(3)
+"""Elements of `State.time`: now; until when the program is busy; seconds that this is put off."""
+
+_NOT_YET: Final = -1.0
+"""Stands for the seconds of an action that has to wait."""
+
+
+class Program(NamedTuple):
+    """A schedule, one row for each action; the last six columns are made by `link`.
+
+    Attributes
+    ----------
+    way : int64 array
+        COMPUTE, NEAR_READ, ...
+    own, direct, beside : float64 arrays
+        Seconds of the program for an action of its own, or for the copy of a far access; of a
+        transfer that the program waits for; of one that it does not wait for.
+    hinders, handoff : float64 arrays
+        Seconds that the program loses by such a transfer, and where it waited for one.
+    nbytes, channel, place : int64 arrays
+        Bytes of the pool; the channel of a far level; a number for the key and its level.
+    late, moved : int64 arrays
+        The number of a level whose writes may have to wait for the device, or NONE; stored bytes.
+    clock : float64 array, one longer
+        Seconds computed before.
+    source : int64 array
+        Of a far read or discard: the row of what it reads, or NONE.
+    peak : int64 array
+        Most bytes of near checkpoints from here to the next far read.
+    use, follows, first : int64 arrays
+        The first far read from here on; the next one on the same channel; the first by channel.
+    """
+
+    way: Ints
+    own: Seconds
+    direct: Seconds
+    beside: Seconds
+    hinders: Seconds
+    handoff: Seconds
+    nbytes: Ints
+    channel: Ints
+    place: Ints
+    late: Ints
+    moved: Ints
+    clock: Seconds
+    source: Ints
+    peak: Ints
+    use: Ints
+    follows: Ints
+    first: Ints
+
+
+class Policy(NamedTuple):
+    """Bytes of the pool, writes staged and reads ahead at most, and seconds of computing."""
+
+    room: int
+    write_behind: int
+    read_ahead: int
+    horizon: float
+
+
+class Device(NamedTuple):
+    """By level: bytes that wait for a device, since when; how many may, and bytes a second."""
+
+    waiting: Seconds
+    since: Seconds
+    dirty: Seconds
+    drained: Seconds
+
+
+class State(NamedTuple):
+    """Where a program is: by row, by channel, by level, in all, and by place."""
+
+    status: Ints
+    behind: Ints
+    head: Ints
+    tail: Ints
+    now: Ints
+    wanted: Ints
+    reads: Ints
+    until: Seconds
+    device: Device
+    tally: Ints
+    time: Seconds
+    last: Ints
+
+
+def program(rows: int, channels: int, /) -> Program:
+    """Return a program with room for so many rows, still empty."""
+    way, nbytes, channel, place, moved, source, peak, use, follows = (
+        np.zeros(rows + 1, np.int64) for _ in range(9)
+    )
+    own, direct, beside, hinders, handoff, clock = (np.zeros(rows + 1) for _ in range(6))
+    late, first = np.full(rows + 1, NONE), np.zeros(channels, np.int64)
+    return Program(
+        way, own, direct, beside, hinders, handoff, nbytes, channel, place, late, moved, clock,
+        source, peak, use, follows, first,
+    )  # fmt: skip
+
+
+def state(rows: int, channels: int, places: int, /, levels: int = 1) -> State:
+    """Return a state for programs of so many rows, channels and places at most."""
+    status, behind = (np.zeros(rows + 1, np.int64) for _ in range(2))
+    head, tail, now, wanted, reads = (np.zeros(channels, np.int64) for _ in range(5))
+    device = Device(*(np.zeros(levels) for _ in range(4)))
+    tally, last = np.zeros(10, np.int64), np.full(places, NONE)
+    until, time = np.zeros(channels), np.zeros(3)
+    return State(status, behind, head, tail, now, wanted, reads, until, device, tally, time, last)
+
+
+class Replayed:
+    """A legal schedule on a platform, whose makespan can be asked for with any policy.
+
+    The schedule begins with nothing stored. Raises BadInput for a level that the platform does not
+    have.
+    """
+
+    def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
+        self._near = memory_level(platform)
+        self._room = ALL
+        if self._near is not None:
+            self._room = _limit(platform.levels[self._near].capacity)
+        self._program, places = _program_of(schedule, platform, self._near)
+        rows, channels = len(schedule), len(self._program.first)
+        self._rows, self._synchronous = rows, seconds_of(schedule, platform)
+        self._state = state(rows, channels, places, len(platform.levels))
+        for number, level in enumerate(platform.levels):
+            if level.profile and level.profile.dirty is not None and level.profile.drained:
+                self._state.device.dirty[number] = level.profile.dirty
+                self._state.device.drained[number] = level.profile.drained
+
+    def seconds(self, overlap: Overlap, /) -> float:
+        """Return the makespan with a policy, in seconds; infinite if the program waits for ever."""
+        if not overlap:
+            return float(in_turn(self._synchronous, self._program, self._state.device))
+        counts = _limit(overlap.write_behind), _limit(overlap.read_ahead)
+        policy = Policy(self._room, *counts, overlap.horizon)
+        return float(perform(self._program, self._rows, policy, self._state))
+
+
+def simulated(
+    schedule: Schedule, platform: Platform, overlaps: Sequence[Overlap], /
+) -> list[float]:
+    """Return the makespans of a legal schedule that begins with nothing stored, by policy."""
+    replayed = Replayed(schedule, platform)
+    return [replayed.seconds(overlap) for overlap in overlaps]
+
+
+def _limit(count: int | None) -> int:
+    return ALL if count is None else min(count, ALL)
+
+
+def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> tuple[Program, int]:
+    """Return the program of a schedule that begins with nothing stored, and its count of places."""
+    actions, levels = schedule.actions, platform.levels
+    channels = {
+        name: number
+        for number, name in enumerate(
+            dict.fromkeys(level.channel for at, level in enumerate(levels) if at != near)
+        )
+    }
+    made = program(len(actions), len(channels))
+    access, far = actions.op >= WRITE, actions.level != (NONE if near is None else near)
+    nbytes, beside = schedule.chain.nbytes_of(actions), beside_of(schedule, platform)
+    made.way[:-1] = _WAYS[np.where(access, 1 + far, 0), actions.op]
+    made.direct[:-1] = seconds_of(schedule, platform)
+    made.own[:-1] = np.where(access & far, beside.own, platform.overhead + made.direct[:-1])
+    made.beside[:-1], made.hinders[:-1] = beside.seconds, beside.hinders
+    made.handoff[:-1] = beside.handoffs
+    made.nbytes[:-1] = (
+        nbytes if near is None else np.where(far, nbytes, levels[near].stored_of(nbytes))
+    )
+    of_level = [channels.get(level.channel, 0) for level in levels]
+    made.channel[:-1] = np.array([*of_level, 0])[actions.level]
+    made.moved[:-1] = bytes_moved(schedule, platform)
+    late = [
+        at if it.profile and it.profile.dirty is not None else NONE for at, it in enumerate(levels)
+    ]
+    made.late[:-1] = np.where(actions.op == WRITE, np.array([*late, NONE])[actions.level], NONE)
+    states, kinds = schedule.chain.length + 1, len(KINDS)
+    made.place[:-1] = (actions.level.astype(np.int64) * kinds + actions.kind) * states + np.where(
+        access, actions.begin, 0
+    )
+    places = len(levels) * kinds * states
+    link(made, len(actions), made.direct, np.full(places, NONE))
+    return made, places
+
+
+@kernel
+def link(program: Program, length: int, computing: Seconds, last: Ints) -> None:
+    """Fill in the last six columns; `last` has an element NONE for each place."""
+    way, first = program.way, program.first
+    held, program.clock[0] = 0, 0.0
+    for row in range(length):
+        doing, before = way[row], held
+        seconds = computing[row] if doing == COMPUTE else 0.0
+        program.clock[row + 1] = program.clock[row] + seconds
+        if doing == NEAR_WRITE:
+            held += program.nbytes[row]
+        elif doing == NEAR_DISCARD:
+            held -= program.nbytes[row]
+        elif doing == FAR_WRITE:
+            last[program.place[row]] = row
+        elif doing >= FAR_READ:
+            program.source[row] = last[program.place[row]]
+        program.peak[row] = max(before, held)
+    for number in range(len(first)):
+        first[number] = length
+    use = length
+    program.use[length] = length
+    for row in range(length - 1, -1, -1):
+        if way[row] == FAR_READ:
+            use, number = row, program.channel[row]
+            program.follows[row], first[number] = first[number], row
+        elif row + 1 < length:
+            program.peak[row] = max(program.peak[row], program.peak[row + 1])
+        if way[row] == FAR_WRITE:
+            last[program.place[row]] = NONE
+        program.use[row] = use
+
+
+@kernel
+def in_turn(seconds: Seconds, program: Program, device: Device) -> float:
+    """Return the seconds without overlap, with what writes wait for their device."""
+    now = 0.0
+    _forget(device)
+    for row in range(len(seconds)):
+        now += seconds[row] + _longer(program, device, row, now)
+        _add(program, device, row, now)
+    return now
+
+
+@kernel
+def perform(program: Program, length: int, policy: Policy, state: State) -> float:
+    """Return the seconds of a program of so many rows, with the transfers that end after it.
+
+    Infinite if it waits for ever: for room that a near checkpoint never leaves.
+    """
+    _start(program, length, policy, state)
+    while True:
+        for number in range(len(state.now)):
+            if state.now[number] != NONE and state.until[number] <= state.time[_NOW]:
+                _end(program, state, number)
+        _go_on(program, length, policy, state)
+        for number in range(len(state.now)):
+            if state.now[number] == NONE:
+                _begin(program, length, policy, state, number)
+        if not _pass_time(state):
+            break
+    return state.time[_NOW] if state.tally[_PHASE] == _OVER else np.inf
+
+
+@kernel
+def _start(program: Program, length: int, policy: Policy, state: State) -> None:
+    for row in range(length):
+        state.status[row] = _LATER
+    for number in range(len(state.now)):
+        state.head[number] = state.now[number] = state.wanted[number] = NONE
+        state.reads[number] = program.first[number]
+    tally, time = state.tally, state.time
+    for item in range(len(tally)):
+        tally[item] = 0
+    tally[_ROOM], tally[_COPYING], tally[_DIRECT] = policy.room, NONE, NONE
+    time[_NOW], time[_LOST] = 0.0, 0.0
+    _forget(state.device)
+
+
+@kernel
+def _pass_time(state: State) -> bool:
+    """Go on to the next instant at which anything ends; return whether there is one."""
+    soonest = state.time[_UNTIL] if state.tally[_PHASE] == _BUSY else np.inf
+    for number in range(len(state.now)):
+        if state.now[number] != NONE:
+            soonest = min(soonest, state.until[number])
+    if soonest == np.inf:
+        return False
+    state.time[_NOW] = soonest
+    return True
+
+
+# What writes wait for the device
+
+
+@kernel
+def _forget(device: Device) -> None:
+    for number in range(len(device.waiting)):
+        device.waiting[number] = device.since[number] = 0.0
+
+
+@kernel
+def _waiting(device: Device, number: int, now: float) -> float:
+    left = device.waiting[number] - device.drained[number] * (now - device.since[number])
+    return max(0.0, left)
+
+
+@kernel
+def _longer(program: Program, device: Device, row: int, now: float) -> float:
+    """Return the seconds that a write which begins now takes longer."""
+    number = program.late[row]
+    if number == NONE:
+        return 0.0
+    over = _waiting(device, number, now) + program.moved[row] - device.dirty[number]
+    return max(0.0, over / device.drained[number])
+
+
+@kernel
+def _add(program: Program, device: Device, row: int, now: float) -> None:
+    """Count a write that ends now."""
+    number = program.late[row]
+    if number != NONE:
+        device.waiting[number] = _waiting(device, number, now) + program.moved[row]
+        device.since[number] = now
+
+
+# The program
+
+
+@kernel
+def _go_on(program: Program, length: int, policy: Policy, state: State) -> None:
+    """Let the program go on as far as it can while no time passes."""
+    tally, time = state.tally, state.time
+    if tally[_PHASE] == _BUSY:
+        while time[_UNTIL] <= time[_NOW] and time[_LOST] > 0.0:
+            time[_UNTIL], time[_LOST] = time[_NOW] + time[_LOST], 0.0
+        if time[_UNTIL] > time[_NOW]:
+            return
+        _leave(program, state)
+        tally[_PHASE] = _READY
+    elif tally[_PHASE] == _WAITS:
+        if tally[_DIRECT] != NONE:
+            return
+        tally[_PHASE] = _READY
+        _work(program, state, program.handoff[tally[_ROW]])
+    elif tally[_PHASE] != _OVER:
+        tally[_PHASE] = _READY
+    while tally[_ROW] < length and tally[_PHASE] == _READY:
+        seconds = _enter(program, policy, state)
+        if seconds >= 0.0:
+            _work(program, state, seconds)
+        else:
+            tally[_PHASE] = _STUCK if tally[_DIRECT] == NONE else _WAITS
+            tally[_WAITED] = 1
+    if tally[_PHASE] == _READY:
+        tally[_PHASE] = _OVER
+
+
+@kernel
+def _work(program: Program, state: State, seconds: float) -> None:
+    """Begin the seconds of the current action; leave it at once if no time passes."""
+    time = state.time
+    if time[_NOW] + seconds > time[_NOW]:
+        state.tally[_PHASE], time[_UNTIL] = _BUSY, time[_NOW] + seconds
+    else:
+        _leave(program, state)
+
+
+@kernel
+def _enter(program: Program, policy: Policy, state: State) -> float:
+    """Return the seconds that the program itself needs for its next action, or _NOT_YET."""
+    row = state.tally[_ROW]
+    way = program.way[row]
+    if way == NEAR_WRITE:
+        if program.nbytes[row] > state.tally[_ROOM]:
+            return _NOT_YET
+        state.tally[_ROOM] -= program.nbytes[row]
+    elif way == FAR_WRITE:
+        return _enter_write(program, policy, state, row)
+    elif way == FAR_READ:
+        return _enter_read(program, state, row)
+    elif way == FAR_DISCARD:
+        _discard(program, state, row)
+        return 0.0
+    return program.own[row] + _longer(program, state.device, row, state.time[_NOW])
+
+
+@kernel
+def _copy(program: Program, state: State, row: int) -> float:
+    """Return the seconds of a copy, with what it costs to have waited before."""
+    return program.own[row] + (program.handoff[row] if state.tally[_WAITED] else 0.0)
+
+
+@kernel
+def _enter_write(program: Program, policy: Policy, state: State, row: int) -> float:
+    tally = state.tally
+    if tally[_STAGED] < policy.write_behind and program.nbytes[row] <= tally[_ROOM]:
+        tally[_STAGED] += 1
+        tally[_ROOM] -= program.nbytes[row]
+        state.status[row] = _COPIED
+        return _copy(program, state, row)
+    if tally[_STAGED] == 0:
+        tally[_DIRECT], tally[_WRITING] = row, 1
+        _queue(state, program.channel[row], row)
+    return _NOT_YET
+
+
+@kernel
+def _enter_read(program: Program, state: State, row: int) -> float:
+    if state.status[row] == _THERE:
+        return _copy(program, state, row)
+    if state.status[row] == _BEGUN:
+        return _NOT_YET
+    _pass_by(program, state, row)
+    source = program.source[row]
+    if source != NONE and _COPIED <= state.status[source] <= _MOVING:
+        state.tally[_COPYING] = source
+        return _copy(program, state, row)
+    state.tally[_DIRECT] = state.wanted[program.channel[row]] = row
+    return _NOT_YET
+
+
+@kernel
+def _discard(program: Program, state: State, row: int) -> None:
+    """Cancel a staged write that has not begun, or leave a discard to the channel."""
+    source = program.source[row]
+    if source != NONE and state.status[source] == _QUEUED:
+        state.status[source] = _CANCELLED
+        _give_back(program, state, source)
+        return
+    if source != NONE and state.status[source] == _MOVING:
+        state.status[source] = _DROPPED
+    _queue(state, program.channel[row], row)
+
+
+@kernel
+def _leave(program: Program, state: State) -> None:
+    """The current action has been done."""
+    tally, row = state.tally, state.tally[_ROW]
+    way = program.way[row]
+    if way == NEAR_WRITE:
+        _add(program, state.device, row, state.time[_NOW])
+    elif way == NEAR_DISCARD:
+        tally[_ROOM] += program.nbytes[row]
+    elif way == FAR_WRITE and state.status[row] == _COPIED:
+        state.status[row] = _QUEUED
+        _queue(state, program.channel[row], row)
+    elif way == FAR_READ:
+        copied = tally[_COPYING]
+        tally[_COPYING] = NONE
+        if copied != NONE and state.status[copied] == _DONE:  # it was written meanwhile
+            tally[_ROOM] += program.nbytes[copied]
+        elif state.status[row] == _THERE:
+            tally[_AHEAD] -= 1
+            tally[_LYING] -= program.nbytes[row]
+            tally[_ROOM] += program.nbytes[row]
+        state.status[row] = _USED
+    tally[_WAITED] = 0
+    tally[_ROW] += 1
+
+
+# The channels
+
+
+@kernel
+def _begin(program: Program, length: int, policy: Policy, state: State, number: int) -> None:
+    """Let an idle channel begin what it can."""
+    tally, row = state.tally, state.wanted[number]
+    if row != NONE:
+        state.wanted[number] = NONE
+    else:
+        row = state.reads[number]
+        if row < length and _may_begin(program, policy, state, number, row):
+            state.status[row] = _BEGUN
+            tally[_AHEAD] += 1
+            tally[_LYING] += program.nbytes[row]
+            tally[_ROOM] -= program.nbytes[row]
+            _pass_by(program, state, row)
+        else:
+            row = _oldest(state, number)
+            if row == NONE:
+                return
+    now, seconds = state.time[_NOW], program.direct[row]
+    if tally[_DIRECT] != row:
+        seconds = program.beside[row]
+        if tally[_PHASE] == _BUSY:
+            state.time[_LOST] += program.hinders[row]
+    state.now[number] = row
+    state.until[number] = now + (seconds + _longer(program, state.device, row, now))
+
+
+@kernel
+def _end(program: Program, state: State, number: int) -> None:
+    """A channel's transfer has ended."""
+    tally, row = state.tally, state.now[number]
+    state.now[number] = NONE
+    _add(program, state.device, row, state.time[_NOW])
+    if tally[_DIRECT] == row:
+        tally[_DIRECT] = NONE
+    elif program.way[row] == FAR_READ:
+        state.status[row] = _THERE
+    elif program.way[row] == FAR_WRITE:
+        state.status[row] = _DONE
+        _give_back(program, state, row)
+
+
+@kernel
+def _queue(state: State, number: int, row: int) -> None:
+    """Put a write or discard behind all others of a channel."""
+    state.behind[row] = NONE
+    if state.head[number] == NONE:
+        state.head[number] = row
+    else:
+        state.behind[state.tail[number]] = row
+    state.tail[number] = row
+
+
+@kernel
+def _oldest(state: State, number: int) -> int:
+    """Take the oldest write or discard that was not cancelled from the queue; NONE if none."""
+    row = state.head[number]
+    while row != NONE and state.status[row] == _CANCELLED:
+        row = state.behind[row]
+    if row != NONE:
+        state.head[number] = state.behind[row]
+        if state.status[row] == _QUEUED:
+            state.status[row] = _MOVING
+        elif state.tally[_DIRECT] == row:
+            state.tally[_WRITING] = 0
+    else:
+        state.head[number] = NONE
+    return row
+
+
+@kernel
+def _pass_by(program: Program, state: State, row: int) -> None:
+    """A read, if it is the next, needs not to be begun any more."""
+    number = program.channel[row]
+    if state.reads[number] == row:
+        state.reads[number] = program.follows[row]
+
+
+@kernel
+def _give_back(program: Program, state: State, row: int) -> None:
+    """A staged write leaves the pool, unless the program copies from it now."""
+    state.tally[_STAGED] -= 1
+    if state.tally[_COPYING] != row:
+        state.tally[_ROOM] += program.nbytes[row]
+
+
+@kernel
+def _may_begin(program: Program, policy: Policy, state: State, number: int, row: int) -> bool:
+    """Whether a read may begin before the program needs it."""
+    tally = state.tally
+    here, source = tally[_ROW], program.source[row]
+    if tally[_AHEAD] >= policy.read_ahead or source >= here:
+        return False
+    if tally[_DIRECT] != NONE and tally[_WRITING] and program.channel[tally[_DIRECT]] == number:
+        return False
+    if source != NONE and _COPIED <= state.status[source] <= _MOVING:
+        return False
+    if program.clock[row] - program.clock[here + 1] > policy.horizon:
+        return False
+    return _fits(program, policy, state, row)
+
+
+@kernel
+def _fits(program: Program, policy: Policy, state: State, row: int) -> bool:
+    """Whether the pool has room for a read, now and as long as it is going to lie there."""
+    at, nbytes = state.tally[_ROW], program.nbytes[row]
+    if nbytes > state.tally[_ROOM]:
+        return False
+    lying, use = state.tally[_LYING], program.use[at]
+    while use <= row:
+        if program.peak[at] + lying + nbytes > policy.room:
+            return False
+        if _BEGUN <= state.status[use] <= _THERE:
+            lying -= program.nbytes[use]
+        at = use + 1
+        use = program.use[at]
+    return True

@@ -1,0 +1,94 @@
+"""A race of schedules: each is simulated with several policies, and the best is kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from ckio.chain import Chain
+from ckio.overlap import Overlap
+from ckio.planners.overlap.engine import Replayed
+from ckio.platforms import Platform
+from ckio.schedule import Schedule, makespan
+
+_HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
+"""How far ahead to read, in slowest transfers."""
+
+_SCREENED: Final = 1.03
+"""A schedule that takes so many times the best with the usual policies is not tried with others."""
+
+_USUAL: Final = 2
+"""Policies that every schedule is tried with."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule, the best policy for it, what it takes so in seconds, and how it was made."""
+
+    schedule: Schedule
+    overlap: Overlap
+    seconds: float
+    how: str
+
+
+def policies(platform: Platform, sizes: Sequence[int], near: int | None, /) -> list[Overlap]:
+    """Return the policies that are tried: all overlap with some horizons, one direction, none."""
+    far = [level for at, level in enumerate(platform.levels) if at != near]
+    slowest = max((max(it.write(b), it.read(b)) for it in far for b in sizes), default=0.0)
+    horizons = [times * slowest for times in _HORIZONS if 0 < slowest < inf]
+    return [
+        *(Overlap(None, None, horizon) for horizon in [inf, *horizons]),
+        Overlap(None, 0),
+        Overlap(0, None),
+        Overlap(),
+    ]
+
+
+class Race:
+    """The best of all schedules that were simulated, for one chain on one platform."""
+
+    def __init__(self, chain: Chain, platform: Platform, tried: Sequence[Overlap]) -> None:
+        self._chain, self._platform, self._tried = chain, platform, list(tried)
+        self._wins = [0] * len(self._tried)
+        self.best: Candidate | None = None
+        self.synchronous = inf
+        self.seconds_by_name: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the best; infinite if there is none."""
+        return self.best.seconds if self.best else inf
+
+    def enter(self, schedule: Schedule, how: str, *, thoroughly: bool = False) -> float:
+        """Simulate a schedule with the policies that won before, and others if it is close.
+
+        Thoroughly, with all policies. Its chain may be another one with as many steps.
+        """
+        if schedule.chain is not self._chain:
+            schedule = Schedule(self._chain, schedule.actions)
+        replayed = Replayed(schedule, self._platform)
+        order = sorted(range(len(self._tried)), key=lambda at: -self._wins[at])
+        seconds, chosen = inf, order[0]
+        for rank, at in enumerate(order):
+            if rank >= _USUAL and seconds > self.seconds * _SCREENED and not thoroughly:
+                break
+            taken = replayed.seconds(self._tried[at])
+            if not self._tried[at]:
+                self.synchronous = min(self.synchronous, taken)
+            if taken < seconds:
+                seconds, chosen = taken, at
+        self._wins[chosen] += 1
+        return self._keep(Candidate(schedule, self._tried[chosen], seconds, how))
+
+    def enter_synchronous(self, schedule: Schedule, how: str) -> float:
+        """Look at a schedule without overlap only."""
+        seconds = makespan(schedule, self._platform)
+        self.synchronous = min(self.synchronous, seconds)
+        return self._keep(Candidate(schedule, Overlap(), seconds, how))
+
+    def _keep(self, candidate: Candidate) -> float:
+        how, seconds = candidate.how, candidate.seconds
+        self.seconds_by_name[how] = min(seconds, self.seconds_by_name.get(how, inf))
+        if seconds < self.seconds:
+            self.best = candidate
+        return seconds
