@@ -214,5 +214,6 @@ def _searched(
     """Return the best of synchronous and overlapped plans."""
     from ckio.planners import overlap
 
+    _note_useless(chain, platform)
     made = overlap.plan(chain, platform, tapes=tapes, effort=effort or 2, watch=watch)
     return Planned(made.schedule, made.overlap, made.makespan, made.synchronous, made.bound)

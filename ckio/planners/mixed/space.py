@@ -9,10 +9,9 @@ are counted in units to which the sizes of checkpoints are rounded up and the ca
 needs more room than there is.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd, inf
+from math import gcd
 from typing import Final
 
 import numpy as np
@@ -200,16 +199,16 @@ def _in_units(
     wastes least of either; if `generous`, min(a / r, b / t), which gains least.
     """
     smallest = min(size for size in (restart, tape) if size)
-    most = max(most, capacity // smallest) if generous else most
-    best = None
-    for r in range(1, max(1, most * restart // capacity) + 1):
+    most = max(most, -(-capacity // smallest)) if generous else most
+    if restart * most < capacity:
+        each = -(-capacity // most)
+        return -(-restart // each), -(-tape // each), capacity // each
+    found = list[tuple[Fraction, int, int, Fraction]]()
+    for r in range(1, most * restart // capacity + 1):
         for t in {max(1, tape * r // restart), -(-tape * r // restart)} if tape else {0}:
-            each = [Fraction(restart, r)] + [Fraction(tape, t)] * (t > 0)
-            unit, other = (min(each), max(each)) if generous else (max(each), min(each))
-            if capacity <= most * unit or r == t == 1:
-                best = min(best or (inf,), (max(unit / other, other / unit), r, t, unit))
-    if best is None or restart * most < capacity:
-        unit = Fraction(-(-capacity // most))
-        return math.ceil(restart / unit), math.ceil(tape / unit), int(capacity / unit)
-    _, r, t, unit = best
+            units = [Fraction(size, count) for size, count in ((restart, r), (tape, t)) if count]
+            unit, other = (min(units), max(units)) if generous else (max(units), min(units))
+            if capacity <= most * unit:
+                found.append((max(unit / other, other / unit), r, t, unit))
+    _, r, t, unit = min(found)
     return r, t, int(capacity / unit)

@@ -320,12 +320,16 @@ def _note(made: Overlapped, race: Race, how: str, why_not: str) -> str:
     others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != how}
     if others:
         name = min(others, key=others.__getitem__)
-        note += f", {1 - made.makespan / others[name]:.1%} less than {name}, the next best"
-    if made.overlap and made.synchronous:
-        less = 1 - made.makespan / made.synchronous
-        note += f", and {less:.1%} less than the best without overlap"
+        note += f", {_less(made.makespan, others[name])} less than {name}, the next best"
+    if made.overlap:
+        less = _less(made.makespan, made.synchronous)
+        note += f", and {less} less than the best without overlap"
     kind = "lower bound" if made.exact else "estimated lower bound"
     note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap:.1%}"
     if why_not:
         note += f"; only named planners were compared, as {why_not}"
     return note
+
+
+def _less(seconds: float, others: float) -> str:
+    return f"{1 - seconds / others if others else 0.0:.1%}"

@@ -441,7 +441,9 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
             direct = [level.write(nbytes), level.read(nbytes), level.discard(nbytes)]
             if at == near:
                 moves = nbytes * copied_by(chain, problem.platform, at, named)
-                own[at, :, kind] = level.write(moves), level.read(moves), direct[_DISCARD]
+                # What is staged serves as memory, too, and nobody has to discard it.
+                drop = 0.0 if least else direct[_DISCARD]
+                own[at, :, kind] = level.write(moves), level.read(moves), drop
                 continue
             memory = Level(name="none") if near is None else levels[near]
             profile = level.profile or Profile()
