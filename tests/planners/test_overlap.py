@@ -264,8 +264,8 @@ def test_a_plan_of_the_dual_costs_what_its_prices_say() -> None:
     made = problem.plan(prices)
     assert made is not None
     validate(made.schedule, platform)
-    assert (made.prices * made.load).sum() == pytest.approx(made.value, rel=1e-3)
-    assert problem.bound(prices) <= made.value * (1 + 1e-9)
+    assert (made.cut.prices * made.cut.load).sum() == pytest.approx(made.cut.value, rel=1e-3)
+    assert problem.bound(prices) <= made.cut.value * (1 + 1e-9)
 
 
 def test_a_quota_a_reserve_and_a_longest_segment_are_kept() -> None:
@@ -278,7 +278,7 @@ def test_a_quota_a_reserve_and_a_longest_segment_are_kept() -> None:
     assert max(it.steps for it in made.sweep.segments) <= 9
     peaks = [level.peak_bytes for level in counts(made.schedule).levels]
     assert peaks[0] <= (128 - 32) * GB
-    assert made.held <= (128 - 32) * GB
+    assert made.cut.held <= (128 - 32) * GB
 
 
 def test_the_bound_of_all_levels_at_once_is_not_above_that_of_one_after_the_other() -> None:

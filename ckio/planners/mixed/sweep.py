@@ -167,6 +167,11 @@ class Tables:
         return len(self.stages[0].level.lower)
 
     @property
+    def costs(self) -> tuple[tuple[float, float, float], ...]:
+        """What each level costs, by stage."""
+        return tuple(space.costs for space in self.spaces)
+
+    @property
     def spaces(self) -> tuple[Space, ...]:
         """The levels, by stage."""
         return tuple(stage.level.space for stage in self.stages)

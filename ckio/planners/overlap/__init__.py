@@ -58,7 +58,7 @@ _SHORT: Final = 5_000
 _LONG: Final = 20_000
 """Steps from which `mixed` takes minutes where sizes differ; the dual plans for its prices then."""
 
-_TURNS: Final = {1: 15, 2: 60, 3: 240}
+_TURNS: Final = {1: 10, 2: 40, 3: 240}
 """Plans that are looked at for 1000 steps, by effort."""
 
 _CUTS: Final = {1: 6, 2: 12, 3: 16}
@@ -239,11 +239,13 @@ def _searched(
     problem = Problem(chain, platform, tapes=tapes)
     if chain.length <= problem.held:
         return 0.0, False, "no step needs a checkpoint"
+    turns = max(4, round(_TURNS[effort] * (1000 / chain.length) ** 0.8))
+    search = Search(problem, race, turns, watch)
     try:
-        found = dual(problem, _CUTS[effort])
+        found = dual(problem, _CUTS[effort], search.look)
     except NoSchedule as error:
         return 0.0, False, str(error)
-    if not found.plans:
+    if not found.cuts:
         return 0.0, False, "the chain is too long for so little room"
     if chain.length > _LONG:
         even = problem.plan(np.ones((2, 1 + len(problem.channels))))
@@ -252,8 +254,7 @@ def _searched(
     if not tapes:
         for number, schedule in enumerate(_segmented(chain, platform)):
             race.enter(schedule, "segments", thoroughly=number < 2)
-    turns = max(4, round(_TURNS[effort] * (1000 / chain.length) ** 0.6))
-    Search(problem, found, race, turns, watch).run()
+    search.run(found)
     return found.bound, problem.exact, ""
 
 

@@ -28,7 +28,7 @@ With a = b = (1, 0) it costs 20 s; with a = (1/3, 2/3) it costs 10/3 + 36/3 + 10
 store a state in the place of two tapes costs 3 - 4/3 s more: no schedule takes less than 25.3 s.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -72,8 +72,11 @@ _PARTS: Final = 1000
 _SHORTEST: Final = 512
 """Steps of the longest segment in the first tables; they are doubled as long as it is taken."""
 
-_LARGEST: Final = 1 << 24
-"""Numbers that all tables of one plan may hold: 128 MB."""
+_LARGEST: Final = 1 << 22
+"""Numbers that all tables of one plan may hold: 32 MB."""
+
+_KEPT: Final = 4
+"""Tables that are kept for other plans with the same prices of phase b."""
 
 _MOST_SUMS: Final = 4000
 """Sums of checkpoints that are told apart on a level; with more, sizes are rounded."""
@@ -116,38 +119,6 @@ class Accesses:
     moved: Seconds
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A schedule that is the best at some prices.
-
-    Attributes
-    ----------
-    schedule : Schedule
-    load : float64 array (2, 1 + channels)
-        C, B_1, B_2, ... of both phases.
-    held : int
-        Bytes of the memory level at the turn.
-    prices : float64 array (2, 1 + channels)
-        a and b.
-    value : float
-        The least that any schedule costs at these prices.
-    """
-
-    schedule: Schedule
-    load: Seconds
-    held: int
-    prices: Seconds
-    value: float
-    tables: Tables
-    sweep: Sweep
-    choice: "Choice"
-
-    @property
-    def least(self) -> float:
-        """Seconds that it takes at least."""
-        return float(self.load.max(axis=1).sum())
-
-
 @dataclass(frozen=True)
 class Choice:
     """What is asked of a plan but its prices.
@@ -165,6 +136,44 @@ class Choice:
     reserve: int = 0
     quotas: tuple[int | None, ...] = ()
     longest: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What a plan says of the bound.
+
+    Attributes
+    ----------
+    load : float64 array (2, 1 + channels)
+        C, B_1, B_2, ... of both phases.
+    held : int
+        Bytes of the memory level at the turn.
+    prices : float64 array (2, 1 + channels)
+        a and b, at which the plan is the best.
+    value : float
+        The least that any schedule costs at these prices.
+    """
+
+    load: Seconds
+    held: int
+    prices: Seconds
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule that is the best at some prices, and what it was made of."""
+
+    schedule: Schedule
+    cut: Cut
+    tables: Tables
+    sweep: Sweep
+    choice: Choice
+
+    @property
+    def least(self) -> float:
+        """Seconds that it takes at least."""
+        return float(self.cut.load.max(axis=1).sum())
 
 
 class Problem:
@@ -223,7 +232,8 @@ class Problem:
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
         held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
         value = self._value(prices, sweep.bound)
-        return Plan(schedule, self.load(schedule), held, prices, value, tables, sweep, choice)
+        cut = Cut(self.load(schedule), held, prices, value)
+        return Plan(schedule, cut, tables, sweep, choice)
 
     def schedule(self, tables: Tables, sweep: Sweep, /) -> Schedule:
         """Return the schedule of a first sweep."""
@@ -366,6 +376,8 @@ class Problem:
         """The tables of an order, made once."""
         key = (*of, *((it.number, it.costs) for it in order))
         if key not in self._tables:
+            while len(self._tables) >= _KEPT:
+                del self._tables[next(iter(self._tables))]
             costs = [cost for it in order for cost in it.costs]
             lower = np.where(np.arange(1, self._longest + 1) <= self.held, 0, runs.FAR)
             prices = _rounded_down(self.move, costs, self.chain.length)
@@ -478,8 +490,8 @@ class Dual:
 
     Attributes
     ----------
-    plans : tuple of Plan
-        The cuts, in the order in which they were made.
+    cuts : tuple of Cut
+        In the order in which they were made.
     weights : float64 array
         Of each, in the mixture that is the best.
     prices : float64 array (2, 1 + channels)
@@ -488,7 +500,7 @@ class Dual:
         Seconds.
     """
 
-    plans: tuple[Plan, ...]
+    cuts: tuple[Cut, ...]
     weights: Seconds
     prices: Seconds
     bound: float
@@ -496,15 +508,18 @@ class Dual:
     @property
     def load(self) -> Seconds:
         """C, B_1, B_2, ... of both phases, of the mixture."""
-        loads = np.array([plan.load for plan in self.plans])
-        return np.tensordot(self.weights / self.weights.sum(), loads, 1)
+        loads = np.array([cut.load for cut in self.cuts])
+        return np.tensordot(self.weights / max(self.weights.sum(), 1e-12), loads, 1)
 
 
-def dual(problem: Problem, most: int, /) -> Dual:
-    """Look for the prices of the greatest bound, with so many plans at most."""
+def dual(problem: Problem, most: int, look: Callable[[Plan], object] = bool, /) -> Dual:
+    """Look for the prices of the greatest bound, with so many plans at most.
+
+    `look` is called with every plan; it is not kept.
+    """
     count = len(problem.channels)
     start = [np.array([[1.0] + [mu / count] * count] * 2) for mu in _FROM]
-    plans, best = list[Plan](), -inf
+    cuts, best = list[Cut](), -inf
     prices, weights, upper = start[0], np.zeros(0), inf
     for turn in range(most):
         asked = start[turn] if turn < len(start) else prices
@@ -513,17 +528,18 @@ def dual(problem: Problem, most: int, /) -> Dual:
         plan = problem.plan(asked)
         if plan is None:
             break
-        plans.append(plan)
-        best = max(best, plan.value)
-        prices, weights, upper = _master(problem, plans)
-    if not plans:
+        look(plan)
+        cuts.append(plan.cut)
+        best = max(best, plan.cut.value)
+        prices, weights, upper = _master(problem, cuts)
+    if not cuts:
         return Dual((), weights, prices, 0.0)
-    tight = max(plans, key=lambda plan: plan.value).prices
+    tight = max(cuts, key=lambda cut: cut.value).prices
     bound = max(problem.bound(it) for it in (prices, tight))
-    return Dual(tuple(plans), weights, prices, bound)
+    return Dual(tuple(cuts), weights, prices, bound)
 
 
-def _master(problem: Problem, plans: list[Plan]) -> tuple[Seconds, Seconds, float]:
+def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]:
     """The prices at which the least of all cuts is greatest, the cuts' weights, and that value.
 
     A linear program in a, b, the value v and z, what all of memory is worth at the turn.
@@ -538,15 +554,15 @@ def _master(problem: Problem, plans: list[Plan]) -> tuple[Seconds, Seconds, floa
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
             row[-1] = -1.0 / max(each * room, 1e-9) if problem.room is not None else 0.0
             turn.append(row)
-    free = [1.0 - plan.held / room for plan in plans]
-    loads = np.array([plan.load.ravel() for plan in plans])
-    cuts = np.c_[-loads, np.ones(len(plans)), free]
+    free = [1.0 - cut.held / room for cut in cuts]
+    loads = np.array([cut.load.ravel() for cut in cuts])
+    rows = np.c_[-loads, np.ones(len(cuts)), free]
     sums = np.zeros((2, width + 2))
     sums[0, : width // 2] = sums[1, width // 2 : width] = 1.0
     found = linprog(
         np.r_[np.zeros(width), -1.0, 0.0],
-        A_ub=np.r_[cuts, turn],
-        b_ub=np.zeros(len(plans) + len(turn)),
+        A_ub=np.r_[rows, turn],
+        b_ub=np.zeros(len(cuts) + len(turn)),
         A_eq=sums,
         b_eq=[1.0, 1.0],
         bounds=[
@@ -555,5 +571,5 @@ def _master(problem: Problem, plans: list[Plan]) -> tuple[Seconds, Seconds, floa
             (0, None),
         ],
     )
-    weights = -found.ineqlin.marginals[: len(plans)]
+    weights = -found.ineqlin.marginals[: len(cuts)]
     return found.x[:width].reshape(2, -1), weights, float(-found.fun)

@@ -45,14 +45,13 @@ class Search:
     def __init__(
         self,
         problem: Problem,
-        dual: Dual,
         race: Race,
         turns: int,
         watch: Callable[[float], None] | None = None,
     ) -> None:
-        self.problem, self.dual, self.race, self.turns = problem, dual, race, turns
-        self._watch = watch
-        self._known: dict[tuple[object, ...], tuple[float, Plan | None]] = {}
+        self.problem, self.race, self.turns = problem, race, turns
+        self._watch, self._bound = watch, 0.0
+        self._known: dict[tuple[object, ...], tuple[float, Asked]] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
         near = problem.platform.levels[problem.near] if problem.near is not None else None
         room, largest = (near and near.capacity) or 0, max(problem.kinds)
@@ -60,39 +59,39 @@ class Search:
         reserves |= {int(room * part) // max(largest, 1) * largest for part in _RESERVES}
         self.reserves = [0, *sorted(it for it in reserves if 0 < it < room)]
 
-    def run(self) -> None:
+    def run(self, dual: Dual) -> None:
         """Look at plans until one is close to the bound, or the turns are used up."""
-        for plan in self.dual.plans:
-            self._look(plan)
-        count = len(self.problem.channels)
-        phases = self.dual.load.max(axis=1)
+        self._bound, count = dual.bound, len(self.problem.channels)
+        phases = dual.load.max(axis=1)
         ahead = np.array([1.0] + [_AHEAD] * count)
         backs = [np.array([1.0] + [mu] * count) for mu in _BACK]
-        backs.insert(0, np.maximum(self.dual.prices[1] / self.dual.prices[1, 0], _LEAST))
+        backs.insert(0, np.maximum(dual.prices[1] / dual.prices[1, 0], _LEAST))
         for longest in _LONGEST:
             for back in backs:
                 for part in _QUOTAS:
                     choice = Choice(quotas=_quotas(self.problem, phases, part), longest=longest)
                     self._attempt(np.array([ahead, back]), choice)
-        found = [it for it in self._known.values() if it[1] is not None]
-        starts = [plan for _, plan in sorted(found, key=lambda it: it[0])[:2]]
-        starts += [self.dual.plans[at] for at in np.argsort(-self.dual.weights)[:1]]
+        starts = [asked for _, asked in sorted(self._known.values(), key=lambda it: it[0])[:2]]
+        starts.append((dual.cuts[int(np.argmax(dual.weights))].prices, Choice()))
         for number, start in enumerate(starts):
-            left = self.turns - len(self._known)
-            if start is not None:
-                self._descend(start, len(self._known) + left // (len(starts) - number))
+            if self._done:
+                return
+            plan = self.problem.plan(*start)
+            if plan is not None:
+                left = self.turns - len(self._known)
+                self._descend(plan, len(self._known) + left // (len(starts) - number))
 
-    @property
-    def _done(self) -> bool:
-        close = self.race.seconds <= self.dual.bound * _CLOSE
-        return close or len(self._known) >= self.turns
-
-    def _look(self, plan: Plan) -> float:
+    def look(self, plan: Plan) -> float:
         """Return the seconds of a plan, as it is or spread; of one that is known, at once."""
-        key = plan.sweep.segments, id(plan.tables)
+        key = plan.sweep.segments, plan.tables.costs
         if key not in self._seconds:
             self._seconds[key] = self._seconds_of(plan)
         return self._seconds[key]
+
+    @property
+    def _done(self) -> bool:
+        close = self.race.seconds <= self._bound * _CLOSE
+        return close or len(self._known) >= self.turns
 
     def _seconds_of(self, plan: Plan) -> float:
         seconds = self.race.enter(plan.schedule, "the dual")
@@ -108,16 +107,18 @@ class Search:
     def _attempt(self, prices: Seconds, choice: Choice) -> tuple[float, Plan | None]:
         prices = prices / prices.sum(axis=1, keepdims=True)
         key = np.round(prices, 4).tobytes(), choice
-        if key not in self._known and not self._done:
-            if self._watch is not None:
-                self._watch(0.4 + 0.6 * len(self._known) / self.turns)
-            plan = self.problem.plan(prices, choice)
-            self._known[key] = (self._look(plan) if plan else inf), plan
-        return self._known.get(key, (inf, None))
+        if key in self._known or self._done:
+            return inf, None
+        if self._watch is not None:
+            self._watch(0.4 + 0.6 * len(self._known) / self.turns)
+        plan = self.problem.plan(prices, choice)
+        seconds = self.look(plan) if plan is not None else inf
+        self._known[key] = seconds, (prices, choice)
+        return seconds, plan
 
     def _descend(self, start: Plan, limit: int) -> None:
         """Follow each kind of change as far as it is for the better, in ever smaller steps."""
-        now, seconds = start, self._look(start)
+        now, seconds = start, self.look(start)
         for factor in _FACTORS:
             moved = True
             while moved:
@@ -139,7 +140,7 @@ class Search:
         for by in (factor**-0.5, factor**0.5):
             changes += [partial(self._longest, by), *(partial(self._quota, at, by) for at in far)]
         changes += [partial(self._reserve, 1), partial(self._reserve, -1)]
-        used = np.flatnonzero(plan.load[:, 1:].sum(axis=0)) + 1
+        used = np.flatnonzero(plan.cut.load[:, 1:].sum(axis=0)) + 1
         for channel in used.tolist():
             for rows in ([1], [0]):
                 changes += [partial(_price, rows, channel, by) for by in (factor, 1 / factor)]
@@ -150,7 +151,7 @@ class Search:
         longest = int((plan.choice.longest or taken) * by)
         if longest < 2 or (by > 1 and plan.choice.longest is None):
             return None
-        return plan.prices, replace(plan.choice, longest=longest)
+        return plan.cut.prices, replace(plan.choice, longest=longest)
 
     def _quota(self, at: int, by: float, plan: Plan) -> Asked | None:
         quotas = plan.choice.quotas or (None,) * len(self.problem.platform.levels)
@@ -159,17 +160,17 @@ class Search:
         if not nbytes or (by > 1 and quota is None):
             return None
         quotas = (*quotas[:at], nbytes, *quotas[at + 1 :])
-        return plan.prices, replace(plan.choice, quotas=quotas)
+        return plan.cut.prices, replace(plan.choice, quotas=quotas)
 
     def _reserve(self, by: int, plan: Plan) -> Asked | None:
         place = self.reserves.index(plan.choice.reserve) + by
         if not 0 <= place < len(self.reserves):
             return None
-        return plan.prices, replace(plan.choice, reserve=self.reserves[place])
+        return plan.cut.prices, replace(plan.choice, reserve=self.reserves[place])
 
 
 def _price(rows: list[int], channel: int, by: float, plan: Plan) -> Asked | None:
-    prices = plan.prices.copy()
+    prices = plan.cut.prices.copy()
     prices[rows, channel] *= by
     return (prices, plan.choice) if 1e-6 < prices[rows, channel].max() < 20 else None
 
