@@ -355,7 +355,7 @@ def test_one_level_leaves_nothing_to_overlap() -> None:
 def test_the_note_says_what_was_taken_what_it_gains_and_the_gap() -> None:
     made = plan(chain(301, reverse=1), machine(20, (200, 2.0, 2.0)))
     taken, gap = made.schedule.note.split(". The gap to the ")
-    assert f"with overlap {made.overlap}: {made.makespan:.6g} s, " in taken
+    assert f", with {made.overlap}: {made.makespan:.6g} s, " in taken
     assert "less than the best without overlap" in taken
     assert f"{made.gap:.1%}" in gap
     assert overlapped(chain(301, reverse=1), machine(20, (200, 2.0, 2.0))) == made.schedule

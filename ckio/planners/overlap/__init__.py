@@ -58,7 +58,7 @@ _SHORT: Final = 5_000
 _LONG: Final = 20_000
 """Steps from which `mixed` takes minutes where sizes differ; the dual plans for its prices then."""
 
-_TURNS: Final = {1: 10, 2: 40, 3: 240}
+_TURNS: Final = {1: 10, 2: 30, 3: 240}
 """Plans that are looked at for 1000 steps, by effort."""
 
 _CUTS: Final = {1: 6, 2: 12, 3: 16}
@@ -253,7 +253,7 @@ def _searched(
             race.enter(even.schedule, "mixed", thoroughly=True)
     if not tapes:
         for number, schedule in enumerate(_segmented(chain, platform)):
-            race.enter(schedule, "segments", thoroughly=number < 2)
+            race.enter(schedule, "segments made for overlap", thoroughly=number < 2)
     search.run(found)
     return found.bound, problem.exact, ""
 
@@ -316,8 +316,8 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
 
 def _note(made: Overlapped, race: Race, how: str, why_not: str) -> str:
     """Two sentences: what was taken and what it gains, and how far the bound is away."""
-    policy = f"with overlap {made.overlap}" if made.overlap else "without overlap"
-    note = f"{how} {policy}: {made.makespan:.6g} s"
+    policy = f"with {made.overlap}" if made.overlap else "without overlap"
+    note = f"{how}, {policy}: {made.makespan:.6g} s"
     others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != how}
     if others:
         name = min(others, key=others.__getitem__)

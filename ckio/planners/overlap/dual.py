@@ -72,8 +72,8 @@ _PARTS: Final = 1000
 _SHORTEST: Final = 512
 """Steps of the longest segment in the first tables; they are doubled as long as it is taken."""
 
-_LARGEST: Final = 1 << 22
-"""Numbers that all tables of one plan may hold: 32 MB."""
+_LARGEST: Final = 1 << 21
+"""Numbers that all tables of one plan may hold: 16 MB."""
 
 _KEPT: Final = 4
 """Tables that are kept for other plans with the same prices of phase b."""
@@ -327,7 +327,7 @@ class Problem:
                 if sweep is not None:
                     longest = max((it.steps for it in sweep.segments), default=0)
                 enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
-                if enough or not self._lengthen(tables):
+                if enough or choice != Choice() or not self._lengthen(tables):
                     break
             if sweep is not None:
                 yield tables, sweep
@@ -535,8 +535,7 @@ def dual(problem: Problem, most: int, look: Callable[[Plan], object] = bool, /) 
     if not cuts:
         return Dual((), weights, prices, 0.0)
     tight = max(cuts, key=lambda cut: cut.value).prices
-    bound = max(problem.bound(it) for it in (prices, tight))
-    return Dual(tuple(cuts), weights, prices, bound)
+    return Dual(tuple(cuts), weights, tight, problem.bound(tight))
 
 
 def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]:

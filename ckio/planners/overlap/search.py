@@ -94,14 +94,14 @@ class Search:
         return close or len(self._known) >= self.turns
 
     def _seconds_of(self, plan: Plan) -> float:
-        seconds = self.race.enter(plan.schedule, "the dual")
+        seconds = self.race.enter(plan.schedule, "a plan made for overlap")
         if plan.least < self.race.seconds:
             for power in _POWERS:
                 segments = _spread(self.problem, plan, power)
                 if segments is not None:
                     sweep = replace(plan.sweep, segments=segments)
                     schedule = self.problem.schedule(plan.tables, sweep)
-                    seconds = min(seconds, self.race.enter(schedule, "the dual"))
+                    seconds = min(seconds, self.race.enter(schedule, "a plan made for overlap"))
         return seconds
 
     def _attempt(self, prices: Seconds, choice: Choice) -> tuple[float, Plan | None]:
