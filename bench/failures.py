@@ -103,7 +103,7 @@ def tried(plan: Plan, mean: float, runs: int) -> tuple[float, tuple[Tried, ...]]
 def table(steps: int, times: tuple[float, ...], failures: int) -> str:
     """A line for each interval, for each mean time."""
     plan = example(steps)
-    alone = makespan(plan.schedule(quiet=True)[0], plan.platform)
+    alone = makespan(plan.planned(quiet=True).schedule, plan.platform)
     rows = []
     for ratio in times:
         runs = min(MOST_RUNS, math.ceil(failures * ratio))

@@ -106,7 +106,9 @@ def test_it_passes_the_tests_that_ckio_passes(site: Path, tmp_path: Path) -> Non
     pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
     said = python(*pytest_, at=tmp_path, paths=(site,))
     assert int(re.findall(r"(\d+) passed", said)[0]) > 90
-    assert "skipped" not in said
+    assert "failed" not in said
+    skipped = re.findall(r"(\d+) skipped", said)
+    assert skipped in ([], ["3"])  # what only levels that keep memory can show
 
 
 def test_all_it_brings_is_used_by_name(site: Path, tmp_path: Path) -> None:

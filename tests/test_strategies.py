@@ -28,7 +28,7 @@ DRAWN: dict[str, tuple[Any, ...]] = {
     "ckio.testing.strategies.untidy_schedules": (),
     "planners.cases.chains": (),
     "planners.cases.platforms": (),
-    "planners.test_overlapped.traffics": (),
+    "planners.test_overlap.traffics": (),
     "programs.test_random_programs.inputs": (),
     "programs.test_random_programs.sources": (),
     "sim.test_sweep.sweeps": (),

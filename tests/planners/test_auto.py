@@ -11,12 +11,13 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, exactly
 from ckio.planners import compiled
-from ckio.planners.auto import auto, best_policy, far_levels, plan, unmeasured
+from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.multistage import multistage
+from ckio.planners.overlap import best_policy
 from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile

@@ -37,10 +37,10 @@ def policies(platform: Platform, sizes: Sequence[int], near: int | None, /) -> l
     slowest = max((max(it.write(b), it.read(b)) for it in far for b in sizes), default=0.0)
     horizons = [times * slowest for times in _HORIZONS if 0 < slowest < inf]
     return [
+        Overlap(),
         *(Overlap(None, None, horizon) for horizon in [inf, *horizons]),
         Overlap(None, 0),
         Overlap(0, None),
-        Overlap(),
     ]
 
 
