@@ -86,8 +86,8 @@ class Overlapped:
         Seconds of the best schedule without overlap.
     exact : bool
         Whether the bound was found for plans on all levels at once. Otherwise it rests on plans on
-        one level after the other, which search has found up to 0.1 % above the least, and is an
-        estimate.
+        one level after the other, and is an estimate: search has found these up to 0.1 % above the
+        least.
     """
 
     schedule: Schedule
@@ -149,7 +149,7 @@ def plan(
         bound, exact = _least(chain, platform, tapes=tapes), False
     best = race.best
     if best is None:
-        raise refused
+        raise NoSchedule(next(reversed(refused.values())))
     made = Overlapped(
         best.schedule,
         best.overlap,
@@ -158,7 +158,7 @@ def plan(
         race.synchronous,
         exact,
     )
-    note = _note(made, race, best.how, why_not)
+    note = _note(made, race, best.how, why_not, list(refused))
     log.info("overlap: %s", note)
     return replace(made, schedule=Schedule(chain, best.schedule.actions, note=note))
 
@@ -196,22 +196,22 @@ def _quick(schedule: Schedule) -> bool:
     return compiled.available() or len(schedule) < _SLOW
 
 
-def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> NoSchedule:
-    """Enter the schedules of all planners that apply; return why the last one did not."""
+def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
+    """Enter the schedules of all planners that apply; return why others do not, by name."""
     asked = dict(_STATES_ONLY) if not tapes else {**_WITH_TAPES, **_STATES_ONLY}
     if chain.length <= _SHORT and not chain.varies:
         asked |= _SHORT_ONLY
     uneven = chain.length > _LONG and chain.restart != chain.tape
     if uneven and compiled.available() and len(platform.levels) > 1:
         asked.pop("mixed", None)
-    refused = NoSchedule("no planner applies")
+    refused = dict[str, str]()
     for name, planner in asked.items():
         try:
             with without_notes():
                 schedule = planner(chain, platform)
         except (NoSchedule, BadInput) as error:
             log.info("overlap: %s does not apply: %s", name, error)
-            refused = NoSchedule(str(error))
+            refused[name] = str(error)
             continue
         if _quick(schedule):
             race.enter(schedule, name, thoroughly=True)
@@ -314,7 +314,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
     return bound if bound < inf else 0.0
 
 
-def _note(made: Overlapped, race: Race, how: str, why_not: str) -> str:
+def _note(made: Overlapped, race: Race, how: str, why_not: str, refused: list[str]) -> str:
     """Two sentences: what was taken and what it gains, and how far the bound is away."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{how}, {policy}: {made.makespan:.6g} s"
@@ -329,6 +329,8 @@ def _note(made: Overlapped, race: Race, how: str, why_not: str) -> str:
     note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap:.1%}"
     if why_not:
         note += f"; only named planners were compared, as {why_not}"
+    if refused:
+        note += f"; planners that do not apply here: {', '.join(refused)}"
     return note
 
 
