@@ -1,5 +1,6 @@
 """What a level and the computation cost each other."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,12 +101,28 @@ def test_what_the_program_does_itself_is_told_from_what_it_waits_for() -> None:
     assert own([taken], WRITE, Kind.TAPE).tolist() == []
 
 
+class Unhurried(CountingModel):
+    """Its steps take long enough for transfers to end beside them, on a busy machine too."""
+
+    def advance(self, begin: int, end: int, /) -> int:
+        time.sleep(0.001 * (end - begin))
+        return super().advance(begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        time.sleep(0.001 * (end - begin))
+        return super().record(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        time.sleep(0.001 * (end - begin))
+        super().reverse(begin, end)
+
+
 def probe(backend: Backend, slots: int = 20, chain: Chain = CHAIN) -> Mapping[str, set[int]]:
     """The bytes for which each price was found."""
     beside = Beside(
         level="far",
         backend=backend,
-        tried=Try(lambda: CountingModel(chain), chain.restart, chain.length, own=True),
+        tried=Try(lambda: Unhurried(chain), chain.restart, chain.length, own=True),
         slots=slots,
     )
     found: dict[str, set[int]] = {}
@@ -145,7 +162,7 @@ def test_no_more_is_stored_than_the_level_holds() -> None:
 
 def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:
     backends: dict[str, Backend] = {"ram": Ram(), "nvme": Directory(tmp_path / "nvme")}
-    found = calibrate(backends, models={"counting": lambda: CountingModel(CHAIN)}, repeats=2)
+    found = calibrate(backends, models={"counting": lambda: Unhurried(CHAIN)}, repeats=2)
     ram, nvme = (level.profile for level in found.levels)
     assert ram is not None
     assert nvme is not None
