@@ -21,15 +21,16 @@ PAGES: Final = {
         "Planners",
         "Each is one function of a chain and a platform. Which of them when is on"
         " [a page of its own](../which_schedule.md).",
-        "auto mixed hrevolve hrevolve_2020 revolve multistage two_level disk_revolve revolve_1d"
-        " periodic_disk_revolve per_rev_revolve store_all periodic recompute_all overlapped online"
-        " wang_moin bisection Online Bisection planners.base planners.stored",
+        "auto plan mixed hrevolve hrevolve_2020 revolve multistage two_level disk_revolve"
+        " revolve_1d periodic_disk_revolve per_rev_revolve store_all periodic recompute_all"
+        " overlapped online wang_moin bisection Online Bisection planners.base"
+        " planners.overlap planners.stored",
     ),
     "models": (
         "Models",
         "What you write: the forward and the adjoint of a step. [Your own model](../own_model.md)"
         " begins with an example.",
-        "ArrayModel Model sizes_of check_gradient model arraymodel",
+        "ArrayModel Model Handing sizes_of check_gradient model arraymodel",
     ),
     "levels": (
         "Levels",
