@@ -338,6 +338,16 @@ def test_two_far_levels_are_hardly_worse_than_the_better_one() -> None:
     assert both.makespan <= 1.01 * min(plan(work, machine(4, far)).makespan for far in (fast, slow))
 
 
+@pytest.mark.parametrize("far", [None, 30])
+@pytest.mark.parametrize("tapes", [True, False])
+def test_memory_may_have_no_end(far: int | None, tapes: bool) -> None:
+    slow = Affine(latency=2.0)
+    memory = Level(name="ram", write=Affine(0.25), read=Affine(0.25))
+    disk = Level(name="far", capacity=far, write=slow, read=slow, backend="directory")
+    made = checked(chain(60, record=1, reverse=1), Platform((memory, disk), TAPE), tapes=tapes)
+    assert made.gap < 0.01
+
+
 def test_without_memory_there_is_no_end_of_room_for_what_is_staged() -> None:
     platform = machine(3, (9, 2.0, 2.0))
     disks = Platform(tuple(replace(level, backend="directory") for level in platform.levels), TAPE)

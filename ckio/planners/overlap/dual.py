@@ -541,19 +541,19 @@ def dual(problem: Problem, most: int, look: Callable[[Plan], object] = bool, /) 
 def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]:
     """The prices at which the least of all cuts is greatest, the cuts' weights, and that value.
 
-    A linear program in a, b, the value v and z, what all of memory is worth at the turn.
+    A linear program in a, b, the value v and z, what all of memory is worth at the turn. Without an
+    end of memory there is no end of what is staged at the turn: then a = b, and z is 0.
     """
-    count = len(problem.channels)
+    count, room = len(problem.channels), problem.room
     width = 2 * (count + 1)
-    room = problem.room or 1.0
     turn = []
     for channel in range(count):
         for sign, each in zip((1, -1), problem.per_byte[:, channel], strict=True):
             row = np.zeros(width + 2)
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
-            row[-1] = -1.0 / max(each * room, 1e-9) if problem.room is not None else 0.0
+            row[-1] = -1.0 / max(each * room, 1e-9) if room is not None else 0.0
             turn.append(row)
-    free = [1.0 - cut.held / room for cut in cuts]
+    free = [1.0 - cut.held / room if room else 1.0 for cut in cuts]
     loads = np.array([cut.load.ravel() for cut in cuts])
     rows = np.c_[-loads, np.ones(len(cuts)), free]
     sums = np.zeros((2, width + 2))
@@ -570,5 +570,7 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
             (0, None),
         ],
     )
-    weights = -found.ineqlin.marginals[: len(cuts)]
-    return found.x[:width].reshape(2, -1), weights, float(-found.fun)
+    weights, prices = -found.ineqlin.marginals[: len(cuts)], found.x[:width].reshape(2, -1)
+    if room is None:
+        prices = np.array([prices.mean(axis=0)] * 2)  # equal to the last bit
+    return prices, weights, float(-found.fun)
