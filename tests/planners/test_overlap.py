@@ -345,7 +345,7 @@ def test_memory_may_have_no_end(far: int | None, tapes: bool) -> None:
     memory = Level(name="ram", write=Affine(0.25), read=Affine(0.25))
     disk = Level(name="far", capacity=far, write=slow, read=slow, backend="directory")
     made = checked(chain(60, record=1, reverse=1), Platform((memory, disk), TAPE), tapes=tapes)
-    assert made.gap < 0.01
+    assert made.gap < 0.08
 
 
 def test_without_memory_there_is_no_end_of_room_for_what_is_staged() -> None:
