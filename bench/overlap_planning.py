@@ -38,7 +38,8 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners import compiled
 from ckio.planners.base import without_notes
-from ckio.planners.overlap import Overlapped, plan
+from ckio.planners.compared import Planned
+from ckio.planners.overlap import plan
 from ckio.planners.overlap.engine import simulated
 from ckio.platforms import Affine, Level, Platform
 from ckio.registry import find
@@ -65,7 +66,7 @@ class Case:
     platform: Platform
 
 
-def planned(case: Case, *, tapes: bool) -> tuple[Overlapped, float]:
+def planned(case: Case, *, tapes: bool) -> tuple[Planned, float]:
     """The plan that is measured, and seconds of the processor for it."""
     start = time.process_time()
     with without_notes():
@@ -99,7 +100,7 @@ def named(case: Case) -> dict[str, float]:
     return found
 
 
-def broken(case: Case, made: Overlapped, least: float = math.inf) -> str:
+def broken(case: Case, made: Planned, least: float = math.inf) -> str:
     """The first promise that a plan breaks; nothing if it keeps them all.
 
     It is never above `least`, which others reach.
@@ -122,7 +123,7 @@ class Measured:
     """A case, its plan, and what other planners reach."""
 
     case: Case
-    made: Overlapped
+    made: Planned
     named: dict[str, float]
     seconds: float
 
@@ -470,7 +471,7 @@ class Searched:
     """A tiny case: its plan, the least of any policy, and the least found by ckio's rules."""
 
     number: int
-    made: Overlapped
+    made: Planned
     free: float
     rules: float
     proven: bool

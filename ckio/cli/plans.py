@@ -20,8 +20,9 @@ from ckio.cli.models import costs as costs_of_model
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.planners import compact
-from ckio.planners.auto import Planned, auto, far_levels, plan, unmeasured
+from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
+from ckio.planners.compared import Planned
 from ckio.platforms import Platform, is_paper_text
 from ckio.registry import find, is_ours, names
 from ckio.replay import validate
@@ -117,7 +118,7 @@ class Plan:
                     planner=auto if searches else self._made,
                     overlap=AUTO if self.decides else self.overlap,
                     tapes=self.tapes,
-                    effort=self.effort,
+                    effort=self.effort or 2,
                     watch=console.share(tick),
                 )
             except (MemoryError, OverflowError):

@@ -35,7 +35,7 @@ from ckio.columns import REVERSE
 from ckio.errors import BadInput, StorageError
 from ckio.model import Differentiable
 from ckio.overlap import Overlap, Policy
-from ckio.planners.auto import Planned
+from ckio.planners.compared import Planned
 from ckio.platforms import Platform
 from ckio.recover.again import Killed
 from ckio.rundir import SCHEDULE, Manifest, RunDirectory

@@ -31,7 +31,7 @@ from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.occupancy import accesses, waits
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
-from ckio.planners.auto import Planned
+from ckio.planners.compared import Planned
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.schedule import Schedule, makespan, seconds_of

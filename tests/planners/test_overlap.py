@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
+from ckio.planners.compared import Planned
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.planners.overlap import Overlapped, best_policy, overlapped, plan
+from ckio.planners.overlap import best_policy, overlapped, plan
 from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated
 from ckio.planners.trivial import periodic, store_all
@@ -53,7 +54,7 @@ def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platfo
     return Platform((memory, *levels), working_memory=TAPE)
 
 
-def checked(chain: Chain, platform: Platform, **options: object) -> Overlapped:
+def checked(chain: Chain, platform: Platform, **options: object) -> Planned:
     """A plan that keeps what all of them promise."""
     made = plan(chain, platform, **{"effort": 1, **options})  # type: ignore[arg-type]
     assert validate(made.schedule, platform).adjoint == 0

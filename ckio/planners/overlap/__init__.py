@@ -6,12 +6,13 @@
     search      neighbours of these plans, simulated with several policies
     segments    restart checkpoints on memory and one far level, a segment at a time
 
-Every planner that has a name is in the race, too, with overlap and without: no plan is ever above
-any of them.
+The schedules that `auto` compares are in the race, too, with overlap and without, so that no plan
+is above any of them with any policy that is tried. Of chains of more than 20,000 steps whose tapes
+and states differ in size, a plan of the dual for synchronous I/O takes the place of `mixed`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -23,40 +24,28 @@ from ckio.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners import compiled
-from ckio.planners.base import Planner, Room, log, rooms, without_notes
-from ckio.planners.binomial import revolve
-from ckio.planners.disk import per_rev_revolve, periodic_disk_revolve, revolve_1d
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
-from ckio.planners.multistage import multistage
-from ckio.planners.overlap.race import Race, policies
-from ckio.planners.trivial import periodic, store_all
-from ckio.planners.twolevel import two_level
+from ckio.planners.base import Room, log, rooms, without_notes
+from ckio.planners.compared import (
+    FOLLOWERS,
+    SHORT,
+    STATES_ONLY,
+    WITH_TAPES,
+    Planned,
+    asked,
+    note_useless,
+)
+from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.varying.bound import sorted_bound
-from ckio.platforms import FREE, Affine, Level, Platform, copies, memory_level
+from ckio.platforms import Affine, Level, Platform, copies, memory_level
 from ckio.schedule import Schedule
 
-__all__ = ["Overlapped", "best_policy", "overlapped", "plan", "prepare"]
+__all__ = ["best_policy", "overlapped", "plan", "prepare"]
 
-_WITH_TAPES: Final[Mapping[str, Planner]] = {
-    "store-all": store_all,
-    "periodic": periodic,
-    "mixed": mixed,
-}
-_STATES_ONLY: Final[Mapping[str, Planner]] = {"hrevolve": hrevolve}
-_SHORT_ONLY: Final[Mapping[str, Planner]] = {
-    "revolve": revolve,
-    "multistage": multistage,
-    "two-level": two_level,
-    "per-rev-revolve": per_rev_revolve,
-    "periodic-disk-revolve": periodic_disk_revolve,
-    "1d-revolve": revolve_1d,
-}
-"""Planners that are asked up to `_SHORT` steps: they store states only and ignore some costs."""
-
-_SHORT: Final = 5_000
 _LONG: Final = 20_000
-"""Steps from which `mixed` takes minutes where sizes differ; the dual plans for its prices then."""
+"""Steps from which `mixed` takes minutes where tapes and states differ in size."""
+
+_ROUNDING: Final = 1e-9
+"""A bound that a plan contradicts by more than this is given up for a weaker one."""
 
 _TURNS: Final = {1: 10, 2: 30, 3: 240}
 """Plans that are looked at for 1000 steps, by effort."""
@@ -66,41 +55,6 @@ _CUTS: Final = {1: 6, 2: 12, 3: 16}
 
 _SLOW: Final = 20_000
 """Actions that are simulated without numba at most."""
-
-
-@dataclass(frozen=True)
-class Overlapped:
-    """A schedule, and how to run it.
-
-    Attributes
-    ----------
-    schedule : Schedule
-        Its note says why it was taken.
-    overlap : Overlap
-        The policy with which it takes least; none if overlap does not pay.
-    makespan : float
-        Seconds with it, equal to those of `ckio.sim` to the last bit.
-    bound : float
-        Seconds below which no schedule with any policy is expected to come: see `exact`.
-    synchronous : float
-        Seconds of the best schedule without overlap.
-    exact : bool
-        Whether the bound was found for plans on all levels at once. Otherwise it rests on plans on
-        one level after the other, and is an estimate: search has found these up to 0.1 % above the
-        least.
-    """
-
-    schedule: Schedule
-    overlap: Overlap
-    makespan: float
-    bound: float
-    synchronous: float
-    exact: bool = False
-
-    @property
-    def gap(self) -> float:
-        """By which part of the bound the makespan is above it."""
-        return self.makespan / self.bound - 1 if self.bound else 0.0
 
 
 def overlapped(chain: Chain, platform: Platform, /) -> Schedule:
@@ -116,7 +70,7 @@ def plan(
     tapes: bool = True,
     effort: int = 2,
     watch: Callable[[float], None] | None = None,
-) -> Overlapped:
+) -> Planned:
     """Return the best schedule and policy that are found, with and without overlap.
 
     Parameters
@@ -135,9 +89,9 @@ def plan(
     """
     if effort not in _TURNS:
         raise BadInput(f"overlap: effort = {effort!r}; it must be 1, 2 or 3")
-    near = memory_level(platform)
+    note_useless(chain, platform)
     sizes = [chain.largest(size) for size in ("restart", "tape")[: 1 + tapes]]
-    race = Race(chain, platform, policies(platform, sizes, near))
+    race = Race(chain, platform, policies(platform, sizes))
     refused = _named(race, chain, platform, tapes=tapes)
     if watch is not None:
         watch(0.2)
@@ -145,20 +99,14 @@ def plan(
     bound, exact, why_not = _searched(
         race, planned, platform, tapes=tapes, effort=effort, watch=watch
     )
-    if chain.varies or not bound:
-        bound, exact = _least(chain, platform, tapes=tapes), False
     best = race.best
     if best is None:
         raise NoSchedule(next(reversed(refused.values())))
-    made = Overlapped(
-        best.schedule,
-        best.overlap,
-        best.seconds,
-        min(bound, best.seconds),
-        race.synchronous,
-        exact,
-    )
-    note = _note(made, race, best.how, why_not, list(refused))
+    if chain.varies or not 0 < bound <= best.seconds * (1 + _ROUNDING):
+        bound, exact = _least(chain, platform, tapes=tapes), False
+    bound = min(bound, best.seconds)
+    made = Planned(best.schedule, best.overlap, best.seconds, race.synchronous, bound, exact)
+    note = _note(made, race, best, why_not, list(refused))
     log.info("overlap: %s", note)
     return replace(made, schedule=Schedule(chain, best.schedule.actions, note=note))
 
@@ -167,7 +115,7 @@ def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, flo
     """Return the policy with which a schedule takes least, and its seconds; it may be none."""
     chain = schedule.chain
     sizes = [chain.largest("restart"), chain.largest("tape")]
-    tried = policies(platform, sizes, memory_level(platform))
+    tried = policies(platform, sizes)
     if schedule.stored or chain.variables or not _quick(schedule):
         tried = [Overlap()]
     race = Race(chain, platform, tried)
@@ -198,26 +146,24 @@ def _quick(schedule: Schedule) -> bool:
 
 def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
     """Enter the schedules of all planners that apply; return why others do not, by name."""
-    asked = dict(_STATES_ONLY) if not tapes else {**_WITH_TAPES, **_STATES_ONLY}
-    if chain.length <= _SHORT and not chain.varies:
-        asked |= _SHORT_ONLY
-    uneven = chain.length > _LONG and chain.restart != chain.tape
-    if uneven and compiled.available() and len(platform.levels) > 1:
-        asked.pop("mixed", None)
-    refused = dict[str, str]()
-    for name, planner in asked.items():
-        try:
-            with without_notes():
-                schedule = planner(chain, platform)
-        except (NoSchedule, BadInput) as error:
-            log.info("overlap: %s does not apply: %s", name, error)
-            refused[name] = str(error)
-            continue
+    planners = {**WITH_TAPES, **STATES_ONLY} if tapes else dict(STATES_ONLY)
+    if chain.length <= SHORT and not chain.varies:
+        planners |= FOLLOWERS
+    if _replaces_mixed(chain, platform):
+        planners.pop("mixed", None)
+    found, refused = asked(planners, chain, platform)
+    for name, schedule in found.items():
         if _quick(schedule):
             race.enter(schedule, name, thoroughly=True)
         else:
             race.enter_synchronous(schedule, name)
     return refused
+
+
+def _replaces_mixed(chain: Chain, platform: Platform) -> bool:
+    """Whether the dual plans for synchronous I/O, as `mixed` would take minutes."""
+    uneven = not chain.varies and chain.restart != chain.tape
+    return uneven and chain.length > _LONG and not _why_not(chain, platform)
 
 
 def _searched(
@@ -247,10 +193,10 @@ def _searched(
         return 0.0, False, str(error)
     if not found.cuts:
         return 0.0, False, "the chain is too long for so little room"
-    if chain.length > _LONG:
+    if _replaces_mixed(chain, platform):
         even = problem.plan(np.ones((2, 1 + len(problem.channels))))
         if even is not None:
-            race.enter(even.schedule, "mixed", thoroughly=True)
+            race.enter(even.schedule, "a plan made for synchronous I/O", thoroughly=True)
     if not tapes:
         for number, schedule in enumerate(_segmented(chain, platform)):
             race.enter(schedule, "segments made for overlap", thoroughly=number < 2)
@@ -302,31 +248,30 @@ def _alike(chain: Chain) -> Chain:
     """A chain of equal steps, each of the mean cost, with checkpoints as large as the largest."""
     costs: dict[str, Any] = {name: float(chain.each(name).mean()) for name in SECONDS}
     costs |= {name: chain.largest(name) for name in SIZES}
-    return Chain(steps=chain.length, **costs)
+    return replace(chain, **costs)
 
 
 def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
     """A bound for any chain: that of as many slots on all levels, if no access cost anything."""
     sizes = [chain.each("restart").min(), *([chain.each("tape").min()] if tapes else [])]
-    free = [replace(level, write=FREE, read=FREE) for level in platform.levels]
-    slots = sum(level.slots(int(min(sizes)), chain.length) for level in free)
+    slots = sum(level.slots(int(min(sizes)), chain.length) for level in platform.levels)
     bound = sorted_bound(chain, platform, slots=min(slots, chain.length), tapes=tapes)
     return bound if bound < inf else 0.0
 
 
-def _note(made: Overlapped, race: Race, how: str, why_not: str, refused: list[str]) -> str:
+def _note(made: Planned, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
     """Two sentences: what was taken and what it gains, and how far the bound is away."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
-    note = f"{how}, {policy}: {made.makespan:.6g} s"
-    others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != how}
+    note = f"{best.how}, {policy}: {best.seconds:.6g} s"
+    others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != best.how}
     if others:
         name = min(others, key=others.__getitem__)
-        note += f", {_less(made.makespan, others[name])} less than {name}, the next best"
+        note += f", {_less(best.seconds, others[name])} less than {name}, the next best"
     if made.overlap:
-        less = _less(made.makespan, made.synchronous)
+        less = _less(best.seconds, made.synchronous)
         note += f", and {less} less than the best without overlap"
     kind = "lower bound" if made.exact else "estimated lower bound"
-    note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap:.1%}"
+    note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
     if why_not:
         note += f"; only named planners were compared, as {why_not}"
     if refused:

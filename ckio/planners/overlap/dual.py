@@ -50,7 +50,7 @@ from ckio.planners.integers import Whole
 from ckio.planners.mixed.full import columns, table
 from ckio.planners.mixed.levels import orders, stages_of
 from ckio.planners.mixed.space import Space, spaces, sums
-from ckio.planners.mixed.sweep import (
+from ckio.planners.overlap.sweep import (
     Costs,
     Filling,
     Seconds,
@@ -60,11 +60,10 @@ from ckio.planners.mixed.sweep import (
     filling,
     first_sweep,
 )
-from ckio.platforms import Level, Platform
+from ckio.platforms import Level, Platform, memory_level
 from ckio.platforms import copies as copied_by
 from ckio.profile import Profile
 from ckio.schedule import Schedule
-from ckio.traffic import memory_level
 
 _PARTS: Final = 1000
 """Costs in the tables are multiples of one part in so many of a step, rounded down."""
@@ -121,7 +120,7 @@ class Accesses:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked of a plan but its prices.
+    """Limits that a plan has to keep, beside its prices.
 
     Attributes
     ----------
@@ -140,7 +139,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """What a plan says of the bound.
+    """A plane that bounds the dual from above: the loads of one plan.
 
     Attributes
     ----------
@@ -223,10 +222,9 @@ class Problem:
         """Return the plan that costs least at these prices; None if there is none within reach."""
         prices = prices / prices.sum(axis=1, keepdims=True)
         found = next(self._sweeps(self.costs, prices, choice), None)
-        return found and self.ordered(prices, choice, *found)
-
-    def ordered(self, prices: Seconds, choice: Choice, tables: Tables, sweep: Sweep) -> Plan:
-        """Return the plan of a first sweep, in the order of its segments."""
+        if found is None:
+            return None
+        tables, sweep = found
         schedule = self.schedule(tables, sweep)
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
@@ -248,7 +246,7 @@ class Problem:
         prices = prices / prices.sum(axis=1, keepdims=True)
         if self.exact:
             return self._value(prices, self._jointly(prices))
-        found = islice(self._sweeps(self.least_costs, prices, Choice()), _MOST_ORDERS)
+        found = self._sweeps(self.least_costs, prices, Choice())
         return min((self._value(prices, sweep.bound) for _, sweep in found), default=0.0)
 
     @cached_property
@@ -512,7 +510,7 @@ class Dual:
         return np.tensordot(self.weights / max(self.weights.sum(), 1e-12), loads, 1)
 
 
-def dual(problem: Problem, most: int, look: Callable[[Plan], object] = bool, /) -> Dual:
+def dual(problem: Problem, most: int, look: Callable[[Plan], object] | None = None, /) -> Dual:
     """Look for the prices of the greatest bound, with so many plans at most.
 
     `look` is called with every plan; it is not kept.
@@ -528,7 +526,8 @@ def dual(problem: Problem, most: int, look: Callable[[Plan], object] = bool, /) 
         plan = problem.plan(asked)
         if plan is None:
             break
-        look(plan)
+        if look is not None:
+            look(plan)
         cuts.append(plan.cut)
         best = max(best, plan.cut.value)
         prices, weights, upper = _master(problem, cuts)

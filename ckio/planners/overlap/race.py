@@ -8,7 +8,7 @@ from typing import Final
 from ckio.chain import Chain
 from ckio.overlap import Overlap
 from ckio.planners.overlap.engine import Replayed
-from ckio.platforms import Platform
+from ckio.platforms import Platform, memory_level
 from ckio.schedule import Schedule, makespan
 
 _HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
@@ -31,8 +31,9 @@ class Candidate:
     how: str
 
 
-def policies(platform: Platform, sizes: Sequence[int], near: int | None, /) -> list[Overlap]:
-    """Return the policies that are tried: all overlap with some horizons, one direction, none."""
+def policies(platform: Platform, sizes: Sequence[int], /) -> list[Overlap]:
+    """Return the policies that are tried: none, all overlap with some horizons, one direction."""
+    near = memory_level(platform)
     far = [level for at, level in enumerate(platform.levels) if at != near]
     slowest = max((max(it.write(b), it.read(b)) for it in far for b in sizes), default=0.0)
     horizons = [times * slowest for times in _HORIZONS if 0 < slowest < inf]

@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ckio.columns import DISCARD, REVERSE, WRITE
-from ckio.planners.mixed.sweep import Seconds, Segment
 from ckio.planners.overlap.dual import Choice, Dual, Plan, Problem
 from ckio.planners.overlap.race import Race
+from ckio.planners.overlap.sweep import Seconds, Segment
 
 _CLOSE: Final = 1.002
 """A plan that takes no more than so many times the bound is not made better."""
@@ -26,11 +26,22 @@ _POWERS: Final = (1.0, 1.5)
 """How segments are spread over the first sweep: evenly, or more of them early."""
 
 _QUOTAS: Final = (1.0, 0.8)
+"""Parts of the phases' seconds that channels may be busy in."""
+
 _RESERVES: Final = (0.1, 0.25, 0.5)
+"""Parts of memory that are kept free of checkpoints."""
+
 _BACK: Final = (0.02, 0.1)
-_FACTORS: Final = (4.0, 1.6, 1.2)
-_LONGEST: Final = (None, 2, 6, 20)
+"""Seconds of the program that one of a channel is worth in phase b, beside those of the dual."""
+
 _AHEAD, _LEAST = 0.005, 0.01
+"""The same in phase f, where quotas limit what is written; and the least of the dual's."""
+
+_LONGEST: Final = (None, 2, 6, 20)
+"""Limits of the steps of a segment."""
+
+_FACTORS: Final = (4.0, 1.6, 1.2)
+"""By how much a price is changed at a time."""
 
 
 Asked: TypeAlias = tuple[Seconds, Choice]
