@@ -77,7 +77,7 @@ AUTO: Final[Literal["auto"]] = "auto"
 """In place of a policy: the one with which a plan takes least."""
 
 Policy: TypeAlias = Overlap | Literal["auto"]
-"""What is to overlap: exactly this, or whatever takes least."""
+"""A fixed policy, or "auto" for the policy with which a plan takes least."""
 
 POLICIES: Final[Mapping[str, Policy]] = {
     AUTO: AUTO,

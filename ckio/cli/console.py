@@ -182,7 +182,7 @@ def _shown(bar: "Progress", after: float) -> Iterator[None]:
 
 
 def share(tick: Ticker, /) -> Callable[[float], None]:
-    """What moves a bar when it is told which part is done, from 0 to 1."""
+    """Return a function that moves a bar to the part that is done, from 0 to 1."""
     told = 0
 
     def watch(done: float, /) -> None:

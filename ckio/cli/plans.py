@@ -185,7 +185,7 @@ def policy(asked: Policy | None, own: Overlap, whose: str, /, *, quiet: bool) ->
 
 
 def overlap_figures(planned: Planned, /) -> dict[str, Any]:
-    """What `--json` says of overlap: the policy, seconds without any, a lower bound, the gap."""
+    """Return the keys of `--json` about overlap: policy, synchronous seconds, bound and gap."""
     return {
         "overlap": str(planned.overlap),
         "synchronous": planned.synchronous,
@@ -286,9 +286,9 @@ def _chain(
 def _known_costs(
     text: str, machine: Platform, path: Path, model: str | None, settings: Settings, *, quiet: bool
 ) -> tuple[Mapping[str, float | int], frozenset[Kind]]:
-    """Seconds and bytes that need not be given, a model's or those of paper 004's text.
+    """Return the costs that need not be given, and the kinds of checkpoints that are handed over.
 
-    And the kinds of checkpoints that the model hands over.
+    Costs are those of the model, or those that paper 004's text takes for granted.
     """
     if model is not None:
         chain = costs_of_model(model, settings, machine, quiet=quiet)

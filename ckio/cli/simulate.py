@@ -217,7 +217,7 @@ def _said(policy: Overlap, found: dict[str, Any]) -> str:
 def _planned(
     file: Path | None, options: dict[str, Any], overlap: Policy | None, *, many: bool, quiet: bool
 ) -> tuple[Planned | Document, Platform, Plan | None]:
-    """What is to be simulated, on what, and what was asked of a planner, where one was asked.
+    """Return the schedule, the platform, and what a planner said of it, if one was asked.
 
     Plans that overlap are compared for one rank and with whole checkpoints: they are no default for
     `many` ranks, nor by variable.

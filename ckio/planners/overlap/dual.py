@@ -304,7 +304,7 @@ class Problem:
         return np.array(columns, np.float64).T
 
     def _value(self, prices: Seconds, least: float) -> float:
-        """What a first sweep that costs `least` says of the seconds of any schedule."""
+        """Return the bound that follows from a first sweep that costs `least`."""
         each = self.chain.record + self.chain.reverse
         zeta = self.zeta(prices)
         staged = zeta * self.room if self.room is not None else (inf if zeta else 0.0)
@@ -331,7 +331,7 @@ class Problem:
                 yield tables, sweep
 
     def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> Costs:
-        """What the first sweep costs: the tables know the prices of phase b alone."""
+        """Return the costs of the first sweep: the tables know the prices of phase b alone."""
         ahead, back = (_priced(costs, self.of_level, row) for row in prices)
         ratio, zeta = prices[0, 0] / prices[1, 0], self.zeta(prices) / prices[1, 0]
         again = (ratio - 1) * self.chain.record
@@ -400,7 +400,7 @@ class Problem:
         return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
 
     def _filling(self, space: Space, quotas: tuple[int | None, ...]) -> Filling:
-        """What the first sweep may fill of a level: all of it, or a quota."""
+        """Return the room of a level for the first sweep: all of it, or a quota."""
         level, whole = self.platform.levels[space.number], filling(space)
         quota = quotas[space.number] if quotas else None
         if quota is None or (level.capacity is not None and quota >= level.capacity):
@@ -426,7 +426,7 @@ class Problem:
 
 
 def _priced(costs: Accesses, of_level: NDArray[np.int64], prices: Seconds) -> Seconds:
-    """What each access costs in seconds of the program."""
+    """Return the price of each access in seconds of the program."""
     mu = np.append(prices[1:] / prices[0], 0.0)[of_level]
     priced: Seconds = costs.own + costs.moved * mu[:, np.newaxis, np.newaxis]
     return priced
@@ -484,7 +484,7 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """What was found on the way to the best prices.
+    """The best prices, the bound there, and the cuts that led to them.
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ def kernel(function: _Function, /) -> _Function:
 
 
 COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD = range(7)
-"""What the program does in a row; near is the memory level."""
+"""Codes of a row of the program; near is the memory level."""
 
 NONE: Final = -1
 """Stands for no row."""

@@ -35,7 +35,7 @@ _BACK: Final = (0.02, 0.1)
 """Seconds of the program that one of a channel is worth in phase b, beside those of the dual."""
 
 _AHEAD, _LEAST = 0.005, 0.01
-"""The same in phase f, where quotas limit what is written; and the least of the dual's."""
+"""Such a price in phase f, where quotas limit the writes; and the least of those of the dual."""
 
 _LONGEST: Final = (None, 2, 6, 20)
 """Limits of the steps of a segment."""
@@ -144,7 +144,7 @@ class Search:
                         now, seconds, moved = plan, taken, True
 
     def _changes(self, plan: Plan, factor: float) -> list[Change]:
-        """What may be changed: the longest segment, a quota, the reserve, a price."""
+        """Return the changes to try: of the longest segment, a quota, the reserve, a price."""
         left = _left(self.problem, plan)
         far = [at for at, channel in enumerate(self.problem.of_level) if channel >= 0 and left[at]]
         changes: list[Change] = []
@@ -219,7 +219,7 @@ def _left(problem: Problem, plan: Plan) -> list[int]:
 
 @dataclass(frozen=True)
 class _Use:
-    """What a segment takes: bytes by level from its first sweep on, the most of them, seconds."""
+    """Bytes of each level that a segment leaves in the first sweep, its peak, and its seconds."""
 
     left: Seconds
     peak: Seconds

@@ -100,7 +100,7 @@ class Far(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What far access costs the recurrence, and how close writes may come."""
+    """Costs of far access in the recurrence, and the least gap between writes."""
 
     write: float
     read: float
@@ -310,7 +310,7 @@ class Machine:
         return max(self.costs.far_write, self.costs.far_read)
 
     def policy(self, horizon: float) -> Policy:
-        """As much overlap as the pool has room for; checkpoints are of one byte."""
+        """Return the policy that overlaps all that the pool has room for, by checkpoints."""
         return Policy(self.near, ALL, ALL, horizon)
 
 
@@ -383,7 +383,7 @@ def _best(variants: list[Levels], grid: Grid, found: Table) -> Segments:
 
 
 class Terms(NamedTuple):
-    """What actions cost, and how they overlap."""
+    """Costs of actions, and the policy of overlap."""
 
     costs: Costs
     policy: Policy
@@ -391,7 +391,7 @@ class Terms(NamedTuple):
 
 @kernel
 def _simulate(levels: Levels, grid: Grid, terms: Terms, room: Room, seconds: Table) -> None:
-    """What every segment takes by itself; infinite where its plan needs too many rows."""
+    """Simulate every segment by itself; infinite where its plan needs too many rows."""
     costs, rows = terms.costs, room.rows
     rate = costs.advance / max(costs.far_write + costs.far_discard, 1e-300)
     for at in range(len(grid.lengths)):

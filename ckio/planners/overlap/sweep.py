@@ -168,7 +168,7 @@ class Tables:
 
     @property
     def costs(self) -> tuple[tuple[float, float, float], ...]:
-        """What each level costs, by stage."""
+        """Seconds to write, to read, and to keep a tape, by stage."""
         return tuple(space.costs for space in self.spaces)
 
     @property
@@ -380,7 +380,7 @@ class _Search:
         return self._seconds(left, rest), left, rest
 
     def _change(self, it: Segment, by: int) -> float:
-        """What a segment costs more if it has a step more or less; without steps it is gone."""
+        """Return the change of cost if a segment gets a step more or less; with none it is gone."""
         if it.steps == _TAPE:
             return inf if by > 0 else -float(self.costs.tape[it.stage])
         phi, steps = self.phi[it.stage][it.layer], it.steps + by
