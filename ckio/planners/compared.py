@@ -89,7 +89,7 @@ def asked(
             with without_notes():
                 found[name] = planner(chain, platform)
         except (NoSchedule, BadInput) as error:
-            log.info("%s does not apply: %s", name, error)
+            log.info("auto: %s does not apply: %s", name, error)
             refused[name] = str(error)
     return found, refused
 
