@@ -325,6 +325,15 @@ def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned()
     assert made.makespan < made.synchronous
 
 
+def test_long_chains_have_a_plan_in_the_place_of_mixed_that_is_hardly_worse() -> None:
+    costs, platform = cluster(128, (None, 0.5, 0.5), tape=4)
+    work = Chain(steps=20_500, **costs)
+    made = plan(work, platform, effort=1)
+    least = mixed(work, platform)
+    assert made.synchronous <= 1.002 * makespan(least, platform)
+    assert made.makespan <= min(simulated(least, platform, POLICIES))
+
+
 def test_progress_goes_from_little_to_all() -> None:
     costs, platform = CLUSTERS["a slow file system"]
     told: list[float] = []

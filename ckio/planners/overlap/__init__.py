@@ -42,7 +42,7 @@ from ckio.schedule import Schedule
 __all__ = ["best_policy", "overlapped", "plan", "prepare"]
 
 _LONG: Final = 20_000
-"""Steps from which `mixed` takes minutes where tapes and states differ in size."""
+"""Steps from which `mixed` takes seconds to a minute, and gigabytes, if tapes and states differ."""
 
 _ROUNDING: Final = 1e-9
 """A bound that a plan contradicts by more than this is given up for a weaker one."""
@@ -161,7 +161,7 @@ def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict
 
 
 def _replaces_mixed(chain: Chain, platform: Platform) -> bool:
-    """Whether the dual plans for synchronous I/O, as `mixed` would take minutes."""
+    """Whether the dual plans for synchronous I/O, as `mixed` would take too long."""
     uneven = not chain.varies and chain.restart != chain.tape
     return uneven and chain.length > _LONG and not _why_not(chain, platform)
 
