@@ -20,8 +20,8 @@ from ckio.backends.directory.format import BLOCK, FREE, LIVE, MAGIC
 from ckio.backends.directory.slotfiles import TRIAL, name_of
 from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs.directory import HALF, MANIFEST, WHOLE
 from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, expected, has_seal, is_run_directory
-from ckio.rundir import HALF, MANIFEST, WHOLE
 
 _DRAFT: Final = re.compile(r"\.(.+)\.h5\.(\d{1,9})\.new")
 """An archive that the process of this number is making, or was making when it was killed."""

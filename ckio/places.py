@@ -21,8 +21,9 @@ from ckio.backends.hdf5.start import PAGE
 from ckio.backends.runid import RunId, of_rank, rank_of
 from ckio.checks import is_whole
 from ckio.errors import BadInput
+from ckio.jobs.directory import MANIFEST, SCHEDULE, platform_in
+from ckio.jobs.request import FORMAT
 from ckio.platforms import Level, Platform
-from ckio.rundir import FORMAT, MANIFEST, SCHEDULE, platform_in
 
 SLOTS: Final = re.compile(r"slots-(\d{1,15})-v\d{1,9}\.ckio")
 """What a directory level calls its files, in any version."""

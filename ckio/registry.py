@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.backends.base import Backend
-from ckio.backends.runid import RunId, rank_of
+from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.platforms import Level, Option, Platform
 from ckio.spelling import meant
@@ -181,9 +181,12 @@ def is_shared(level: Level, /) -> bool:
     return takes(find("backends", level.backend), "team")
 
 
-def open_level(level: Level, /, *, run: str = "", team: Team = ALONE) -> Backend:
+def open_level(
+    level: Level, /, *, run: str = "", team: Team = ALONE, identity: str = ""
+) -> Backend:
     """Open the storage of a level, for the run called `run`, or one rank's part of it.
 
+    `identity` is the digest of what the run computes, which is stored beside its name.
     The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
     the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
     out to be those of another run. A level that all ranks share is opened by all of the `team`.
@@ -197,7 +200,7 @@ def open_level(level: Level, /, *, run: str = "", team: Team = ALONE) -> Backend
             raise BadInput(f"{what} takes no codec: its slots have one size; use hdf5")
         options["team"] = team
     if (where := place(level, run)) is not None:
-        own = RunId(rank_of(run)[0] if shared else run)
+        own = RunId(computing(rank_of(run)[0] if shared else run, identity))
         options |= {"path": where, **({"run": own} if takes(factory, "run") else {})}
     backend: Backend = make(what, factory, options)
     if codec is None:

@@ -1,4 +1,8 @@
-"""Whose the checkpoints on a level are: the id of a run, as the files themselves say it."""
+"""Whose the checkpoints on a level are: the id of a run, as the files themselves say it.
+
+The id is the name of the run, and behind an @ the digest of what it computes, so that a checkpoint
+is never read for another model, other settings or other controls.
+"""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +35,12 @@ class RunId:
         return bool(self.text)
 
     def __str__(self) -> str:
-        return f"run {self.text}" if self else "no run"
+        return f"run {self.name}" if self else "no run"
+
+    @property
+    def name(self) -> str:
+        """What the run is called on its level, without what it computes."""
+        return self.text.partition(_COMPUTES)[0]
 
     def pack(self) -> bytes:
         """As it is in a file."""
@@ -44,12 +53,26 @@ class RunId:
 
     def check(self, found: "RunId", where: str, /) -> None:
         """Raise ForeignLevel where what was found is not of this run."""
+        if self and found.name == self.name and found != self:
+            raise ForeignLevel(
+                f"{where} holds checkpoints that {self} stored for another computation: its model,"
+                " settings, controls or sizes were others; it is left as it is. Resume the run as"
+                " it was begun, or begin a new one"
+            )
         if self and found != self:
             raise ForeignLevel(
                 f"{where} holds checkpoints of {found}, not of {self}: it was moved, copied or"
                 f" restored to the wrong place, and is left as it is; bring back what {self}"
                 " stored there, or move this away and go on without"
             )
+
+
+_COMPUTES: Final = "@"
+
+
+def computing(run: str, identity: str, /) -> str:
+    """Return the id of a run whose checkpoints are of the computation with this digest."""
+    return f"{run}{_COMPUTES}{identity}" if run and identity else run
 
 
 _OF_RANK: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,7})")

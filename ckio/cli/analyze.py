@@ -13,13 +13,14 @@ from ckio.cli import console
 from ckio.cli.analyzed import show
 from ckio.cli.files import read_platform
 from ckio.cli.levels import say_lossy
-from ckio.cli.models import Settings, blamed, identity, maker
 from ckio.cli.options import json_option, planner_options, settings_option
-from ckio.cli.plans import OVERLAPPED, Plan, plan_of, planner_call
+from ckio.cli.plans import plan_of
 from ckio.cli.variables import Known, declaration, declared_by, look, recomputing, table
 from ckio.columns import KINDS, READ, WRITE
 from ckio.errors import BadInput, NoSchedule, RunFailed
 from ckio.flows import Step
+from ckio.jobs.models import Settings, blamed, identity, maker
+from ckio.jobs.planning import OVERLAPPED, Planning, planner_call
 from ckio.platforms import Platform
 from ckio.registry import find_model, lossy, options_of
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
@@ -140,7 +141,7 @@ def _sets(known: Known) -> dict[str, Any]:
     }
 
 
-def _planned(plan: Plan, known: Known, *, quiet: bool) -> dict[str, Any]:
+def _planned(plan: Planning, known: Known, *, quiet: bool) -> dict[str, Any]:
     """What a planner's schedules of whole states store, and of what is needed, and by array."""
     machine, needed, call = plan.platform, known.needed, plan.call
     memory = machine.working_memory
@@ -163,15 +164,15 @@ def _planned(plan: Plan, known: Known, *, quiet: bool) -> dict[str, Any]:
     return {"planner": plan.planner, "steps": plan.chain.length, "rows": rows, "arrays": arrays}
 
 
-def _schedule(plan: Plan, *, quiet: bool) -> Schedule | NoSchedule:
+def _schedule(plan: Planning, *, quiet: bool) -> Schedule | NoSchedule:
     """What the planner makes, or why it makes nothing."""
     try:
-        return plan.planned(quiet=quiet).schedule
+        return plan.planned(console.display(quiet=quiet)).schedule
     except NoSchedule as error:
         return error
 
 
-def _row(name: str, plan: Plan, found: Schedule | NoSchedule) -> dict[str, Any]:
+def _row(name: str, plan: Planning, found: Schedule | NoSchedule) -> dict[str, Any]:
     """What a schedule takes; checkpoints that are stored by array are not all alike."""
     sizes = {kind: getattr(plan.chain, kind) for kind in ("restart", "tape")}
     row = {"what": name, **(dict.fromkeys(sizes) if name == "by array" else sizes)}

@@ -1,32 +1,25 @@
 """`ckio calibrate`: measure this machine and write a platform file."""
 
 import inspect
-import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from ckio.backends.base import Backend
 from ckio.cli import console
 from ckio.cli.files import out, tell_written, write_text
-from ckio.cli.levels import opened, parse_level, say_lossy
-from ckio.cli.models import Settings, blamed, identity, maker
+from ckio.cli.launch import all_ranks, check_alike
+from ckio.cli.levels import parse_level, say_lossy
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.cli.profiles import print_profiles
-from ckio.cli.team import all_ranks, check_alike
-from ckio.clock import Clock
 from ckio.errors import BadInput
+from ckio.jobs.measured import measured
+from ckio.jobs.models import Settings, identity, maker
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
-from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
-from ckio.team import ALONE, MeetingsClock, Team
-from ckio.team.levels import Widest
-
-if TYPE_CHECKING:
-    from ckio.calibrate.late import Checkpoint
+from ckio.registry import AUTO, find, lossy, names, options_of
 
 DURABILITIES: Final = {
     "process": "A checkpoint survives its process being killed; this is the default.",
@@ -115,9 +108,13 @@ def command(
         models: dict[str, Callable[[], Any]] = {}
         if model is not None:
             models[identity(model, settings, ranks=team.size)] = maker(model, settings, team)
-        quiet = as_json or team.rank > 0
         platform = measured(
-            asked, models=models, sizes=sizes, repeats=repeats, quiet=quiet, team=team
+            asked,
+            models=models,
+            sizes=sizes,
+            repeats=repeats,
+            display=console.display(quiet=as_json, rank=team.rank),
+            team=team,
         )
         if working_memory is not None:
             platform = replace(platform, working_memory=working_memory)
@@ -135,118 +132,6 @@ def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
     else:
         show(platform)
         tell_written(output)
-
-
-def measured(
-    asked: Sequence[Level],
-    /,
-    *,
-    models: Mapping[str, Callable[[], Any]],
-    sizes: Sequence[int] = (),
-    repeats: int = 5,
-    quiet: bool = False,
-    team: Team = ALONE,
-) -> Platform:
-    """The platform of the levels asked for, measured; nothing is left behind in their places.
-
-    With many ranks, each access is one of all of them at once, and takes what the slowest takes.
-    """
-    from ckio.calibrate import calibrate
-
-    Platform(tuple(asked))  # names must differ, before anything is opened
-    bare = [_without_auto(level, models) for level in asked]
-    clock = None if team.is_alone else MeetingsClock(team)
-    bar = console.progress("calibrating", unit="probes", quiet=quiet)
-    name = secrets.token_hex(4)
-    run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
-    there = opened(bare, run, keep="nothing", team=team)
-    with there as open_levels, bar as tick, blamed("measuring failed"):
-        backends = [it if team.is_alone else Widest(it, team) for it in open_levels]
-        try:
-            late, step = _late(asked, models, clock)
-            chosen = []
-            for level, backend in zip(asked, backends, strict=True):
-                tick(0, say=f"{level.name}, codecs")
-                chosen.append(_chosen(level, backend, late, step, clock=clock, team=team))
-            found = calibrate(
-                {level.name: backend for level, backend in chosen},
-                sizes,
-                repeats=repeats,
-                capacities={level.name: level.capacity for level in asked},
-                models=models,
-                progress=lambda what, total: tick(say=what, total=total),
-                clock=clock,
-            )
-        except MemoryError:
-            raise BadInput("measuring takes more memory than there is; try less bytes") from None
-    levels = tuple(
-        replace(
-            level,
-            write=cost.write,
-            read=cost.read,
-            read_cold=cost.read_cold,
-            discard=cost.discard,
-            ratio=cost.ratio,
-            profile=cost.profile,
-        )
-        for (level, _), cost in zip(chosen, found.levels, strict=True)
-    )
-    return replace(found, levels=levels)
-
-
-def _without_auto(level: Level, models: Collection[str]) -> Level:
-    """The level to open: one whose codec is to be found out has none yet."""
-    if level.options.get("codec") != AUTO:
-        return level
-    what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
-    if not models:
-        raise BadInput(f"{what} is found out with a model's checkpoints: give --model as well")
-    if len(bare.options) + 1 < len(level.options):
-        raise BadInput(f"{what} takes no options of a codec; name the codec that they are for")
-    return bare
-
-
-def _late(
-    asked: Sequence[Level], models: Mapping[str, Callable[[], Any]], clock: Clock | None
-) -> "tuple[Sequence[Checkpoint], float]":
-    """What codecs are chosen by, where any is to be: the model's last checkpoints, and its pace."""
-    if all(level.options.get("codec") != AUTO for level in asked):
-        return [], 0.0
-    from ckio.calibrate.late import kept, late_checkpoints
-    from ckio.calibrate.steps import pace, reach
-
-    make = next(iter(models.values()))
-    steps = reach(make, clock=clock)
-    return kept(late_checkpoints(make, steps)), pace(make, steps, clock=clock)
-
-
-def _chosen(
-    level: Level,
-    backend: Backend,
-    late: "Sequence[Checkpoint]",
-    step: float,
-    *,
-    clock: Clock | None,
-    team: Team,
-) -> tuple[Level, Backend]:
-    """The level with the codec that suits it, where that is to be found out, and a note why."""
-    if level.options.get("codec") != AUTO:
-        return level, backend
-    from ckio.backends.compressed import Compressed
-    from ckio.calibrate.codecs import decide
-
-    codecs = lossless_codecs()
-    everywhere = set(codecs).intersection(*team.gather(list(codecs)))
-    codecs = {name: codec for name, codec in codecs.items() if name in everywhere}
-    room = level.capacity
-    found = decide(
-        level.name, backend, codecs, late, capacity=room, step=step, clock=clock, team=team
-    )
-    bare = replace(plain(level), note=found.sentence)
-    if not found.codec:
-        return bare, backend
-    options = {**bare.options, "codec": found.codec}
-    return replace(bare, options=options), Compressed(backend, codecs[found.codec])
 
 
 def show(platform: Platform, /) -> None:

@@ -14,11 +14,12 @@ from ckio.backends.contents import Stored
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import age, age_text, counted, looked_for, shown
+from ckio.cli.stored import age, age_text, looked_for, shown
 from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs.directory import RESULT
 from ckio.pictures.words import bytes_text
 from ckio.places import Holding, holdings, in_use, is_run_directory, stored_by
-from ckio.rundir import RESULT
+from ckio.spelling import counted
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
 

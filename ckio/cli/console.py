@@ -3,33 +3,17 @@
 import json
 import math
 import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from io import BufferedWriter, TextIOWrapper
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any
 
 import click
 
 from ckio.cli.streams import Printed
+from ckio.jobs.display import PATIENCE, Display, Ticker, share
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-_EVERY: Final = 0.1
-"""Seconds between two looks of a progress bar."""
-
-PATIENCE: Final = 2.0
-"""Seconds for which nobody needs to see that something goes on."""
-
-
-class Ticker(Protocol):
-    """Tells a progress bar that `steps` more are done, what comes next, and how many there are."""
-
-    def __call__(self, steps: int = 1, /, *, say: str = "", total: int | None = None) -> None: ...
+__all__ = ["PATIENCE", "Display", "Ticker", "share"]
 
 
 def claim_stdout() -> TextIOWrapper:
@@ -87,108 +71,34 @@ def print_table(
     click.echo()
 
 
-def is_shown(*, quiet: bool) -> bool:
-    """Whether a bar would be shown."""
-    return not quiet and sys.stderr is not None and sys.stderr.isatty()
-
-
 @contextmanager
 def progress(
-    what: str,
-    /,
-    total: int | None = None,
-    *,
-    unit: str = "steps",
-    quiet: bool = False,
-    left: Callable[[], float] | None = None,
-    after: float = 0.0,
+    what: str, /, total: int | None = None, *, quiet: bool = False, **more: Any
 ) -> Iterator[Ticker]:
-    """A bar with rate and remaining time, on a terminal; elsewhere nothing.
-
-    Without a total, one that says that the work goes on. `left` says how many seconds remain; where
-    it is not given, they are taken from the rate. It is shown `after` so many seconds.
-    """
-    if not is_shown(quiet=quiet):
-        yield lambda *_, **__: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed and task.total else "")
-
-    class Count(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            known = task.total is not None
-            return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if known else "")
-
-    class Left(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if left is None else str(timedelta(seconds=round(left()))))
-
-    columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
-    rest = Left() if left is not None else TimeRemainingColumn()
-    bar = Progress(
-        *columns,
-        TimeElapsedColumn() if total is None else rest,
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(what, total=total)
-    done, shown = 0, time.monotonic()
-
-    def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
-        # Steps may take microseconds, and they are being timed: the bar must not cost more.
-        nonlocal done, shown
-        done += steps
-        if not say and time.monotonic() < shown + _EVERY:
-            return
-        shown = time.monotonic()
-        bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
-        if total is not None:
-            bar.update(task, total=total)
-
-    with _shown(bar, after):
+    """Show a bar as `Display.progress` does, unless the command is to be quiet."""
+    with Display(bars=not quiet).progress(what, total, **more) as tick:
         yield tick
 
 
-@contextmanager
-def _shown(bar: "Progress", after: float) -> Iterator[None]:
-    """Show a bar after so many seconds, until the end."""
-    if not after:
-        with bar:
-            yield
-        return
-    timer = threading.Timer(after, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # it may be starting the bar just now
-        if bar.live.is_started:
-            bar.stop()
+def display(*, quiet: bool, rank: int = 0) -> Display:
+    """Return what a run tells the user of a command: the first rank speaks for all.
 
+    That something cannot be told, as in a log on a disk that is full, is no reason to end a run.
+    """
 
-def share(tick: Ticker, /) -> Callable[[float], None]:
-    """Return a function that moves a bar to the part that is done, from 0 to 1."""
-    told = 0
+    def say(text: str, /) -> None:
+        with suppress(OSError):
+            click.echo(text)
 
-    def watch(done: float, /) -> None:
-        nonlocal told
-        now = int(100 * done)
-        tick(now - told, total=100)
-        told = now
+    def warn(text: str, /) -> None:
+        with suppress(OSError):
+            click.echo(f"ckio: {text}", err=True)
 
-    return watch
+    def nothing(_text: str, /) -> None: ...
+
+    first = rank == 0
+    return Display(
+        say if first and not quiet else nothing,
+        warn if first else nothing,
+        bars=first and not quiet,
+    )

@@ -10,18 +10,24 @@ import click
 from ckio.actions import Key, Kind
 from ckio.cli import calibrate, compare, console
 from ckio.cli.files import FOLDER
-from ckio.cli.models import identity, maker, watched
 from ckio.cli.options import json_option
-from ckio.cli.plans import Plan, planner_call
-from ckio.cli.run import Outcome, digest, facts, perform, show
+from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
+from ckio.jobs.begin import perform
+from ckio.jobs.directory import NewDirectory
+from ckio.jobs.gradients import digest
+from ckio.jobs.measured import measured
+from ckio.jobs.models import identity, maker, watched
+from ckio.jobs.planning import Planning, chosen, planner_call
+from ckio.jobs.process import Process
+from ckio.jobs.request import Request
+from ckio.jobs.result import Result, facts
 from ckio.layout import nbytes_of
 from ckio.model import Array, Differentiable
 from ckio.page import page
 from ckio.pictures import draw
 from ckio.pictures.png import drawable, png
 from ckio.platforms import Level, Option
-from ckio.rundir import NewDirectory
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
@@ -31,7 +37,7 @@ SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
 @click.command()
 @click.option("--steps", type=click.IntRange(1), default=600, show_default=True)
 @click.option("--grid", type=int, default=128, show_default=True, help="cells in each direction")
-@click.option("--planner", default="hrevolve", show_default=True, help="which planner")
+@click.option("--planner", default="auto", show_default=True, help="which planner")
 @click.option("--into", type=FOLDER, metavar="DIR", help="a new directory  [default: ckio-demo]")
 @json_option
 def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
@@ -43,20 +49,33 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     settings = {"grid": grid}
     fresh = maker(MODEL, settings)
     restart = nbytes_of(fresh().layout(Key(Kind.RESTART, 0)))
-    call = planner_call(planner)
+    planner_call(planner)  # which refuses a name that is none, before anything is measured
+    display = console.display(quiet=as_json)
     directory = NewDirectory(into or _free(Path("ckio-demo")), what="the demo")
     try:
         asked = demo_levels(restart, directory.path / "levels")
         models = {identity(MODEL, settings): fresh}
-        platform = calibrate.measured(asked, models=models, quiet=as_json)
+        platform = measured(asked, models=models, display=display)
         directory.write("platform.toml", platform.dumps())
         if not as_json:
             click.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
             calibrate.show(platform)
         (costs,) = platform.models.values()
-        plan = Plan(planner, costs.with_steps(steps), platform, call)
-        run = directory.path / "run"
-        outcome = perform(MODEL, settings, fresh, plan, run, check=True, quiet=as_json)
+        name, overlap, levels = chosen(planner, None, platform)
+        process = Process(
+            request=Request(model=MODEL, settings=settings, steps=steps, check=True),
+            fresh=fresh,
+            planning=Planning(
+                name,
+                costs.with_steps(steps),
+                platform,
+                planner_call(name),
+                overlap,
+                unmeasured=levels,
+            ),
+            display=display,
+        )
+        outcome = perform(process, directory.path / "run")
     except BadInput:
         directory.clear()
         raise
@@ -104,23 +123,23 @@ def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Ma
     return model.gradient
 
 
-def _page(outcome: Outcome, grid: int, *, same: bool) -> str:
+def _page(outcome: Result, grid: int, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
         rows=[] if outcome.report is None else [compare.HEADER, *compare.table(outcome.report)],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
-        predicted=outcome.predicted,
-        measured=outcome.measured,
+        predicted=outcome.prediction,
+        measured=outcome.timeline,
     )
 
 
-def _picture(outcome: Outcome, directory: NewDirectory) -> Path | None:
+def _picture(outcome: Result, directory: NewDirectory) -> Path | None:
     """The measured timeline as a file that slides and papers take; None without matplotlib."""
     if not drawable():
         return None
-    drawn = draw(outcome.measured, outcome.schedule.chain, outcome.platform)
+    drawn = draw(outcome.timeline, outcome.schedule.chain, outcome.platform)
     directory.write("timeline.png", png(drawn))
     return directory.path / "timeline.png"
 

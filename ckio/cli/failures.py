@@ -1,46 +1,20 @@
 """`ckio failures`: the makespan of a run that is killed now and then, before anything is run."""
 
-import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from ckio.actions import Kind
 from ckio.cli import console
-from ckio.cli.adjoints import Kept, Wish, durable, first_plan, next_plan
-from ckio.cli.expected import Found, figures, show
-from ckio.cli.files import INPUT, read_text
-from ckio.cli.job import WITH_TAPES
+from ckio.cli.files import INPUT
 from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, json_option, planner_options
-from ckio.cli.plans import OVERLAPPED, Plan, plan_of
-from ckio.cli.stopping import duration, duration_option
-from ckio.errors import BadInput, NoSchedule
-from ckio.platforms import Platform
-from ckio.recover import Killed, adjoint_seconds
-from ckio.recover import every as daly
+from ckio.cli.options import cost_options, duration_option, json_option, planner_options
+from ckio.cli.plans import plan_of
+from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
+from ckio.pictures.words import seconds_text
 from ckio.registry import lossy
-from ckio.schedule import Schedule
-from ckio.sim.failures import (
-    Failure,
-    Moment,
-    Plans,
-    Stored,
-    compare,
-    exponential,
-    from_somewhere,
-    intervals,
-    mtbf,
-    parse_trace,
-)
-from ckio.testing import CountingModel
-
-_RUNS: Final = 200
+from ckio.sim.failures import QUANTILES, Tried, best
 
 
 @click.command()
@@ -67,7 +41,7 @@ _RUNS: Final = 200
     "--trajectories",
     type=click.IntRange(1, 1_000_000),
     metavar="N",
-    help=f"runs that fail at random  [default: {_RUNS}; one from the start of FILE]",
+    help=f"runs that fail at random  [default: {RUNS}; one from the start of FILE]",
 )
 @click.option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
 @duration_option(
@@ -103,7 +77,7 @@ def command(
     start. What is left is really planned, once for each state in which a run was killed: for long
     chains a few --trajectories are a good beginning.
     """
-    asked = Asked(
+    asked = Failing(
         process=mtbf,
         node=node_mtbf,
         node_levels=node_levels,
@@ -114,7 +88,7 @@ def command(
         every=every,
     )
     plan = plan_of(**options, quiet=as_json)
-    found = find(plan, asked, quiet=as_json)
+    found = forecast(plan, asked, console.display(quiet=as_json))
     if as_json:
         told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
         console.print_json({**told, "lossy": lossy(plan.platform)})
@@ -124,143 +98,79 @@ def command(
     say_lossy(plan.platform)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a command line says of failures; raises BadInput where it does not fit together.
-
-    Attributes
-    ----------
-    process, node : float or None
-        Seconds between two failures of the process, and two losses of its node, on the average.
-    node_levels : tuple of str
-        The levels that are lost with the node.
-    restart : float
-        Seconds until another process runs.
-    trace : Path or None
-        The file that says when something fails, instead of mean times.
-    runs : int or None
-        How many runs; None for what fits: one that begins with a trace, else some hundred.
-    seed : int or None
-        Of the failures; None is 0.
-    every : float or None
-        Seconds of work between two adjoint checkpoints; None to try several.
-    """
-
-    process: float | None = None
-    node: float | None = None
-    node_levels: tuple[str, ...] = ()
-    restart: float = 0.0
-    trace: Path | None = None
-    runs: int | None = None
-    seed: int | None = None
-    every: float | None = None
-
-    def __post_init__(self) -> None:
-        random = (self.process, self.node) != (None, None)
-        if self.trace is None and not random:
-            raise BadInput("say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE")
-        if self.trace is not None and random:
-            raise BadInput("--failures says when something fails: leave out --mtbf and --node-mtbf")
-        if self.node_levels and (self.trace, self.node) == (None, None):
-            raise BadInput("--node-level is lost with its node: say how often, by --node-mtbf")
-        if self.trace is not None and self.seed is not None and self.runs is None:
-            raise BadInput(
-                "--seed: a run from the start of FILE is not random; give --trajectories"
-            )
-
-    def kinds(self, platform: Platform, /) -> dict[str, Failure]:
-        """The ways to fail; raises BadInput for a level that there is not."""
-        kept = frozenset(durable(platform))
-        survive = {"process": kept, "node": kept.difference(map(platform.number, self.node_levels))}
-        means = {"process": self.process, "node": self.node}
-        return {
-            name: Failure(survive=survive[name], mtbf=mean or math.inf, restart=self.restart)
-            for name, mean in means.items()
-        }
+def figures(found: Forecast, /) -> dict[str, Any]:
+    """What `--json` says of failures: seconds, but for counts and for the part that is redone."""
+    return {
+        "mtbf": found.mean,
+        "young": found.young,
+        "daly": found.daly,
+        "best": best(found.tried).every,
+        "level": found.level,
+        "intervals": [_figures(one) for one in found.tried],
+    }
 
 
-def planned(plan: Plan, wish: Wish, /, *, quiet: bool) -> tuple[Plans, Kept]:
-    """The plans of a run as `ckio run` makes them, at first and with `--resume`.
-
-    Raises NoSchedule where there is no room for what is wished.
-    """
-    chain, platform, model = plan.chain, plan.platform, CountingModel(plan.chain)
-
-    def first(smaller: Platform) -> Schedule:
-        return replace(plan, platform=smaller).planned(quiet=quiet).schedule
-
-    schedule, kept = first_plan(chain, platform, model, first, wish)
-    survives = durable(platform)
-
-    def rest(killed: Schedule, survivors: Stored) -> Schedule:
-        tapes = plan.planner in WITH_TAPES or any(
-            key.kind is Kind.TAPE for keys in survivors for key in keys
-        )
-        last = Killed(killed, survives)
-        return next_plan(chain, platform, survivors, model, kept, tapes=tapes, killed=last)[0]
-
-    return Plans(schedule, rest), kept
+def _figures(one: Tried) -> dict[str, Any]:
+    outcomes, expected = one.outcomes, one.outcomes.expected
+    return {
+        "every": one.every,
+        "adjoints": one.adjoints,
+        "planned": outcomes.planned,
+        "expected": expected.seconds,
+        "error": expected.error,
+        "quantiles": {
+            f"{share:.0%}": seconds
+            for share, seconds in zip(QUANTILES, outcomes.quantiles(), strict=True)
+        },
+        "trajectories": len(outcomes.makespan),
+        "failures": float(outcomes.failures.mean()),
+        "restarting": float(outcomes.restarting.mean()),
+        "redone": outcomes.share_redone,
+        "plans": outcomes.plans,
+    }
 
 
-def find(plan: Plan, asked: Asked, /, *, quiet: bool) -> Found:
-    """Let the run fail, with adjoint checkpoints at one interval after the other.
-
-    Raises BadInput for what does not fit together, and for a run that never comes to its end.
-    """
-    if plan.planner == OVERLAPPED:
-        raise BadInput(
-            f"--planner {OVERLAPPED}: runs that fail are simulated without overlap; choose another"
-        )
-    moments, mean, runs = _moments(asked, plan.platform)
-    # The intervals differ; what they are put into is planned once.
-    plan = replace(plan, call=functools.cache(plan.call))
-    first, kept = planned(plan, Wish(asked.every, mean), quiet=quiet)
-    plans = {kept.every: first}
-    if asked.every is None and kept.every < math.inf:
-        for every in intervals(kept.every):
-            with suppress(NoSchedule):
-                more = planned(plan, Wish(every), quiet=quiet)[0]
-                if more.adjoints or all(one.adjoints for one in plans.values()):
-                    plans.setdefault(every, more)  # of those that store none, one is enough
-    with console.progress("failing", runs * len(plans), unit="runs", quiet=quiet) as tick:
-        tried = compare(plans, plan.platform, moments, runs, watch=tick)
-    return Found(mean, kept.level, *_estimates(plan, kept, mean), tried)
+def show(found: Forecast, /) -> None:
+    """The table of the intervals that were tried, and the best beside the estimates."""
+    runs = len(found.tried[0].outcomes.makespan)
+    often = f"one in {seconds_text(found.mean)} on the average"
+    click.echo(
+        f"failures: {often if found.mean < math.inf else 'none'};"
+        f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
+    )
+    spread = QUANTILES if runs > 1 else ()
+    header = ["adjoint stored every", "times", "no failure", "expected"]
+    header += ["±"] * bool(spread) + [f"{share:.0%}" for share in spread]
+    rows = [_row(one) for one in found.tried]
+    bold = [found.tried.index(best(found.tried))]
+    console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
+    if found.level is None:
+        click.echo("the adjoint is not stored: no durable level has room for two of them")
+    elif len(found.tried) > 1:
+        click.echo(_said(found, found.level))
 
 
-def _moments(
-    asked: Asked, platform: Platform
-) -> tuple[Callable[[int], Iterator[Moment]], float, int]:
-    """The failures of each run, the mean time between them, and how many runs."""
-    kinds, seed = asked.kinds(platform), asked.seed or 0
-    if asked.trace is None:
-        ways = tuple(kinds.values())
-        return lambda run: exponential(ways, (seed, run)), mtbf(ways), asked.runs or _RUNS
-    try:
-        trace = parse_trace(read_text(asked.trace), kinds, _moment)
-        if asked.runs is not None:
-            from_somewhere(trace, (seed,))  # raises where there is nothing to see
-    except BadInput as error:
-        raise BadInput(f"{asked.trace}: {error}") from None
-    mean = trace[-1][0] / len(trace) if trace else math.inf
-    if asked.runs is None:
-        return lambda _run: iter(trace), mean, 1
-    return lambda run: from_somewhere(trace, (seed, run)), mean, asked.runs
+def _row(one: Tried) -> list[str]:
+    outcomes, expected = one.outcomes, one.outcomes.expected
+    row = [
+        seconds_text(one.every) if one.adjoints else "never",
+        f"{one.adjoints}",
+        f"{outcomes.planned:.6g}",
+        f"{expected.seconds:.6g}",
+    ]
+    if len(outcomes.makespan) > 1:
+        row += [f"{expected.error:.3g}", *(f"{seconds:.6g}" for seconds in outcomes.quantiles())]
+    return [*row, f"{outcomes.failures.mean():.3g}", f"{outcomes.share_redone:.1%}"]
 
 
-def _moment(text: str) -> float:
-    """Seconds from the start of a trace: also 0, and as programs write them, such as 3.6e+03."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        return duration(text)
-    if not 0 <= seconds < math.inf:
-        raise BadInput(f"{text!r} is not a time from the start")
-    return seconds
-
-
-def _estimates(plan: Plan, kept: Kept, mean: float) -> tuple[float, float]:
-    """Young's interval and Daly's, for an adjoint checkpoint where this run keeps its own."""
-    if kept.level is None:
-        return math.inf, math.inf
-    cost = adjoint_seconds(plan.chain, plan.platform, plan.platform.number(kept.level))
-    return math.sqrt(2 * cost * mean), daly(cost, mean)
+def _said(found: Forecast, level: str) -> str:
+    """The best interval in words, and by how much it is better than Daly's."""
+    least = best(found.tried)
+    often = f"every {seconds_text(least.every)}" if least.adjoints else "never"
+    words = f"best of these: stored {often} on {level}"
+    nearest = min(found.tried, key=lambda one: abs(one.every - found.daly))
+    if nearest is not least:
+        saved = least.outcomes.less_than(nearest.outcomes)
+        error = f" ± {saved.error:.2g}" if math.isfinite(saved.error) else ""
+        words += f", {saved.seconds:.3g}{error} s less than at Daly's interval"
+    return f"{words}; Daly's is {seconds_text(found.daly)}, Young's {seconds_text(found.young)}"

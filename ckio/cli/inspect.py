@@ -17,7 +17,6 @@ from ckio.cli.stored import (
     Listing,
     age,
     age_text,
-    counted,
     listing,
     looked_for,
     shown,
@@ -26,6 +25,7 @@ from ckio.cli.stored import (
 from ckio.errors import RunFailed
 from ckio.pictures.words import bytes_text
 from ckio.places import holdings, is_run_directory, stored_by
+from ckio.spelling import counted
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 

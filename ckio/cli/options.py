@@ -10,6 +10,7 @@ from ckio.cli.files import INPUT
 from ckio.errors import BadInput
 from ckio.overlap import AUTO, POLICIES, Overlap
 from ckio.platforms import Option, size
+from ckio.spelling import duration
 
 MOST_BYTES: Final = 2**63 - 1
 """Bytes are counted in 64 bits."""
@@ -83,6 +84,20 @@ effort_option = click.option(
     help="how long --overlap auto searches for a better plan: 1, a quick answer; 3, the best"
     "  [default: 2]",
 )  # fmt: skip
+
+
+def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
+    """An option for a time span."""
+
+    def seconds(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+        try:
+            return None if value is None else duration(value)
+        except BadInput as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.option(*names, metavar="TIME", callback=seconds, **attributes)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
 
 

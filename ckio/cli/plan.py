@@ -11,7 +11,6 @@ import click
 from ckio.cli import console
 from ckio.cli.files import INPUT, out, tell_written, write_text
 from ckio.cli.levels import say_lossy
-from ckio.cli.models import maker
 from ckio.cli.options import (
     cost_options,
     effort_option,
@@ -19,14 +18,11 @@ from ckio.cli.options import (
     overlap_option,
     planner_options,
 )
-from ckio.cli.plans import (
-    OVERLAPPED,
-    Plan,
-    overlap_figures,
-    plan_of,
-    policy,
-)
+from ckio.cli.plans import plan_of
 from ckio.errors import BadInput
+from ckio.jobs.models import maker
+from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
+from ckio.jobs.process import variables_of
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners import compact
@@ -95,12 +91,13 @@ def command(
     plan = plan_of(**options, overlap=overlap, quiet=as_json)
     if by_variable:
         plan = plan_by_variable(plan, options)
-    plan.load(quiet=as_json)
+    display = console.display(quiet=as_json)
+    plan.load(display)
     start, loading = perf_counter(), seconds_of_loading()
-    planned = plan.planned(quiet=as_json)
+    planned = plan.planned(display)
     seconds = perf_counter() - start - (seconds_of_loading() - loading)
     schedule, machine = planned.schedule, plan.platform
-    overlap = policy(overlap, planned.overlap, "of the plan", quiet=as_json)
+    overlap = policy(overlap, planned.overlap, "of the plan", display)
     figures = describe(plan.planner, schedule, machine)
     if plan.decides or overlap:
         if overlap != planned.overlap or planned.makespan is None:
@@ -127,7 +124,7 @@ def command(
         click.echo(short, nl=False)
 
 
-def plan_by_variable(plan: Plan, options: Mapping[str, Any], /) -> Plan:
+def plan_by_variable(plan: Planning, options: Mapping[str, Any], /) -> Planning:
     """The plan on single variables of the model; raises BadInput where there is none that has any.
 
     `options` are those that the plan came of.
@@ -142,7 +139,6 @@ def plan_by_variable(plan: Plan, options: Mapping[str, Any], /) -> Plan:
     if model is None:
         raise BadInput("--by-variable is about the arrays of a model: give --model as well")
     from ckio.analysis.reduced import ByVariable
-    from ckio.cli.job import variables_of
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
     return replace(plan, call=ByVariable(plan.call, variables))

@@ -25,10 +25,11 @@ from ckio.cli.options import (
     planner_options,
 )
 from ckio.cli.plan import by_variable_option, plan_by_variable
-from ckio.cli.plans import Plan, overlap_figures, plan_of, policy
+from ckio.cli.plans import plan_of
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.columns import WRITE
 from ckio.errors import BadInput
+from ckio.jobs.planning import Planning, overlap_figures, policy
 from ckio.occupancy import accesses, waits
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.planners.compared import Planned
@@ -88,7 +89,9 @@ def command(
     ranks = ranks_of(options)
     planned, platform, plan = _planned(file, options, overlap, many=bool(ranks), quiet=as_json)
     schedule = planned.schedule
-    overlap = policy(overlap, planned.overlap, f"of {file or 'the plan'}", quiet=as_json)
+    overlap = policy(
+        overlap, planned.overlap, f"of {file or 'the plan'}", console.display(quiet=as_json)
+    )
     if ranks is not None:
         if output is not None:
             raise BadInput("--ranks has no timeline to write; leave out --output")
@@ -216,7 +219,7 @@ def _said(policy: Overlap, found: dict[str, Any]) -> str:
 
 def _planned(
     file: Path | None, options: dict[str, Any], overlap: Policy | None, *, many: bool, quiet: bool
-) -> tuple[Planned | Document, Platform, Plan | None]:
+) -> tuple[Planned | Document, Platform, Planning | None]:
     """Return the schedule, the platform, and what a planner said of it, if one was asked.
 
     Plans that overlap are compared for one rank and with whole checkpoints: they are no default for
@@ -234,7 +237,7 @@ def _planned(
         plan = plan_of(**options, overlap=overlap, quiet=quiet)
         if by_variable:
             plan = plan_by_variable(plan, options)
-        return plan.planned(quiet=quiet), plan.platform, plan
+        return plan.planned(console.display(quiet=quiet)), plan.platform, plan
     other = options.pop("platform")
     options["by_variable"] = by_variable or None
     given = [name for name, value in options.items() if value not in (None, {})]

@@ -172,12 +172,3 @@ def looked_for(place: Path, /) -> str:
     there = [shown(holding.path.absolute()) for holding in found]
     first = ", ".join(there[:_NAMED]) + ", ..." * (len(there) > _NAMED)
     return f" (looked for in {first})" if there else ""
-
-
-def counted(count: int, what: str, /) -> str:
-    """So many of them.
-
-    >>> counted(1, "checkpoint"), counted(2, "checkpoint")
-    ('1 checkpoint', '2 checkpoints')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -10,16 +10,22 @@ import click
 
 from ckio.chain import COSTS, SECONDS, SIZES
 from ckio.cli import console
-from ckio.cli.expectations import Expected
 from ckio.cli.files import out, read_text, tell_written, write_text
 from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, json_option, overlap_option, planner_options
+from ckio.cli.options import (
+    cost_options,
+    duration_option,
+    json_option,
+    overlap_option,
+    planner_options,
+)
 from ckio.cli.pictures import check_picture, write_picture
-from ckio.cli.plans import plan_of, planner_call
+from ckio.cli.plans import plan_of
 from ckio.cli.ranks import ranks_of, ranks_options
-from ckio.cli.stopping import duration_option
 from ckio.cli.swept import Table
 from ckio.errors import BadInput
+from ckio.jobs.failing import Expected
+from ckio.jobs.planning import planner_call
 from ckio.overlap import SYNCHRONOUS, Policy
 from ckio.pictures.whatif import check, draw
 from ckio.planners.base import Planner

@@ -28,8 +28,11 @@ _SLOW: Final[Mapping[str, Planner]] = {"disk-revolve": disk_revolve}
 """The time of these may grow with the square of the steps."""
 
 
-def auto(chain: Chain, platform: Platform, /) -> Schedule:
+def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
     """The schedule of least makespan of all planners that apply; its note says which and why.
+
+    Without `tapes`, for a model that cannot store any, planners that store restart data only are
+    compared.
 
     Of equally good ones it is the plainest. Up to 5000 steps every planner that knows the end of
     the chain is asked; beyond, store-all, periodic, hrevolve and mixed, which no other can beat,
@@ -37,7 +40,7 @@ def auto(chain: Chain, platform: Platform, /) -> Schedule:
     NoSchedule where no planner finds a schedule.
     """
     note_useless(chain, platform)
-    schedules, refused = asked({**WITH_TAPES, **STATES_ONLY}, chain, platform)
+    schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
     short = chain.length <= SHORT
     if short or "hrevolve" not in schedules:
         more, others = asked({**FOLLOWERS, **(_SLOW if short else {})}, chain, platform)
@@ -48,6 +51,8 @@ def auto(chain: Chain, platform: Platform, /) -> Schedule:
     best = min(found, key=lambda name: found[name][0])
     _, schedule = found[best]
     note = _reason(best, {name: seconds for name, (seconds, _) in found.items()})
+    if not tapes:
+        note += "; planners that store tapes were left out, as the model stores none"
     log.info("auto: %s", note)
     if schedule.note:
         note += f"; {schedule.note}"

@@ -34,9 +34,9 @@ from ckio.programs.sweeps import RuleOf, Task, already, back, forward
 from ckio.programs.trees import rebuild
 from ckio.programs.ways import level
 from ckio.recover import recover
-from ckio.rundir import write_whole
 from ckio.runner.forward import Stored
 from ckio.schedule import Schedule
+from ckio.wholefile import write_whole
 
 S = TypeVar("S")
 

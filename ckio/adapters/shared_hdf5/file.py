@@ -270,7 +270,7 @@ def contents(path: Path, /) -> list[Stored | Damaged]:
                     spans=tuple((x + begin, n) for x, (begin, n) in zip(at, spans, strict=True)),
                     written=row.written,
                     digest=row.digests[rank],
-                    run=start.run.text,
+                    run=start.run.name,
                 )
                 found.append(stored)
     return found

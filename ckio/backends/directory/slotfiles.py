@@ -175,7 +175,7 @@ def _stored(head: Head, path: Path, offset: int) -> Stored:
         spans=tuple(spans),
         written=head.written,
         digest=head.digest,
-        run=head.run.text,
+        run=head.run.name,
     )
 
 

@@ -156,5 +156,5 @@ def _stored(path: Path, place: Place) -> Stored:
         spans=((group.at(row.slot), row.nbytes),),
         written=row.written,
         digest=row.digest,
-        run=group.run.text,
+        run=group.run.name,
     )

@@ -13,6 +13,7 @@ from ckio.actions import Key, Kind, Record, Reverse
 from ckio.chain import Chain
 from ckio.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.errors import BadInput, NoSchedule, UnsupportedKind
+from ckio.jobs.request import DAY
 from ckio.model import Model
 from ckio.overlap import Overlap
 from ckio.pictures.words import bytes_text, seconds_text
@@ -21,42 +22,21 @@ from ckio.platforms import Level, Platform
 from ckio.recover import (
     adjoint_seconds,
     aside,
-    every,
     recover,
     redone_at_most,
     with_adjoint_checkpoints,
 )
+from ckio.recover import every as daly_interval
 from ckio.recover.again import Killed
 from ckio.recover.survivors import Stored
 from ckio.registry import find, place
 from ckio.schedule import Schedule, makespan
-
-DAY: Final = 86400.0
 
 _LEAST: Final = 1.0
 """Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
 
 PlanFor = Callable[[Platform], Schedule]
 """A planner with its chain and options: the schedule for a platform, or NoSchedule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user wants of adjoint checkpoints.
-
-    Attributes
-    ----------
-    every : float or None
-        Seconds of work between two; None for Daly's interval.
-    mtbf : float
-        Seconds between two failures of the machine, on the average.
-    always : bool
-        Whether their room is set aside though the run may be too short to write one.
-    """
-
-    every: float | None = None
-    mtbf: float = DAY
-    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +67,33 @@ def durable(platform: Platform, /) -> list[int]:
 
 
 def first_plan(
-    chain: Chain, platform: Platform, model: Model, planned: PlanFor, wish: Wish, /
+    chain: Chain,
+    platform: Platform,
+    model: Model,
+    planned: PlanFor,
+    /,
+    *,
+    every: float | None = None,
+    mtbf: float = DAY,
+    always: bool = False,
 ) -> tuple[Schedule, Kept]:
-    """The schedule of a new run, and where its adjoint checkpoints go.
+    """Return the schedule of a new run, and where its adjoint checkpoints go.
 
-    Nothing is set aside where the whole run is expected to take less than the interval, unless that
-    is wished. Raises BadInput where an interval is wished and no level can keep what it asks for.
+    They are stored `every` so many seconds of work, or at Daly's interval for this mean time
+    between failures. Nothing is set aside where the whole run is expected to take less than the
+    interval, unless it is to be set aside `always`. Raises BadInput where an interval is given and
+    no level can keep what it asks for.
     """
     able = _able(chain, platform, model)
-    choices = {number: kept_on(chain, platform, number, wish) for number in able}
-    nearest = next(iter(choices.values()), Kept(None, wish.every or inf))
-    if not choices and wish.every is not None:
+    choices = {number: kept_on(chain, platform, number, every=every, mtbf=mtbf) for number in able}
+    nearest = next(iter(choices.values()), Kept(None, every or inf))
+    if not choices and every is not None:
         raise BadInput(
             f"--every: no durable level keeps two adjoint checkpoints of this model,"
             f" {bytes_text(chain.adjoint)} each"
         )
     least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
-    if not choices or not (wish.always or least > nearest.every):
+    if not choices or not (always or least > nearest.every):
         plain = planned(platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, nearest
@@ -113,21 +103,29 @@ def first_plan(
         except NoSchedule:  # with so much less room there; a level farther off may have more
             continue
         return _with_checkpoints(schedule, platform, kept), kept
-    if wish.every is not None:
+    if every is not None:
         raise NoSchedule("--every: beside two adjoint checkpoints no level has room for this plan")
     return planned(platform), nearest
 
 
 def without_end(
-    chain: Chain, platform: Platform, model: Model, wish: Wish, /
+    chain: Chain,
+    platform: Platform,
+    model: Model,
+    /,
+    *,
+    every: float | None = None,
+    mtbf: float = DAY,
 ) -> tuple[Kept, Platform]:
     """Where the adjoint checkpoints of a run of unknown length go, and the platform without them.
 
     Their room is set aside on the nearest durable level that has it.
     """
     for number in _able(chain, platform, model):
-        return kept_on(chain, platform, number, wish), aside(platform, chain, number)
-    return Kept(None, wish.every or inf), platform
+        return kept_on(chain, platform, number, every=every, mtbf=mtbf), aside(
+            platform, chain, number
+        )
+    return Kept(None, every or inf), platform
 
 
 def aside_for(kept: Kept, chain: Chain, platform: Platform, /) -> Platform:
@@ -237,10 +235,18 @@ def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
     ]
 
 
-def kept_on(chain: Chain, platform: Platform, number: int, wish: Wish, /) -> Kept:
-    """Adjoint checkpoints on this level: as wished, or at Daly's interval for what one costs."""
-    daly = max(_LEAST, every(adjoint_seconds(chain, platform, number), wish.mtbf))
-    return Kept(platform.levels[number].name, wish.every or daly)
+def kept_on(
+    chain: Chain,
+    platform: Platform,
+    number: int,
+    /,
+    *,
+    every: float | None = None,
+    mtbf: float = DAY,
+) -> Kept:
+    """Place adjoint checkpoints on this level, `every` so often or at Daly's interval."""
+    daly = max(_LEAST, daly_interval(adjoint_seconds(chain, platform, number), mtbf))
+    return Kept(platform.levels[number].name, every or daly)
 
 
 def _with_checkpoints(schedule: Schedule, platform: Platform, kept: Kept) -> Schedule:

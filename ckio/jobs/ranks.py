@@ -1,39 +1,35 @@
-"""The ranks that a command runs on: started by mpiexec or srun, or this process alone."""
+"""The ranks of a run: started by mpiexec or srun, or this process alone."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
-
-from ckio.cli.files import read_platform
-from ckio.comm import launched
-from ckio.errors import BadInput, CkioError, RankFailed
+from ckio.comm import Comm, launched
+from ckio.errors import CkioError, RankFailed
+from ckio.jobs.directory import MANIFEST, SCHEDULE, RunDirectory
+from ckio.jobs.request import Manifest
 from ckio.platforms import Platform
-from ckio.rundir import MANIFEST, SCHEDULE, Manifest, RunDirectory
 from ckio.team import ALONE, Team
 
 T = TypeVar("T")
 
 
 @contextmanager
-def all_ranks() -> Iterator[Team]:
-    """The ranks of this job. What one of them raises all raise, and the first one says it.
-
-    That one gives the job its exit status, when all others are done: a launcher ends the job where
-    the first process leaves with another status than 0.
-    """
+def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
+    """Give the ranks of this job, or of a communicator; what one of them raises all raise."""
     found = launched()
-    if found is None or found[1] == 1:
+    if comm is None and (found is None or found[1] == 1):
         yield ALONE
         return
-    from ckio.adapters.mpi import world
+    if comm is None:
+        from ckio.adapters.mpi import world
 
-    team = _Ranks(world())
-    if team.rank:
-        logging.getLogger("ckio").setLevel(logging.CRITICAL)
+        comm = world()
+    if comm.size == 1:
+        yield ALONE
+        return
+    team = _Ranks(comm)
     try:
         with team.together():
             yield team
@@ -42,8 +38,6 @@ def all_ranks() -> Iterator[Team]:
             raise
         with suppress(RankFailed):  # of one that is gone
             team.leave(error)
-        if team.rank:
-            raise click.exceptions.Exit(0) from error
         cause = error.__cause__
         if isinstance(cause, KeyboardInterrupt):
             raise cause from None  # which has an exit status of its own
@@ -75,25 +69,6 @@ class _Ranks(Team):
         elif not every[0]:
             rank = next(rank for rank, notes in enumerate(every) if notes)
             error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
-
-
-def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
-    """Raise BadInput where ranks were started with other words than the first one."""
-    every = team.gather({name: str(value) for name, value in given.items()})
-    for rank, there in enumerate(every):
-        for name in (name for name in there if there[name] != every[0][name]):
-            raise BadInput(
-                f"the ranks were started with different words: {name} is {there[name]} on rank"
-                f" {rank}, and {every[0][name]} on rank 0"
-            )
-
-
-def platform_file(path: Path, team: Team, /) -> Platform:
-    """A platform file as the first rank finds it."""
-    if team.is_alone:
-        return read_platform(path)
-    text = team.once(lambda: read_platform(path).dumps())
-    return Platform.loads(text, source=str(path))
 
 
 def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:

@@ -1,4 +1,4 @@
-"""The models that commands work on: their names, their costs, and whose errors are whose."""
+"""The models that runs work on: their names, their costs, and whose errors are whose."""
 
 import logging
 import shlex
@@ -8,8 +8,8 @@ from inspect import getattr_static
 from typing import Any, Final
 
 from ckio.chain import Chain
-from ckio.cli import console
 from ckio.errors import BadInput, CkioError, RunFailed
+from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.model import Differentiable
 from ckio.platforms import Option, Platform
 from ckio.registry import check_options, find_model, make, takes
@@ -51,15 +51,25 @@ def _text(value: Option) -> str:
             return str(value)
 
 
-def maker(model: str, settings: Settings, /, team: Team = ALONE) -> Callable[[], Any]:
-    """What makes fresh instances of a model; its options are checked once, now.
+def name_of(model: str | Callable[..., Any], /) -> str:
+    """Return what a model is called: as it is named, or as the factory is in its module."""
+    if isinstance(model, str):
+        return model
+    module = getattr(model, "__module__", None) or type(model).__module__
+    return f"{module}:{getattr(model, '__qualname__', None) or type(model).__qualname__}"
+
+
+def maker(
+    model: str | Callable[..., Any], settings: Settings, /, team: Team = ALONE
+) -> Callable[[], Any]:
+    """Return what makes fresh instances of a model; its options are checked once, now.
 
     One that takes an option `comm` gets the ranks of the team, and makes this one's part.
     """
-    what = f"model {model!r}"
+    what = f"model {name_of(model)!r}"
 
     def found() -> Any:
-        factory = find_model(model)
+        factory = find_model(model) if isinstance(model, str) else model
         check_options(what, factory, settings)
         return factory
 
@@ -111,7 +121,14 @@ def blamed(what: str, /) -> Iterator[None]:
 
 
 def costs(
-    model: str, settings: Settings, platform: Platform, /, *, quiet: bool, team: Team = ALONE
+    model: str,
+    settings: Settings,
+    platform: Platform,
+    /,
+    *,
+    make: Callable[[], Any] | None = None,
+    display: Display = QUIET,
+    team: Team = ALONE,
 ) -> Chain:
     """A model's costs and sizes as the platform has them, or else measured now, with a note.
 
@@ -126,14 +143,12 @@ def costs(
     near = [repr(other) for other in platform.models if other.partition(" ")[0] == model]
     others = f" (it has those of {', '.join(near)})" if near else ""
     log.warning("the platform has no costs of %r%s: they were measured now", name, others)
-    with console.progress(f"measuring {name}", quiet=quiet), blamed(f"model {model!r}, measured"):
+    with display.progress(f"measuring {name}"), blamed(f"model {model!r}, measured"):
         clock = None if team.is_alone else MeetingsClock(team)
-        return measure_model(maker(model, settings, team), clock=clock)
+        return measure_model(make or maker(model, settings, team), clock=clock)
 
 
-def watched(
-    fresh: Callable[[], Differentiable], tick: console.Ticker, /
-) -> Callable[[], Differentiable]:
+def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
     """A maker of the same models, which move a progress bar if they have a callback for it."""
 
     def made() -> Differentiable:

@@ -5,21 +5,19 @@ ends with exit status 75: `--resume` goes on from there.
 """
 
 import os
-import re
 import signal
+import threading
 import time
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-import click
 import numpy as np
 
-from ckio.cli.standing import Standing
 from ckio.columns import ADVANCE, REVERSE
-from ckio.errors import BadInput, CkioError, RunFailed
+from ckio.errors import CkioError, RunFailed
+from ckio.jobs.standing import Standing
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, seconds_of
 from ckio.team import ALONE, Team
@@ -29,45 +27,11 @@ STOPPED: Final = 75
 
 WALLTIME: Final = "--walltime"
 
-_UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-
 _PAUSE: Final = 0.5
 """Seconds between two pauses within a long action, as far as the model's steps allow."""
 
 _LEAVING: Final = 0.25
 """Seconds that a process takes to end."""
-
-
-def duration(text: str, /) -> float:
-    """Seconds from what a person writes; raises BadInput.
-
-    >>> duration("90"), duration("30m"), duration("3h55m"), duration("1d"), duration("2.5s")
-    (90.0, 1800.0, 14100.0, 86400.0, 2.5)
-    """
-    number = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
-    units = "".join(rf"(?:{number}\s*{unit}\s*)?" for unit in _UNITS)
-    parts = re.fullmatch(rf"\s*(?:{number}|{units})\s*", text)
-    values = parts.groups() if parts else ()
-    seconds = sum(
-        float(value) * unit
-        for value, unit in zip(values, (1, *_UNITS.values()), strict=False)
-        if value
-    )
-    if not seconds:
-        raise BadInput(f"{text[:80]!r} is not a time; write seconds, or e.g. 30m, 3h55m, 1d")
-    return seconds
-
-
-def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """An option for a time span."""
-
-    def seconds(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
-        try:
-            return None if value is None else duration(value)
-        except BadInput as error:
-            raise click.BadParameter(str(error)) from None
-
-    return click.option(*names, metavar="TIME", callback=seconds, **attributes)
 
 
 class Stopper:
@@ -96,6 +60,8 @@ class Stopper:
 
     def __init__(self, end: float | None = None, team: Team = ALONE) -> None:
         self.why = ""
+        # Python lets the main thread alone set what a signal calls.
+        self._hears = threading.current_thread() is threading.main_thread()
         self._team, self._agreed = team, False
         if not team.is_alone:
             self.clock = team.clock
@@ -150,6 +116,8 @@ class Stopper:
             signal.signal(*self._before.popitem())
 
     def _listen(self, number: signal.Signals) -> None:
+        if not self._hears:
+            return
         before = signal.signal(number, self._ask)
         self._before.setdefault(number, before)  # a run may begin twice: forward, and back
 

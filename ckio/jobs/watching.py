@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from ckio.cli import console
-from ckio.cli.files import STDOUT, claimed_stdout
-from ckio.cli.job import How, Job
 from ckio.columns import REVERSE
-from ckio.journal import Journal
+from ckio.jobs.display import Ticker
+from ckio.jobs.journal import Journal
+from ckio.jobs.process import Process
 from ckio.remaining import Remaining
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Timeline
@@ -18,12 +17,12 @@ from ckio.timeline import Event, Timeline
 class Watched(NamedTuple):
     """What moves the bar, and what is to be called with each event, if anything is."""
 
-    tick: console.Ticker
+    tick: Ticker
     watch: Callable[[Event], None] | None
 
 
 @contextmanager
-def watching(job: Job, schedule: Schedule, predicted: Timeline, how: How, /) -> Iterator[Watched]:
+def watching(process: Process, schedule: Schedule, predicted: Timeline, /) -> Iterator[Watched]:
     """A bar of all steps, forward and back, on a terminal; and the journal that was asked for.
 
     The time that remains is the predicted one, corrected by what was measured so far. Raises
@@ -34,24 +33,25 @@ def watching(job: Job, schedule: Schedule, predicted: Timeline, how: How, /) -> 
     remaining = _Remaining(predicted)
     with ExitStack() as stack:
         watchers: list[Callable[[Event], None]] = []
-        if console.is_shown(quiet=how.quiet):
+        if process.display.is_shown:
             watchers.append(remaining)
-        if (journal := journal_of(job, how)) is not None:
+        if (journal := journal_of(process)) is not None:
             watchers.append(stack.enter_context(journal))
         tick = stack.enter_context(
-            console.progress("running", total, quiet=how.quiet, left=remaining.seconds)
+            process.display.progress("running", total, left=remaining.seconds)
         )
         yield Watched(tick, _all(watchers))
 
 
-def journal_of(job: Job, how: How, /) -> Journal | None:
-    """The journal that was asked for; raises BadInput where it cannot be written."""
-    if how.log is None or how.team.rank:
+def journal_of(process: Process, /) -> Journal | None:
+    """Return the journal that was asked for; raises BadInput where it cannot be written."""
+    to = process.request.journal
+    if to is None or process.team.rank:
         return None
-    about = {"model": job.model, "planner": job.plan.planner, "steps": job.plan.chain.steps}
-    names = [level.name for level in job.plan.platform.levels]
-    to = (claimed_stdout() if how.log == STDOUT else None) or how.log
-    return Journal(to, about, levels=names, warn=how.warn)
+    planning = process.planning
+    about = {"model": process.name, "planner": planning.planner, "steps": planning.chain.steps}
+    levels = [level.name for level in planning.platform.levels]
+    return Journal(to, about, levels=levels, warn=process.display.warn)
 
 
 def _all(watchers: list[Callable[[Event], None]]) -> Callable[[Event], None] | None:

@@ -1,26 +1,27 @@
-"""From a schedule to its outcome: it is performed, checked, and what came of it is written."""
+"""From a schedule to the result: it is performed, checked, and what came of it is written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from ckio.backends.base import Backend
 from ckio.chain import Chain
-from ckio.cli import console
-from ckio.cli.adjoints import Kept, next_plan
-from ckio.cli.job import How, Job, stores_tapes
-from ckio.cli.models import blamed, watched
-from ckio.cli.outcome import Outcome, outcome
-from ckio.cli.standing import store_standing
-from ckio.cli.stopping import halted, seconds_to_stop
-from ckio.cli.watching import watching
-from ckio.errors import BadInput, RunFailed, Stopped
+from ckio.errors import BadInput, RunFailed, Stopped, StorageError
 from ckio.gradient import GradientCheck, check_gradient
+from ckio.jobs.adjoints import Kept, next_plan
+from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
+from ckio.jobs.gradients import write_gradient
+from ckio.jobs.models import blamed, watched
+from ckio.jobs.process import Process
+from ckio.jobs.result import Result, result_of
+from ckio.jobs.standing import store_standing
+from ckio.jobs.stopping import halted, seconds_to_stop
+from ckio.jobs.watching import watching
 from ckio.model import Differentiable
 from ckio.platforms import Platform
 from ckio.registry import is_shared
-from ckio.rundir import MEASURED, RESULT, RunDirectory
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
@@ -36,7 +37,7 @@ class NotKept(RunFailed):
 
 
 def conclude(
-    job: Job,
+    process: Process,
     directory: RunDirectory,
     model: Differentiable,
     schedule: Schedule,
@@ -46,55 +47,68 @@ def conclude(
     backends: Sequence[Backend],
     predicted: Timeline,
     kept: Kept,
-    how: How,
     before: Timeline = EMPTY,
     decided: Mapping[str, Any] = MappingProxyType({}),
-) -> Outcome:
+) -> Result:
     """Perform the schedule and write what came of it, while the levels are still there.
 
     `platform` has the levels as they are now, of which some may be gone; `before` is what the
     process has done already, and `decided` says what is known of its plan, to join the figures.
+    The gradient is written first, then the result that names it: from then on nothing is lost.
     Raises Halted where the run was stopped, NotKept where its result cannot be written.
     """
     measured, model = _performed(
-        job,
+        process,
         model,
         schedule,
         platform=platform,
         backends=backends,
         predicted=predicted,
         kept=kept,
-        how=how,
     )
-    platform = job.plan.platform
+    platform = process.platform
     done = replace(schedule, actions=measured.actions)
-    _keep(directory, MEASURED, dumps(done, platform, measured, overlap=how.overlap))
+    _keep(directory, MEASURED, dumps(done, platform, measured, overlap=process.overlap))
     check = None
-    if how.check:
-        with blamed(f"model {job.model!r}, while its gradient is checked"):
-            steps = (
-                None if len(before) else schedule.chain.length
-            )  # each model has an end of its own
-            check = _checked(job.fresh, steps, model.gradient, how)
-    ended = outcome(
-        job.plan.planner,
+    if process.request.check:
+        with blamed(f"model {process.name!r}, while its gradient is checked"):
+            steps = None if len(before) else schedule.chain.length  # each has an end of its own
+            check = _checked(process, steps, model.gradient)
+    ended = result_of(
+        process.planning.planner,
         model,
         done,
         platform,
         predicted=predicted,
         measured=measured,
         check=check,
-        overlap=how.overlap,
+        overlap=process.overlap,
         before=before,
-        team=how.team,
+        team=process.team,
     )
-    ended = replace(ended, figures={**decided, **ended.figures})
-    _keep(directory, RESULT, console.json_line(ended.figures))
+    stored = _gradient_of(process, directory, model, ended)
+    ended = replace(ended, figures={**decided, **ended.figures, **stored})
+    _keep(directory, RESULT, json_line(ended.figures))
     return ended
 
 
+def _gradient_of(
+    process: Process, directory: RunDirectory, model: Differentiable, ended: Result
+) -> dict[str, Any]:
+    """Write the gradient; return where it is, and its checksum."""
+    asked = process.request.gradient
+    path = Path(asked).absolute() if asked else directory.path / GRADIENT
+    steps = ended.schedule.chain.length
+    about = {"run": directory.id, "model": process.name, "steps": steps}
+    try:
+        checksum = write_gradient(path, model, ended.functional, about, process.team)
+    except StorageError as error:
+        raise NotKept(f"the run ended well, but {error}") from None
+    return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}
+
+
 def _performed(
-    job: Job,
+    process: Process,
     model: Differentiable,
     schedule: Schedule,
     *,
@@ -102,31 +116,30 @@ def _performed(
     backends: Sequence[Backend],
     predicted: Timeline,
     kept: Kept,
-    how: How,
 ) -> tuple[Timeline, Differentiable]:
     """Run, and show it; the model's own callback moves the bar.
 
     Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
     stands is then stored.
     """
-    stopper = how.stopper
-    levels = _behind(backends, platform, model) if how.overlap else backends
-    with watching(job, schedule, predicted, how) as (tick, watch):
+    stopper, team, name = process.stopper, process.team, process.name
+    levels = _behind(backends, platform, model) if process.overlap else backends
+    with watching(process, schedule, predicted) as (tick, watch):
         live = watched(lambda: model, tick)()
 
         def fresh() -> Differentiable:
             nonlocal live
-            live = watched(job.fresh, tick)()
+            live = watched(process.fresh, tick)()
             return live
 
         def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
             args = chain, rest, stored, live, kept
-            return how.team.once(lambda: next_plan(*args, tapes=stores_tapes(job, stored))[0])
+            return team.once(lambda: next_plan(*args, tapes=process.stores_tapes(stored))[0])
 
         if stopper is not None:
             stopper.start(seconds_to_stop(schedule, platform))
         try:
-            with blamed(f"model {job.model!r}"):
+            with blamed(f"model {name!r}"):
                 return persevere(
                     schedule,
                     platform,
@@ -134,14 +147,14 @@ def _performed(
                     levels,
                     fresh=fresh,
                     replan=replan,
-                    say=how.warn,
-                    overlap=how.overlap,
+                    say=process.display.warn,
+                    overlap=process.overlap,
                     watch=watch,
                     stop=stopper,
                 )
         except Stopped as stopped:
             assert stopper is not None
-            with blamed(f"model {job.model!r}, stopped"):
+            with blamed(f"model {name!r}, stopped"):
                 standing = store_standing(
                     stopped,
                     live,
@@ -149,7 +162,7 @@ def _performed(
                     platform,
                     schedule.chain,
                     before=schedule.stored,
-                    team=how.team,
+                    team=team,
                 )
             raise halted(stopper.why, standing) from None
 
@@ -172,16 +185,11 @@ def _behind(
     return list(map(behind, backends))
 
 
-def _checked(
-    fresh: Callable[[], Differentiable],
-    steps: int | None,
-    gradient: Mapping[str, Any],
-    how: How,
-) -> GradientCheck:
+def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -> GradientCheck:
     total = None if steps is None else (HALVINGS + 4) * steps
-    with console.progress("checking the gradient", total, quiet=how.quiet) as tick:
-        again = watched(fresh, tick)
-        ranks = how.team.comm.apart()
+    with process.display.progress("checking the gradient", total) as tick:
+        again: Callable[[], Differentiable] = watched(process.fresh, tick)
+        ranks = process.team.comm.apart()
         return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
 
 

@@ -1,130 +1,61 @@
 """The directory of a run: what it is, what was planned, and what came of it.
 
     manifest.json     what identifies the run, and what resuming it needs: see `Manifest`
+    control.h5        the controls that were given to it, if any were
+    platform.toml     the platform, where the run calibrated it itself
     schedule.txt      the schedule of the process that worked on it last, with the platform
     schedule-1.txt    that of the first process where there were more, then of the second, ...
     predicted.txt     the simulated timeline of schedule.txt
     measured.txt      the measured one, once the schedule has been performed
+    gradient.h5       functional, controls and gradient: see `ckio.jobs.gradients`
     result.json       what `ckio run --json` prints, once the run has ended
 
 The first plan is written before the manifest, and the manifest before any checkpoint: of what has
 no manifest, nothing came. Checkpoints are not in it: each level keeps its own, under the run's id.
+
+Texts end with their checksum, which is verified when they are read: in JSON it is the last entry,
+elsewhere a comment on a line of its own. Nothing is read or written through a symbolic link.
 """
 
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from ckio.actions import Kind
-from ckio.chain import COSTS, Chain
-from ckio.errors import BadInput, CkioError, LevelInUse
-from ckio.perstep import PerStep
-from ckio.platforms import Option, Platform
+import xxhash
 
-FORMAT: Final = 1
+from ckio.errors import BadInput, LevelInUse
+from ckio.jobs.request import FORMAT, Manifest
+from ckio.platforms import Platform
+from ckio.wholefile import missing_folders, write_whole
+
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
+CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
 
-_NAMES: Final = r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
+_NAMES: Final = (
+    r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
+    r"|(control|gradient)\.h5|platform\.toml"
+)
 WHOLE: Final = re.compile(_NAMES)
 HALF: Final = re.compile(rf"\.({_NAMES})\.part")
 """The names of a run's files, whole and half written."""
 
+_MOST: Final = 1 << 32
+"""Bytes that a text in a run's directory may have: the schedule of a hundred million actions."""
 
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What identifies a run, and what a later process needs to go on with it.
-
-    Attributes
-    ----------
-    run : str
-        What the run is called on its levels.
-    ckio : str
-        The version that began it.
-    model, settings
-        The model and its options.
-    control : str or None
-        The digest of its controls at the start; None where it has none to show.
-    planner, options
-        The planner and its own options.
-    chain : Chain
-        Steps, and all costs as they were first known: a resumed run does not measure again. There
-        are no steps as long as a run of unknown length goes forward.
-    platform : str
-        The digest of the platform, which itself is in schedule.txt.
-    adjoints : str or None
-        The name of the level for adjoint checkpoints; None where no level can keep them.
-    every : float
-        Seconds of predicted work between two of them.
-    keep : bool
-        Whether checkpoints stay when the run has ended.
-    by_variable : bool
-        Whether checkpoints are stored variable by variable.
-    overlap : str
-        The policy that it was begun with, in words; "" where nothing overlaps.
-    here : str
-        The directory in which it was begun, from which relative paths of levels count; "" where
-        that is not known.
-    ranks : int
-        How many ranks it has, each with its part of the state and of the levels.
-    """
-
-    run: str
-    ckio: str
-    model: str
-    settings: Mapping[str, Option]
-    control: str | None
-    planner: str
-    options: Mapping[str, Any]
-    chain: Chain
-    platform: str
-    adjoints: str | None
-    every: float
-    keep: bool
-    by_variable: bool = False
-    overlap: str = ""
-    here: str = ""
-    ranks: int = 1
-
-    def dumps(self) -> str:
-        """As JSON; `loads` reads it back, equal."""
-        costs = {name: getattr(self.chain, name) for name in COSTS}
-        chain = {
-            "steps": self.chain.steps,
-            **{name: list(c) if isinstance(c, PerStep) else c for name, c in costs.items()},
-        }
-        if self.chain.handed:
-            chain["handed"] = sorted(kind.value for kind in self.chain.handed)
-        said = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        said |= {"settings": dict(self.settings), "options": dict(self.options), "chain": chain}
-        return json.dumps({"format": FORMAT, **said}, indent=2)
-
-    @staticmethod
-    def loads(text: str, /, *, source: str) -> "Manifest":
-        """Read it; raises BadInput where it is of another format, or is not whole."""
-        try:
-            said = json.loads(text)
-            version = said.pop("format")
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise BadInput(f"{source} is damaged: it does not say which run this is") from None
-        if version != FORMAT:
-            raise BadInput(f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}")
-        try:
-            costs = dict(said["chain"])
-            handed = frozenset(map(Kind, costs.pop("handed", ())))
-            return Manifest(**{**said, "chain": Chain(**costs, handed=handed)})
-        except (CkioError, TypeError, ValueError, LookupError) as error:
-            raise BadInput(f"{source} is damaged: {error}") from None
+_SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
+_SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
 
 
 class NewDirectory:
@@ -135,6 +66,7 @@ class NewDirectory:
 
     def __init__(self, path: Path, /, *, what: str = "results") -> None:
         self.path = path
+        self._written = list[str]()
         self._made = missing_folders(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -148,19 +80,20 @@ class NewDirectory:
 
     def write(self, name: str, content: str | bytes, /) -> None:
         """Write a file whole or not at all; it is on the disk when this returns."""
+        self._written.append(name)
         try:
             write_whole(self.path / name, content)
         except OSError as error:
             raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
 
     def clear(self) -> None:
-        """Leave everything as it was before: nothing came of it."""
-        with suppress(OSError):
-            for entry in self.path.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
+        """Leave everything as it was before: nothing came of it.
+
+        Only the files that were written here go, and the directory if that leaves it empty.
+        """
+        for name in self._written:
+            with suppress(OSError):
+                (self.path / name).unlink(missing_ok=True)
         self._remove_folders()
 
     def _in_the_way(self) -> list[str]:
@@ -229,7 +162,10 @@ class RunDirectory(NewDirectory):
     @property
     def has_ended(self) -> bool:
         """Whether it holds a result."""
-        return (self.path / RESULT).exists()
+        return os.path.lexists(self.path / RESULT)
+
+    def write(self, name: str, content: str | bytes, /) -> None:
+        super().write(name, sealed(content) if isinstance(content, str) else content)
 
     def begin(self, manifest: Manifest, /) -> None:
         """Say what the run is, and where it is begun; the directory is taken from then on."""
@@ -241,23 +177,27 @@ class RunDirectory(NewDirectory):
         """Keep the texts of this process's plan, and the earlier schedule under a number."""
         there = self.path / SCHEDULE
         if there.exists():
-            names = (self.path / f"schedule-{number}.txt" for number in count(1))
+            names = (f"schedule-{number}.txt" for number in count(1))
+            name = next(name for name in names if not os.path.lexists(self.path / name))
             with suppress(OSError):  # where nothing can be linked, the last one alone is kept
-                os.link(there, next(name for name in names if not os.path.lexists(name)))
+                os.link(there, self.path / name, follow_symlinks=False)
+                self._written.append(name)
         self.write(SCHEDULE, schedule)
         self.write(PREDICTED, predicted)
 
     def platform(self) -> Platform:
-        """The platform that schedule.txt was made for; raises BadInput."""
-        return platform_in(self.path / SCHEDULE)
+        """Return the platform that schedule.txt was made for; raises BadInput."""
+        lines = self.read(SCHEDULE).splitlines(keepends=True)
+        return _platform_of(
+            takewhile(lambda line: line.startswith("#"), lines), self.path / SCHEDULE
+        )
 
     def read(self, name: str, /) -> str:
-        """The text of one of its files; raises BadInput where it cannot be read."""
-        try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            what = getattr(error, "strerror", "not text")
-            raise BadInput(f"{self.path / name} cannot be read: {what}") from None
+        """Return the text of one of its files, without its checksum.
+
+        Raises BadInput where it cannot be read, is a link, or is not as it was written.
+        """
+        return unsealed(read_text(self.path / name), self.path / name)
 
     def clear(self) -> None:
         """Leave everything as it was before; without the manifest first, it is a run no more."""
@@ -277,7 +217,7 @@ class RunDirectory(NewDirectory):
         if not self._resume:
             return held
         if MANIFEST in held:
-            self.manifest = Manifest.loads(self.read(MANIFEST), source=f"{self.path / MANIFEST}")
+            self.manifest = manifest_in(self.path)
             return []
         ours = [name for name in held if WHOLE.fullmatch(name) or HALF.fullmatch(name)]
         for name in ours:
@@ -299,47 +239,96 @@ def _locked(path: Path) -> int:
     return fd
 
 
+def manifest_in(path: Path, /) -> Manifest:
+    """Read the manifest in the directory of a run; raises BadInput where it is not sound."""
+    file = path / MANIFEST
+    text = read_text(file)
+    with suppress(ValueError, RecursionError):
+        said = json.loads(text)
+        if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
+            Manifest.loads(text, source=f"{file}")  # raises: it is older, or newer
+    return Manifest.loads(unsealed(text, file), source=f"{file}")
+
+
 def platform_in(schedule: Path, /) -> Platform:
-    """The platform in the headers of a file with a schedule; raises BadInput."""
-    try:
-        with schedule.open(encoding="utf-8") as file:
-            headers = list(takewhile(lambda line: line.startswith("#"), file))
-    except UnicodeDecodeError:
-        raise BadInput(f"{schedule}: not text") from None
-    except OSError as error:
-        raise BadInput(f"{schedule} cannot be read: {error.strerror}") from None
+    """Read the platform in the headers of a file with a schedule; raises BadInput."""
+    with _reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
+        return _platform_of(file, schedule)
+
+
+def _platform_of(lines: Iterator[str], schedule: Path) -> Platform:
+    headers = takewhile(lambda line: line.startswith("#"), lines)
     toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
     return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")
 
 
-def missing_folders(path: Path, /) -> list[Path]:
-    """What has to be made for `path` to be a directory, the innermost first."""
-    return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+def read_text(path: Path, /) -> str:
+    """Return the text of a regular file, and never of what a link leads to; raises BadInput."""
+    with _reading(path) as fd:
+        if (size := os.fstat(fd).st_size) > _MOST:
+            raise BadInput(f"{path} has {size} bytes, which none of a run's files has")
+        with os.fdopen(fd, encoding="utf-8", closefd=False, newline="") as file:
+            return file.read()
 
 
-def write_whole(path: Path, content: str | bytes, /) -> None:
-    """Write a file whole or not at all, and on the disk when this returns; raises OSError."""
-    part = path.with_name(f".{path.name}.part")
+@contextmanager
+def _reading(path: Path) -> Iterator[int]:
+    """Open a regular file; raises BadInput for whatever goes wrong."""
     try:
-        with part.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(path: Path) -> None:
-    """Have the names in a directory on the disk, where its file system can; raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise BadInput(f"{path} cannot be read: it is no regular file")
+            yield fd
+        finally:
+            os.close(fd)
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not text") from None
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
-            raise
-    finally:
-        os.close(fd)
+        is_link = error.errno == errno.ELOOP
+        why = "it is a symbolic link, which is not followed" if is_link else error.strerror
+        raise BadInput(f"{path} cannot be read: {why}") from None
+
+
+def sealed(text: str, /) -> str:
+    """Return a text with its checksum at its end, as JSON or as the lines of a schedule have it."""
+    body = text.rstrip()
+    if body.startswith("{"):
+        body = body.removesuffix("}").rstrip()
+        return f'{body}, "checksum": "{_checksum(body)}"}}\n'
+    text = text if not text or text.endswith("\n") else f"{text}\n"
+    return f"{text}## xxh3_128 {_checksum(text)}\n"
+
+
+def unsealed(text: str, source: object, /) -> str:
+    """Return a text without its checksum; raises BadInput where that is another one."""
+    is_json = text.startswith("{")
+    seal = (_SEAL_OF_JSON if is_json else _SEAL_OF_TEXT).search(text, max(0, len(text) - 256))
+    body = text[: seal.start()] if seal else ""
+    if seal is None or _checksum(body) != seal[1]:
+        raise BadInput(
+            f"{source} is damaged: it is not as ckio wrote it (its checksum differs); restore it,"
+            " or begin a new run in another directory"
+        )
+    return f"{body}}}" if is_json else body
+
+
+def _checksum(text: str) -> str:
+    return xxhash.xxh3_128(text.encode()).hexdigest()
+
+
+def json_line(data: Mapping[str, Any], /) -> str:
+    """Return an object on one line; numbers that are not finite, which JSON lacks, are null."""
+    return json.dumps(_finite(data), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {name: _finite(entry) for name, entry in value.items()}
+        case list():
+            return [_finite(entry) for entry in value]
+        case _:
+            return value

@@ -1,20 +1,23 @@
-"""What came of a run: as figures, as a person reads it, and read back from its directory."""
+"""The result of a run: functional, gradient, timelines and figures, also read from its files."""
 
 import json
+import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from pathlib import Path
+from typing import Any, Final
 
-import click
 import numpy as np
-import xxhash
 
 from ckio.chain import Chain
-from ckio.cli import compare as comparison
 from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.gradient import GradientCheck
+from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
+from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.model import Differentiable, functional_of
 from ckio.overlap import SYNCHRONOUS, Overlap
 from ckio.pictures.words import bytes_text
@@ -22,31 +25,79 @@ from ckio.planners.binomial import revolve_forward_steps
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.report import Report, compare
-from ckio.rundir import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.schedule import Schedule, counts, makespan
 from ckio.team import ALONE, Team
 from ckio.texts import loads
 from ckio.timeline import EMPTY, Timeline
 
+_FIGURES: Final = {
+    "planner": str,
+    "steps": int,
+    "forward_steps": int,
+    "forward_steps_minimum": int,
+    "functional": float | int | None,
+    "gradient_digest": str,
+    "gradient_file": str,
+    "gradient_checksum": str,
+    "verified": bool | None,
+    "levels": list,
+}
+"""What a stored result must say, and of which type."""
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """A run that ended well: what was planned, what happened, and what came of it.
+class Result:
+    """What came of a run that has ended.
 
-    All of it is of the process that ended the run; `check` is None also where an earlier one
-    checked the gradient. There is no report where the rest was planned anew on the way.
+    Attributes
+    ----------
+    functional : float
+        J.
+    gradient : mapping of str to array
+        dJ/d(control) for each control; of many ranks the part of this one. Empty where the file of
+        a run that ended earlier is no longer there.
+    control : mapping of str to array
+        The controls that the gradient is taken at.
+    verified : bool or None
+        Whether the gradient passed its Taylor test; None where none was made.
+    schedule, platform
+        What was performed, and where.
+    prediction, timeline : Timeline
+        The predicted and the measured times of each action, of the process that ended the run.
+    report : Report or None
+        Both compared; None where the rest was planned anew on the way.
+    check : GradientCheck or None
+        None also where an earlier process checked the gradient.
+    figures : mapping
+        What `ckio run --json` prints.
     """
 
+    functional: float
+    gradient: Arrays
+    control: Arrays
+    verified: bool | None
     schedule: Schedule
     platform: Platform
-    predicted: Timeline
-    measured: Timeline
+    prediction: Timeline
+    timeline: Timeline
     report: Report | None
     check: GradientCheck | None
     figures: Mapping[str, Any]
 
+    def __str__(self) -> str:
+        """Return the facts of the run, a line each."""
+        rows = facts(self)
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
-def outcome(
+    def _repr_html_(self) -> str:
+        rows = (
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts(self)
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def result_of(
     planner: str,
     model: Differentiable,
     schedule: Schedule,
@@ -59,13 +110,16 @@ def outcome(
     overlap: Overlap = SYNCHRONOUS,
     before: Timeline = EMPTY,
     team: Team = ALONE,
-) -> Outcome:
-    """Everything that is to be said of a run that has just ended, with this policy.
+) -> Result:
+    """Return everything that is to be said of a run that has just ended, with this policy.
 
-    `before` is what the process did before there was a schedule. The gradient is that of all ranks
-    together, and so are the bytes that moved.
+    `before` is what the process did before there was a schedule. The figures are those of the
+    gradient of all ranks together, and of all bytes that moved.
     """
-    gradient = whole(model, model.gradient, team)
+    own = {name: np.asarray(array) for name, array in model.gradient.items()}
+    control = getattr(model, "control", None) or {}
+    gradient = whole(model, own, team)
+    functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
     figures = {
         "planner": planner,
@@ -75,31 +129,69 @@ def outcome(
         "measured": before.makespan + measured.makespan,
         "forward_steps": counts(first).forward + counts(schedule).forward,
         "forward_steps_minimum": forward_minimum(schedule, platform),
-        "functional": float(functional_of(model)),
+        "functional": functional,
         "gradient": {key: _summary(array) for key, array in gradient.items()},
         "gradient_digest": digest(gradient),
         "verified": None if check is None else check.verified,
         "levels": _levels(measured, platform, team),
     }
-    report = _report(predicted, measured, platform)
-    return Outcome(schedule, platform, predicted, measured, report, check, figures)
+    return Result(
+        functional=functional,
+        gradient=own,
+        control={name: np.array(array) for name, array in control.items()},
+        verified=None if check is None else check.verified,
+        schedule=schedule,
+        platform=platform,
+        prediction=predicted,
+        timeline=measured,
+        report=_report(predicted, measured, platform),
+        check=check,
+        figures=figures,
+    )
 
 
-def read_back(directory: RunDirectory, platform: Platform, /) -> Outcome:
-    """The outcome of a run that has ended; raises BadInput where its files are not whole."""
+def read_back(directory: RunDirectory, platform: Platform, team: Team = ALONE, /) -> Result:
+    """Read the result of a run that has ended; raises BadInput where its files are not whole."""
     texts = [
         loads(directory.read(name), source=str(directory.path / name))
         for name in (SCHEDULE, PREDICTED, MEASURED)
     ]
     plan, predicted, measured = texts
-    try:
-        figures = json.loads(directory.read(RESULT))
-    except ValueError:
-        raise BadInput(f"{directory.path / RESULT} is damaged: it is not JSON") from None
+    figures = _figures(directory.read(RESULT), directory.path / RESULT)
     if predicted.timeline is None or measured.timeline is None:
         raise BadInput(f"{directory.path}: its timelines are not there; they were edited")
-    times = predicted.timeline, measured.timeline
-    return Outcome(plan.schedule, platform, *times, _report(*times, platform), None, figures)
+    path = directory.path / figures["gradient_file"]
+    if team.once(lambda: os.path.lexists(path)):
+        gradient, control = read_gradient(path, figures["gradient_checksum"], team)
+    else:
+        logging.getLogger("ckio").warning("the gradient of the run is no longer at %s", path)
+        gradient, control = {}, {}
+    functional = figures["functional"]
+    return Result(
+        functional=math.nan if functional is None else functional,
+        gradient=gradient,
+        control=control,
+        verified=figures["verified"],
+        schedule=plan.schedule,
+        platform=platform,
+        prediction=predicted.timeline,
+        timeline=measured.timeline,
+        report=_report(predicted.timeline, measured.timeline, platform),
+        check=None,
+        figures=figures,
+    )
+
+
+def _figures(text: str, source: Path) -> dict[str, Any]:
+    """Read the figures of a result; raises BadInput where they are not what a run writes."""
+    try:
+        said = json.loads(text)
+        wrong = [name for name, kind in _FIGURES.items() if not isinstance(said[name], kind)]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise BadInput(f"{source} is damaged: {error}") from None
+    if wrong:
+        raise BadInput(f"{source} is damaged: {wrong[0]} is {said[wrong[0]]!r:.40}")
+    return dict(said)
 
 
 def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report | None:
@@ -140,31 +232,6 @@ def _slots(chain: Chain, platform: Platform) -> int:
     for level in platform.levels:
         room += math.inf if level.capacity is None else level.capacity / level.ratio
     return int(min(chain.length, room / each)) if each else chain.length
-
-
-def digest(gradient: Mapping[str, Any], /) -> str:
-    """Names and bytes of the arrays in hex: equal only for bitwise equal gradients."""
-    hasher = xxhash.xxh3_128()
-    for name in sorted(gradient):
-        hasher.update(name.encode())
-        hasher.update(np.ascontiguousarray(gradient[name]).data)
-    return hasher.hexdigest()
-
-
-def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Mapping[str, Any]:
-    """Arrays of the controls' shapes as they are over all ranks, on each of them.
-
-    A model that has its part of them alone puts them together: `gathered(name, array)`. Without
-    that, they are one part behind the other.
-    """
-    if team.is_alone:
-        return arrays
-    gathered = getattr(model, "gathered", None)
-    if gathered is not None:
-        return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
-    parts = {name: np.ravel(array) for name, array in arrays.items()}
-    every = team.gather(parts)
-    return {name: np.concatenate([part[name] for part in every]) for name in parts}
 
 
 def _summary(array: Any) -> dict[str, float]:
@@ -212,11 +279,11 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
     )
 
 
-def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
-    """What one wants to know of a run, as pairs of words."""
-    figures = outcome.figures
+def facts(result: Result, /) -> list[tuple[str, str]]:
+    """Return what one wants to know of a run, as pairs of words."""
+    figures = result.figures
     forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
-    by_variable = outcome.schedule.chain.variables is not None
+    by_variable = result.schedule.chain.variables is not None
     where = "all this room" if by_variable else "these slots"
     found = [
         ("steps", f"{figures['steps']}"),
@@ -233,23 +300,12 @@ def facts(outcome: Outcome, /) -> list[tuple[str, str]]:
         )
         for level in figures["levels"]
     ]
-    if outcome.report is not None and outcome.report.rounding:
-        found.append(("rounded", outcome.report.rounding))
+    if result.report is not None and result.report.rounding:
+        found.append(("rounded", result.report.rounding))
     found.append(("functional", f"{figures['functional']:.12g}"))
-    found.append(("gradient", f"digest {figures['gradient_digest']}"))
-    if outcome.check is not None:
-        found.append(("gradient check", outcome.check.summary()))
+    found.append(("gradient", f"{figures['gradient_file']}, digest {figures['gradient_digest']}"))
+    if result.check is not None:
+        found.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:
         found.append(("gradient check", "verified" if figures["verified"] else "NOT verified"))
     return found
-
-
-def show(outcome: Outcome, /) -> None:
-    """A run as a person reads it."""
-    if outcome.report is None:
-        click.echo("the rest was planned anew on the way: nothing to compare with the first plan\n")
-    else:
-        comparison.show(outcome.report)
-    width = max(len(name) for name, _ in facts(outcome))
-    for name, text in facts(outcome):
-        click.echo(f"{name:<{width}}  {text}")

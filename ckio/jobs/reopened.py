@@ -1,12 +1,12 @@
-"""Going on with a run: whether it is the same one, and what of it is still there."""
+"""The levels of a run that is resumed: whether it is the same run, and what of it survived."""
 
 import logging
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ckio import leftovers, registry
 from ckio.actions import Key
@@ -15,17 +15,16 @@ from ckio.backends.contents import Damaged
 from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank
 from ckio.backends.verified import verified
-from ckio.cli import console
-from ckio.cli.job import How
-from ckio.cli.levels import Keep, called, opened
-from ckio.cli.models import Settings, identity
 from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs.directory import RunDirectory
+from ckio.jobs.levels import called, opened
+from ckio.jobs.planning import with_room
+from ckio.jobs.process import Process
+from ckio.jobs.request import Manifest
 from ckio.layout import nbytes_of
-from ckio.overlap import Policy
 from ckio.places import holdings
 from ckio.platforms import Level, Platform
-from ckio.rundir import Manifest, RunDirectory
-from ckio.team import ALONE, Team
+from ckio.team import Team
 
 log = logging.getLogger("ckio")
 
@@ -33,67 +32,42 @@ _SHOWN: Final = 3
 """How many things that are damaged are told of a level."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
-    """What a command line says of a run; None, and no entry, where it does not say it."""
-
-    model: str | None
-    settings: Settings
-    steps: int | None
-    platform: Platform | None
-    planner: str | None
-    options: Mapping[str, Any]
-    overlap: Policy | None = None
-    effort: int | None = None
-    mtbf: float | None = None
+def check_same(given: Platform | None, manifest: Manifest, platform: Platform, /) -> Iterator[str]:
+    """Say what differs between a platform that is given and that of the run."""
+    if given is None or given.digest() == manifest.platform:
+        return
+    if with_room(given, manifest.chain).digest() != manifest.platform:
+        yield f"--platform differs ({', '.join(_other_parts(given, platform))})"
 
 
-def check_same(
-    given: Given,
-    manifest: Manifest,
-    platform: Platform,
-    control: str | None,
-    where: object,
-    /,
-    *,
-    by_variable: bool = False,
-) -> None:
-    """Raise BadInput, which names all differences, where this is not the run that was begun.
+def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
+    """Return the command that resumes a run of so many ranks.
 
-    `platform` is that of the run, and `control` the digest of the model's controls as they are now.
-    With `by_variable`, it is one that stores single variables; without, it may be.
+    A model that is not installed with ckio or another package is named in it, as nothing is
+    imported that a file alone names.
     """
-    found = list(_differences(given, manifest, platform))
-    if control != manifest.control:
-        found.append("the controls of the model are others")
-    if by_variable and not manifest.by_variable:
-        found.append("--by-variable is given, the run stores whole checkpoints")
-    if found:
-        raise BadInput(
-            f"{where} holds another run: {'; '.join(found)}. Resume it as it was begun, or choose"
-            " another directory"
-        )
-
-
-def again(into: Path, ranks: int, /) -> str:
-    """The line that goes on with a run of so many ranks."""
     job = f"mpiexec -n {ranks} " if ranks > 1 else ""
-    return f"{job}ckio run --resume --into {shlex.quote(str(into))}"
+    named = model is not None and model not in registry.names("models")
+    words = f"{shlex.quote(model)} " if model and named else ""
+    return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
 
 
-def from_there(manifest: Manifest, into: Path, /) -> str:
-    """That line with the way to where the run was begun, where that is another directory; or ""."""
-    here = Path(manifest.here).resolve()
+def from_there(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
+    """Return that line, with the way to the directory where the run was begun, if it is another.
+
+    With `elsewhere` it is "" where that is the current directory.
+    """
+    model, here = manifest.request.model, Path(manifest.here).resolve()
     if not manifest.here or not here.is_dir() or here == Path.cwd():
-        return ""
+        return "" if elsewhere else resume_line(into, manifest.ranks, model)
     there = into.resolve()
     near = there.relative_to(here) if there.is_relative_to(here) else there
-    return f"cd {shlex.quote(str(here))} && {again(near, manifest.ranks)}"
+    return f"cd {shlex.quote(str(here))} && {resume_line(near, manifest.ranks, model)}"
 
 
 def check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
     """Raise BadInput where a level is found only from the directory in which the run was begun."""
-    line = from_there(manifest, into)
+    line = from_there(manifest, into, elsewhere=True)
     first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
     for level in platform.levels if line else ():
         where = registry.place(level, first)
@@ -102,38 +76,6 @@ def check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
                 f"{into} was begun in another directory, from which its level {level.name} is"
                 f" {where}; go on with: {line}"
             )
-
-
-def check_ranks(manifest: Manifest, where: object, how: How, /) -> None:
-    """Raise BadInput where the run has another number of ranks: each of them has its own part."""
-    if manifest.ranks != how.team.size:
-        begun, now = (f"{n} rank{'s' * (n > 1)}" for n in (manifest.ranks, how.team.size))
-        raise BadInput(
-            f"{where} holds a run of {begun}, and this job has {now}: what a rank stored is its"
-            f" own part of the state; resume it on {begun}"
-        )
-
-
-def _differences(given: Given, manifest: Manifest, platform: Platform) -> Iterator[str]:
-    chain = manifest.chain
-    if given.model not in (None, manifest.model):
-        yield f"the model is {given.model}, that of the run {manifest.model}"
-    for name, value in given.settings.items():
-        there = manifest.settings.get(name)
-        if identity("", {name: value}) != identity("", {} if there is None else {name: there}):
-            was = "was not given" if there is None else f"is {there}"
-            yield f"--set {name} is {value}, in the run it {was}"
-    if given.steps not in (None, chain.steps):
-        has = "was begun without" if chain.steps is None else f"has {chain.steps}"
-        yield f"--steps is {given.steps}, the run {has}"
-    if given.planner not in (None, manifest.planner):
-        yield f"--planner is {given.planner}, that of the run {manifest.planner}"
-    for name, value in given.options.items():
-        if value is not None and value != (there := manifest.options.get(name)):
-            was = "was not given" if there is None else f"is {there}"
-            yield f"--{name} is {value}, in the run it {was}"
-    if given.platform is not None and given.platform.digest() != manifest.platform:
-        yield f"--platform differs ({', '.join(_other_parts(given.platform, platform))})"
 
 
 def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
@@ -153,7 +95,7 @@ def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Reopened:
     """What a process that goes on finds.
 
     Attributes
@@ -176,7 +118,7 @@ class Found:
     damaged: frozenset[int]
     lost: list[str]
 
-    def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Found":
+    def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
         """The same with a damaged level, which gets no more than the bytes that are sound on it.
 
         Its files may not grow any more, and what is damaged takes room of its own.
@@ -189,7 +131,7 @@ class Found:
         platform = replace(self.platform, levels=tuple(levels))
         return replace(self, platform=platform, damaged=self.damaged | {number})
 
-    def without(self, numbers: Iterable[int], why: str, /) -> "Found":
+    def without(self, numbers: Iterable[int], why: str, /) -> "Reopened":
         """The same without these levels: what lies there is lost, and nothing is stored there."""
         found = replace(
             self,
@@ -207,17 +149,16 @@ class Found:
 
 
 @contextmanager
-def reopened(
-    platform: Platform, run: str, /, *, keep: Keep, quiet: bool, team: Team = ALONE
-) -> Iterator[Found]:
-    """The levels of a run open again, with what survived on them; closed as `opened` does.
+def reopened(process: Process, manifest: Manifest, /) -> Iterator[Reopened]:
+    """Open the levels of a run again, with what survived on them; closed as `opened` does.
 
     A corrupt checkpoint is discarded, and so is one that some rank of the team has not. A level
     that does not open, or does not let go of a corrupt checkpoint, is not used. Raises LevelInUse
     where another process has a level.
     """
+    platform, team, run = process.platform, process.team, manifest.run
     count = len(platform.levels)
-    found = Found(
+    found = Reopened(
         platform, [Ram(capacity=0)] * count, [set() for _ in range(count)], frozenset(), []
     )
     with ExitStack() as stack:
@@ -228,11 +169,14 @@ def reopened(
                 gone = [str(where)] if where is not None and not where.exists() else []
                 for path in _of_all(team, gone):
                     found.lost.append(f"level {level.name}: {path} is not there, nor what it held")
-                (backend,) = stack.enter_context(opened([level], run, keep=keep, team=team))
+                there = opened(
+                    [level], run, keep=process.keeps, team=team, identity=manifest.identity
+                )
+                (backend,) = stack.enter_context(there)
                 if not backend.durable:
                     found.backends[number] = backend
                     continue
-                with console.progress(f"verifying {level.name}", quiet=quiet):
+                with process.display.progress(f"verifying {level.name}"):
                     sound, corrupt = verified(backend)
                 held = sum(
                     level.stored(nbytes_of(backend.layout(key))) for key in sorted(sound, key=str)

@@ -1,0 +1,308 @@
+"""The gradient of a run as a file that plain h5py reads, and controls from such files.
+
+    functional          J, a scalar
+    gradient/NAME       dJ/d(NAME), with the attributes `units` and `layout`
+    control/NAME        the control that the gradient is taken at
+    parts/RANK/...      on many ranks, what each of them has of both, where the model puts the whole
+                        together itself
+
+Where a model of many ranks does not, `gradient/NAME` and `control/NAME` hold the parts of the ranks
+one behind the other, each flattened; `offsets` and `shapes` say where the part of each rank begins,
+and its shape. The root's attributes name the run, the model and the steps, and `xxh3_128` is the
+checksum of all names, shapes, types and bytes.
+"""
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from ckio.actions import Key, Kind
+from ckio.errors import BadInput, StorageError
+from ckio.model import Array, Differentiable, layout_of
+from ckio.team import ALONE, Team
+from ckio.wholefile import write_whole
+
+FORMAT: Final = 1
+
+_DEEPEST: Final = 8
+
+Arrays = Mapping[str, Array]
+
+
+def digest(gradient: Mapping[str, Any], /) -> str:
+    """Return names and bytes of the arrays in hex: equal only for bitwise equal gradients."""
+    hasher = xxhash.xxh3_128()
+    for name in sorted(gradient):
+        hasher.update(name.encode())
+        hasher.update(np.ascontiguousarray(gradient[name]).data)
+    return hasher.hexdigest()
+
+
+def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Mapping[str, Any]:
+    """Return arrays of the controls' shapes as they are over all ranks, on each of them.
+
+    A model that has its part of them alone puts them together: `gathered(name, array)`. Without
+    that, they are one part behind the other.
+    """
+    if team.is_alone:
+        return arrays
+    gathered = getattr(model, "gathered", None)
+    if gathered is not None:
+        return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
+    parts = {name: np.ravel(array) for name, array in arrays.items()}
+    every = team.gather(parts)
+    return {name: np.concatenate([part[name] for part in every]) for name in parts}
+
+
+def write_gradient(
+    path: Path, model: Differentiable, functional: float, about: Mapping[str, Any], team: Team, /
+) -> str:
+    """Write functional, gradient and controls of a run that has ended; return the checksum.
+
+    The file is whole and on the disk when this returns, and was read back and compared. All ranks
+    call it together, and the first one writes.
+
+    Raises
+    ------
+    StorageError
+        The file cannot be written, or is not what was written.
+    """
+    names = {"gradient": model.gradient, "control": getattr(model, "control", None) or {}}
+    units, arrays = units_of(model), dict[str, Array]()
+    attributes = dict[str, dict[str, Any]]()
+    for group, live in names.items():
+        mine = {name: np.asarray(array) for name, array in live.items()}
+        together = whole(model, mine, team)
+        shapes = team.gather({name: array.shape for name, array in mine.items()})
+        for name, array in together.items():
+            unit = units.get(name, "")
+            unit = f"{units.get('J') or '1'} / ({unit or '1'})" if group == "gradient" else unit
+            own = {"units": unit}
+            if not team.is_alone and getattr(model, "gathered", None) is None:
+                own |= _parts([each[name] for each in shapes])
+            arrays[f"{group}/{name}"], attributes[f"{group}/{name}"] = np.asarray(array), own
+        if not team.is_alone and getattr(model, "gathered", None) is not None:
+            for rank, parts in enumerate(team.gather(mine)):
+                arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in parts.items()}
+    arrays["functional"] = np.asarray(functional)
+    attributes["functional"] = {"units": units.get("J", "")}
+    checksum = _checksum(arrays)
+
+    def written() -> None:
+        data = _packed(arrays, attributes, {**about, "format": FORMAT, "xxh3_128": checksum})
+        try:
+            write_whole(path, data)
+            verify_arrays(path, checksum)
+        except (OSError, BadInput) as error:
+            why = getattr(error, "strerror", None) or error
+            raise StorageError(f"{path}: the gradient cannot be written there: {why}") from None
+
+    team.once(written)
+    return checksum
+
+
+def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arrays, Arrays]:
+    """Read gradient and controls of a run back: of many ranks the parts of this one.
+
+    Raises BadInput where the file is not the one with this checksum.
+    """
+    arrays, pieces, _ = _read(path)
+    if _checksum(arrays) != checksum:
+        raise BadInput(f"{path} is damaged: it is not the gradient of this run (checksum)")
+    found: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
+    for name in arrays:
+        group, _, control = name.partition("/")
+        if group in found:
+            found[group][control] = _of_rank(name, arrays, pieces, team)
+    return found["gradient"], found["control"]
+
+
+def _of_rank(
+    name: str, arrays: Arrays, pieces: Mapping[str, tuple[Array, Array]], team: Team
+) -> Array:
+    """Return the part of this rank, or the whole where there is one rank, or no parts."""
+    array = arrays[name]
+    if team.is_alone:
+        return array
+    if name in pieces:  # the parts follow each other
+        offsets, shapes = pieces[name]
+        begin, shape = int(offsets[team.rank]), tuple(map(int, shapes[team.rank]))
+        return array[begin : begin + int(np.prod(shape, dtype=np.int64))].reshape(shape)
+    return arrays.get(f"parts/{team.rank}/{name}", array)
+
+
+def read_control(path: Path, team: Team = ALONE, /) -> Arrays:
+    """Read controls from an npz file or an HDF5 file; raises BadInput.
+
+    In HDF5 they are the datasets of the group `control`, as the file of a gradient has it, or where
+    there is none those at the root. Of many ranks, each gets its part where the file has parts, and
+    the whole otherwise.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    if start[:4] == b"PK\x03\x04":
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except Exception as error:
+            raise BadInput(f"{path} is no npz file of plain arrays: {error}") from None
+    arrays, pieces, _ = _read(Path(os.path.realpath(path)))
+    inner = {name for name in arrays if name.startswith("control/")}
+    if not inner:
+        return {name: array for name, array in arrays.items() if "/" not in name}
+    return {name.partition("/")[2]: _of_rank(name, arrays, pieces, team) for name in inner}
+
+
+def packed_control(control: Arrays, team: Team = ALONE, /) -> bytes:
+    """Return a file of the controls that each rank was given, as `control_in` reads it."""
+    arrays = {
+        f"parts/{rank}/control/{name}": np.asarray(array)
+        for rank, mine in enumerate(team.gather(dict(control)))
+        for name, array in mine.items()
+    }
+    return _packed(arrays, {}, {"format": FORMAT, "xxh3_128": _checksum(arrays)})
+
+
+def control_in(path: Path, /) -> dict[int, dict[str, Array]]:
+    """Read the controls that each rank of a run was given; raises BadInput."""
+    arrays, _, said = _read(path)
+    if said != _checksum(arrays):
+        raise BadInput(f"{path} is damaged: its checksum is not that of its content")
+    found: dict[int, dict[str, Array]] = {}
+    for path_in_file, array in arrays.items():
+        _, rank, _, name = path_in_file.split("/", 3)
+        found.setdefault(int(rank), {})[name] = array
+    return found
+
+
+def set_control(model: Differentiable, control: Arrays, /) -> None:
+    """Put controls into a fresh model; raises BadInput where they are not its own."""
+    own = getattr(model, "control", None)
+    if not own:
+        raise BadInput("controls were given, and the model has none")
+    if unknown := sorted(set(control) - set(own)):
+        raise BadInput(f"the model has no control {unknown[0]!r}; it has {', '.join(sorted(own))}")
+    if missing := sorted(set(own) - set(control)):
+        raise BadInput(f"the control {missing[0]!r} is missing: give all of the model's controls")
+    for name, value in control.items():
+        there, given = own[name], np.asarray(value)
+        if given.shape != there.shape:
+            raise BadInput(
+                f"control {name!r} has shape {given.shape}, and the model's {there.shape}"
+            )
+        if given.dtype != there.dtype:
+            raise BadInput(f"control {name!r} is {given.dtype}, and the model's {there.dtype}")
+        there[...] = given
+
+
+def units_of(model: Differentiable, /) -> dict[str, str]:
+    """Return the units of the arrays of a model's state and of its adjoint, where it says them."""
+    units = dict[str, str]()
+    for kind in (Kind.ADJOINT, Kind.RESTART):
+        with suppress(StorageError, BadInput):
+            units |= {each.name: each.unit for each in layout_of(model, Key(kind, 0)) if each.unit}
+    own = getattr(model, "units", None)
+    return units | dict(own) if isinstance(own, Mapping) else units
+
+
+def _parts(shapes: list[tuple[int, ...]]) -> dict[str, Any]:
+    """Say where the part of each rank begins, and its shape."""
+    sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
+    return {"offsets": np.cumsum([0, *sizes[:-1]]), "shapes": np.array(shapes, np.int64)}
+
+
+def _checksum(arrays: Arrays) -> str:
+    hasher = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        hasher.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.hexdigest()
+
+
+def _packed(
+    arrays: Arrays, attributes: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]
+) -> bytes:
+    """Return an HDF5 file as bytes."""
+    import h5py
+
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for name, value in about.items():
+            if value is not None:
+                file.attrs[name] = value
+        for name, array in arrays.items():
+            dataset = file.create_dataset(name, data=array)
+            for attribute, value in attributes.get(name, {}).items():
+                dataset.attrs[attribute] = value
+    return buffer.getvalue()
+
+
+def verify_arrays(path: Path, checksum: str, /) -> dict[str, Array]:
+    """Read all arrays of a file; raises BadInput where it is not the one with this checksum."""
+    arrays, _, _ = _read(path)
+    if _checksum(arrays) != checksum:
+        raise BadInput(f"{path} is damaged: its checksum is not that of its content")
+    return arrays
+
+
+def _read(path: Path) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]], Any]:
+    """Read all datasets of numbers in an HDF5 file, where parts begin in them, and its checksum.
+
+    Nothing outside of the file is read: no link is followed. Raises BadInput.
+    """
+    import h5py
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as raw, h5py.File(raw, "r") as file:
+            limit = os.fstat(raw.fileno()).st_size
+            arrays, pieces = dict[str, Array](), dict[str, tuple[Array, Array]]()
+            said = file.attrs.get("xxh3_128")
+            for name, dataset in _datasets(file, h5py):
+                arrays[name] = _array(dataset, limit)
+                if "offsets" in dataset.attrs and "shapes" in dataset.attrs:
+                    pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # h5py says in many ways that a file is not whole
+        raise BadInput(f"{path} is damaged: {type(error).__name__}: {error}") from None
+    return arrays, pieces, said
+
+
+def _datasets(
+    group: Any, h5py: Any, /, path: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Find all datasets in a group and the groups in it, by hard links alone."""
+    if depth > _DEEPEST:
+        raise BadInput("its groups are nested too deep")
+    for name in group:
+        if group.get(name, getlink=True, getclass=True) is not h5py.HardLink:
+            continue
+        item = group[name]
+        if isinstance(item, h5py.Dataset):
+            yield f"{path}{name}", item
+        elif isinstance(item, h5py.Group):
+            yield from _datasets(item, h5py, f"{path}{name}/", depth + 1)
+
+
+def _array(dataset: Any, limit: int) -> Array:
+    """Read a dataset of numbers; raises BadInput for others, and for sizes that no file has."""
+    if dataset.dtype.kind not in "fiucb":
+        raise BadInput(f"dataset {dataset.name!r} holds no numbers")
+    if dataset.external or dataset.is_virtual:
+        raise BadInput(f"dataset {dataset.name!r} lies in another file")
+    if dataset.nbytes > (limit if dataset.chunks is None else 1024 * limit):
+        raise BadInput(f"dataset {dataset.name!r} is larger than the file can hold")
+    return np.asarray(dataset[()])
