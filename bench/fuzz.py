@@ -98,7 +98,7 @@ def encoded(data: bytes) -> None:
 
 def manifest(data: bytes) -> None:
     from ckio import rundir
-    from ckio.places import holdings
+    from ckio.leftovers import holdings
 
     place = Path(os.environ["CKIO_FUZZ_PLACE"])
     (place / rundir.MANIFEST).write_bytes(data)

@@ -1,42 +1,506 @@
-"""Removing what abandoned runs left in a place.
+"""Checkpoints that runs left: found without opening a level, listed, verified, removed.
 
-Only what is certainly ckio's goes: slot files, archives, what a killed process had half written,
-and directories that are then empty. What a live process has open stays, symbolic links are not
-followed, and everything is removed under the lock that somebody who opens it would need.
+    for level in listing("run1"):                what lies there, and whether a process has it
+        print(level.holding.path, level.nbytes)
+    clean("run1").removed                        removes it
+
+A path names the directory of a run (`ckio run --into`), the directory of a level, the directory
+that one run has there, an archive, or the name that the archives of all runs are derived from.
+
+This module knows runs: the manifest, where their levels are, and which run stored what. Of the
+files of a level its backend alone knows something, and is asked through its class (`levels_at`,
+`contents`, `drafts_at`, `in_use`, `remove_files`; see `backends.base`). Only what is certainly
+ckio's is removed, by its name and under the lock that somebody who opens it would need; what a live
+process has open stays, and symbolic links are not followed.
 """
 
 import fcntl
+import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ckio import registry
-from ckio.backends.directory.format import BLOCK, FREE, LIVE, MAGIC
-from ckio.backends.directory.slotfiles import TRIAL, name_of
-from ckio.backends.files import Files
-from ckio.errors import BadInput, LevelInUse, StorageError
-from ckio.places import ARCHIVE_LOCK, SLOTS, Holding, expected, has_seal, is_run_directory
-from ckio.rundir import HALF, MANIFEST, WHOLE
+from ckio.actions import Kind, Layout
+from ckio.backends import contents
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.encoded import unmark
+from ckio.backends.locks import is_locked, names_in, opened
+from ckio.backends.runid import RunId, of_rank, rank_of
+from ckio.checks import is_whole
+from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
+from ckio.layout import nbytes_of
+from ckio.platforms import Level, Platform
+from ckio.rundir import FORMAT, HALF, MANIFEST, SCHEDULE, WHOLE, platform_in
 
-_DRAFT: Final = re.compile(r"\.(.+)\.h5\.(\d{1,9})\.new")
-"""An archive that the process of this number is making, or was making when it was killed."""
+_SEARCHED: Final = ("directory", "hdf5")
+"""Backends whose levels are found anywhere, in the order in which a path is taken for theirs.
+
+Levels of the others are found through a run: to import one only to ask it takes time, or fails.
+"""
+
+_ORDER: Final = (Kind.RESTART, Kind.TAPE, Kind.ADJOINT)
+"""In which checkpoints are listed."""
+
+_RUN: Final = re.compile(r"[0-9a-f]{1,64}")
+_RANKS: Final = 1 << 20
+"""As many ranks as a job may have."""
+
+_MOST: Final = 1 << 20
+"""Bytes that a manifest may have."""
 
 _SETTLED: Final = 60.0
 """Seconds after which a half-written text has been given up; writing one takes a moment."""
 
-_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one run keeps on one level.
+
+    Attributes
+    ----------
+    path : Path
+        Its directory of slot files, or its archive.
+    backend : str
+        The name of the level's backend: "directory", "hdf5", or somebody else's.
+    run : str
+        The id of the run that keeps it; "" where it was found by its place alone.
+    """
+
+    path: Path
+    backend: str
+    run: str = ""
+
+    def contents(self) -> list[Stored | Damaged]:
+        """List what is stored; raises BadInput where that cannot be told."""
+        look = _offered(self.backend, "contents")
+        if look is None:
+            raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
+        items: list[Stored | Damaged] = look(self.path)
+        return items
+
+    def others(self, items: Iterable[Stored | Damaged], /) -> list[str]:
+        """Return the runs that stored what is listed and are not its own, in words."""
+        runs = stored_by(items) if self.run else []
+        return [str(RunId(run)) for run in runs if run != self.run]
+
+    def in_use(self) -> bool:
+        """Whether a live process has it open, as far as that can be seen from here."""
+        return in_use(self.path, _offered(self.backend, "in_use") or is_locked)
+
+    def nbytes_on_disk(self) -> int:
+        """Count the bytes that its files occupy."""
+        files = self.path.iterdir() if self.path.is_dir() else [self.path]
+        return sum(file.lstat().st_blocks * 512 for file in files)
 
 
-def nbytes_on_disk(holding: Holding, /) -> int:
-    """Bytes that its files occupy."""
-    path = holding.path
-    files = path.iterdir() if path.is_dir() else [path]
-    return sum(file.lstat().st_blocks * 512 for file in files)
+def _offered(backend: str, question: str) -> Any:
+    """The function by which a backend's class answers a question; None where it has none."""
+    return getattr(registry.find("backends", backend), question, None)
+
+
+def stored_by(items: Iterable[Stored | Damaged], /) -> list[str]:
+    """Return the runs that stored these, as they say themselves; "" is no run in particular."""
+    runs = (item.run for item in items if isinstance(item, Stored))
+    return sorted({run for run in runs if run is not None})
+
+
+def in_use(path: Path, is_held: Callable[[Path], bool] = is_locked, /) -> bool:
+    """Whether a live process has a level or a run here, as far as that can be seen."""
+    try:
+        return is_held(path)
+    except OSError:
+        return False
+
+
+def is_run_directory(path: Path, /) -> bool:
+    """Whether `ckio run --into` made it."""
+    return (path / MANIFEST).is_file()
+
+
+# Finding
+
+
+def holdings(path: Path, /) -> list[Holding]:
+    """Find what lies at `path`: nothing where it is a directory that has nothing of ckio's.
+
+    Raises BadInput where there is nothing at all.
+    """
+    try:
+        if is_run_directory(path):
+            return list(_of_run(path))
+        levels = [
+            Holding(level, backend)
+            for backend in _SEARCHED
+            for level in _offered(backend, "levels_at")(path)
+        ]
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    if not levels and not path.exists():
+        raise BadInput(
+            f"there is no {path}; name the directory of a run, the place of a level, or an archive"
+        )
+    # Each backend has its levels in order; those of one entry of the directory stay together.
+    return sorted(levels, key=lambda level: level.path.parts[: len(path.parts) + 1])
+
+
+def _of_run(path: Path) -> Iterator[Holding]:
+    """What the run of this directory keeps on the levels of its platform."""
+    for holding in expected(path):
+        where = holding.path
+        if not os.path.lexists(where):
+            continue
+        levels_at = _offered(holding.backend, "levels_at")
+        if where.is_dir() and levels_at and where not in levels_at(where):
+            continue  # the run never wrote to it
+        yield holding
+
+
+def expected(path: Path, /) -> list[Holding]:
+    """Return where the run of this directory keeps its own, whether anything is there or not.
+
+    A relative place counts from the current directory, as it does where a run goes on; from that in
+    which the run was begun, where only that leads to something. Raises BadInput.
+    """
+    runs, here = _run(path / MANIFEST)
+    found = []
+    for level, run in _parts_of(platform_in(path / SCHEDULE), runs):
+        where = registry.place(level, run)
+        if where is not None:
+            begun = here / where
+            elsewhere = not os.path.lexists(where) and os.path.lexists(begun)
+            found.append(Holding(begun if elsewhere else where, level.backend, run))
+    return found
+
+
+def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
+    """Each level with each name that the run has there: one, where all ranks share it."""
+    for level in platform.levels:
+        yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
+
+
+def _run(manifest: Path) -> tuple[list[str], Path]:
+    """What a run is called on its levels, by each of its ranks, and where it was begun.
+
+    Raises BadInput.
+    """
+    try:
+        with manifest.open("rb") as file:
+            said: Any = json.loads(file.read(_MOST + 1)[:_MOST])
+        version, run, ranks = said["format"], said["run"], said.get("ranks", 1)
+        here = said.get("here", "")
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise BadInput(f"{manifest} is damaged: it does not say which run this is") from None
+    except OSError as error:
+        raise BadInput(f"{manifest} cannot be read: {error.strerror}") from None
+    if version != FORMAT:
+        raise BadInput(f"{manifest} has format {version!r:.20}; this ckio reads format {FORMAT}")
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise BadInput(f"{manifest} is damaged: {run!r:.80} is no name of a run")
+    if not is_whole(ranks) or not 1 <= ranks <= _RANKS:
+        raise BadInput(f"{manifest} is damaged: {ranks!r:.80} is no number of ranks")
+    if not isinstance(here, str) or "\0" in here:
+        raise BadInput(f"{manifest} is damaged: {here!r:.80} is no directory")
+    return [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)], Path(here)
+
+
+def half_made(path: Path, /) -> list[Path]:
+    """Find what killed processes had half written at a path: levels, and texts of a run."""
+    try:
+        if is_run_directory(path):
+            parts = (entry for entry in path.iterdir() if HALF.fullmatch(entry.name))
+            return [*sorted(filter(_is_given_up, parts)), *_drafts_of_run(path)]
+        return [
+            draft
+            for backend in _SEARCHED
+            for draft in (_offered(backend, "drafts_at") or _no_drafts)(path)
+        ]
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _no_drafts(path: Path) -> dict[Path, Path]:
+    return {}
+
+
+def _drafts_of_run(path: Path) -> list[Path]:
+    """What killed processes of a run had half made beside its levels."""
+    levels = {(level.backend, level.path) for level in expected(path)}
+    found: list[Path] = []
+    for backend, folder in sorted({(backend, level.parent) for backend, level in levels}):
+        drafts_at = _offered(backend, "drafts_at") or _no_drafts
+        with suppress(OSError):  # there is no such place, or it is somebody else's
+            drafts = drafts_at(folder)
+            found += [draft for draft, level in drafts.items() if (backend, level) in levels]
+    return found
+
+
+def _is_given_up(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_mtime < time.time() - _SETTLED
+
+
+# Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint, and what it was before it was compressed.
+
+    Attributes
+    ----------
+    stored : Stored
+    layout : Layout
+        That of the checkpoint itself.
+    codec : str
+        What it is compressed with; "" if it is not.
+    lossless : bool
+        Whether what is read is bitwise what was written.
+    sound : bool or None
+        Whether its bytes match their checksum; None where that was not asked, or there is none.
+    """
+
+    stored: Stored
+    layout: Layout
+    codec: str = ""
+    lossless: bool = True
+    sound: bool | None = None
+
+    @property
+    def original(self) -> int:
+        """Bytes of the checkpoint itself."""
+        return nbytes_of(self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one run keeps on one level, as it was found."""
+
+    holding: Holding
+    in_use: bool
+    checkpoints: Sequence[Checkpoint]
+    damaged: Sequence[Damaged]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all checkpoints, as stored."""
+        return sum(checkpoint.stored.nbytes for checkpoint in self.checkpoints)
+
+    @property
+    def others(self) -> list[str]:
+        """The runs that stored something there and are not the one whose place it is."""
+        return self.holding.others(checkpoint.stored for checkpoint in self.checkpoints)
+
+    def verified(self, tick: Callable[[int], None] = lambda _: None, /) -> "Listing":
+        """Read and check everything that it names; `tick` is told of the bytes that were read.
+
+        What a run has discarded meanwhile is no longer in the listing.
+        """
+        checked, failed = [], {}
+        for checkpoint in self.checkpoints:
+            stored = checkpoint.stored
+            try:
+                sound = contents.sound(stored)
+                what = "its bytes fail their checksum"
+            except OSError as error:
+                sound, what = False, f"it cannot be read: {error.strerror}"
+            if sound is False:
+                failed[stored] = _damage(stored, what)
+            checked.append(replace(checkpoint, sound=sound))
+            tick(stored.nbytes)
+        there = _still(self.holding) if failed else set()
+        return replace(
+            self,
+            checkpoints=[
+                entry for entry in checked if entry.sound is not False or entry.stored in there
+            ],
+            damaged=[*self.damaged, *(failed[stored] for stored in failed if stored in there)],
+        )
+
+
+def listing(path: str | Path, /, *, verify: bool = False) -> list[Listing]:
+    """List what runs left at a path, which may be in use; with `verify`, all of it is read.
+
+    Nothing is made, changed or locked. Raises BadInput where nothing is, or it cannot be told.
+    """
+    listings = [_listing(holding) for holding in holdings(Path(path))]
+    return [level.verified() for level in listings] if verify else listings
+
+
+def _listing(holding: Holding) -> Listing:
+    in_use = holding.in_use()
+    try:
+        items = holding.contents()
+    except StorageError as error:
+        size = holding.path.lstat().st_size
+        items = [Damaged(path=holding.path, offset=0, nbytes=size, what=str(error))]
+    damaged = [item for item in items if isinstance(item, Damaged)]
+    checkpoints = []
+    for stored in sorted((item for item in items if isinstance(item, Stored)), key=_rank):
+        try:
+            checkpoints.append(_checkpoint(stored))
+        except CorruptCheckpoint as error:
+            damaged.append(_damage(stored, str(error)))
+    return Listing(holding, in_use, checkpoints, damaged)
+
+
+def _rank(stored: Stored) -> tuple[int, int, str]:
+    return _ORDER.index(stored.key.kind), stored.key.step, stored.key.name
+
+
+def _checkpoint(stored: Stored) -> Checkpoint:
+    """What was stored, read from its layout; raises CorruptCheckpoint where that makes no sense."""
+    encoding = unmark(stored.layout)
+    if encoding is None:
+        return Checkpoint(stored, stored.layout)
+    return Checkpoint(stored, encoding.layout, encoding.codec, encoding.lossless)
+
+
+def _damage(stored: Stored, what: str) -> Damaged:
+    offset = stored.spans[0][0] if stored.spans else 0
+    text = f"{stored.key}: {what}"
+    return Damaged(path=stored.path, offset=offset, nbytes=stored.nbytes, what=text)
+
+
+def _still(holding: Holding) -> set[Stored]:
+    try:
+        return {item for item in holding.contents() if isinstance(item, Stored)}
+    except BadInput:  # the run has ended, and its files are gone
+        return set()
+
+
+def age(written: float, now: float, /) -> float:
+    """Seconds since then; nothing is younger than 0, though a clock may be set back."""
+    return max(0.0, now - written)
+
+
+# Removing
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an abandoned run keeps on a level.
+
+    Attributes
+    ----------
+    holding : Holding
+    runs : list of str
+        The runs whose checkpoints these are.
+    checkpoints : int
+    nbytes : int
+        Bytes that its files have on the disk.
+    newest : float or None
+        When its newest checkpoint was written, in seconds since 1970.
+    """
+
+    holding: Holding
+    runs: Sequence[str]
+    checkpoints: int
+    nbytes: int
+    newest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was removed, and what stays.
+
+    Attributes
+    ----------
+    removed : list of Leftover
+    in_use : list of Path
+        What a live process has.
+    refused : mapping of Path to StorageError
+        What could not be removed, and why; a LevelInUse where it was taken meanwhile.
+    """
+
+    removed: Sequence[Leftover]
+    in_use: Sequence[Path]
+    refused: Mapping[Path, StorageError]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What is to be removed: leftovers, half-written files, perhaps the directory of the run.
+
+    Attributes
+    ----------
+    left : list of Leftover
+    half_made : list of Path
+    results : Path or None
+        The directory of the run, if it is to be removed.
+    in_use : list of Path
+        What a live process has, which stays.
+    """
+
+    left: Sequence[Leftover]
+    half_made: Sequence[Path]
+    results: Path | None
+    in_use: Sequence[Path] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.left or self.half_made or self.results)
+
+    def perform(self) -> Cleaned:
+        """Remove all that can be removed; the directory of the run only where all else is gone."""
+        removed: list[Leftover] = []
+        refused: dict[Path, StorageError] = {}
+        for left in self.left:
+            try:
+                remove(left.holding)
+                removed.append(left)
+            except StorageError as error:
+                refused[left.holding.path] = error
+        for path in self.half_made:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                refused[path] = StorageError(f"{path} cannot be removed: {error.strerror}")
+        if self.results is not None and not refused:
+            remove_results(self.results)
+        taken = [path for path, error in refused.items() if isinstance(error, LevelInUse)]
+        return Cleaned(removed, [*self.in_use, *taken], refused)
+
+
+def clean(path: str | Path, /, *, results: bool = False) -> Cleaned:
+    """Remove what abandoned runs left at a path; with `results`, the directory of the run as well.
+
+    Raises BadInput, and where `results` cannot be removed StorageError.
+    """
+    return survey(Path(path), results=results).perform()
+
+
+def survey(place: Path, /, *, results: bool = False) -> Cleaning:
+    """Find what can be removed, and what is in use; raises BadInput."""
+    if place.is_symlink():
+        raise BadInput(f"{place} is a symbolic link, which is not followed; name what it points to")
+    if results and not is_run_directory(place):
+        raise BadInput(f"{place} is not the directory of a run; leave results out")
+    found = holdings(place)
+    used = [holding.path for holding in found if holding.in_use()]
+    if is_run_directory(place) and (used or in_use(place)):  # the run goes on
+        return Cleaning((), (), None, used or [place])
+    left = [_leftover(holding) for holding in found if holding.path not in used]
+    return Cleaning(left, half_made(place), place if results else None, used)
+
+
+def _leftover(holding: Holding) -> Leftover:
+    try:
+        stored = [item for item in holding.contents() if isinstance(item, Stored)]
+    except StorageError:  # damaged all over: nobody reads what is in it
+        stored = []
+    newest = max((item.written for item in stored), default=None)
+    runs = [run for run in stored_by(stored) if run]
+    return Leftover(holding, runs, len(stored), holding.nbytes_on_disk(), newest)
 
 
 def remove(holding: Holding, /) -> None:
@@ -49,16 +513,15 @@ def remove(holding: Holding, /) -> None:
     StorageError
         It cannot be removed, or is not certainly ckio's, or not that of the run which is cleaned.
     """
-    path = holding.path
+    path, backend = holding.path, holding.backend
     _check_owner(holding)
     try:
-        match holding.backend:
-            case "directory":
-                _remove_slots(path)
-            case "hdf5":
-                _remove_archive(path)
-            case other:
-                _remove_by(other, path)
+        if (remove_files := _offered(backend, "remove_files")) is not None:
+            remove_files(path)
+        elif hasattr(factory := registry.find("backends", backend), "remove"):
+            registry.make(f"{path}: {backend}", factory, {"path": path}).remove()
+        else:
+            raise StorageError(f"{path} is left: backend {backend!r} cannot remove what it stored")
     except BlockingIOError:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
@@ -83,11 +546,11 @@ def remove_results(path: Path, /) -> None:
     Raises LevelInUse where a live process works on the run, and StorageError.
     """
     try:
-        with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
             _take_run(folder)
-            ours = [entry for entry in path.iterdir() if WHOLE.fullmatch(entry.name)]
-            for entry in sorted(ours, key=lambda entry: entry.name == MANIFEST):  # that goes last
-                entry.unlink(missing_ok=True)
+            ours = [name for name in names_in(folder) if WHOLE.fullmatch(name)]
+            for name in sorted(ours, key=lambda name: name == MANIFEST):  # that goes last
+                os.unlink(name, dir_fd=folder)
             with suppress(OSError):
                 path.rmdir()
     except BlockingIOError:
@@ -104,131 +567,3 @@ def _take_run(folder: int) -> None:
         raise
     except OSError:  # a file system without locks
         return
-
-
-def scraps(path: Path, /) -> list[Path]:
-    """What killed processes had half written in a place: archives, and texts of a run."""
-    try:
-        if is_run_directory(path):
-            parts = (entry for entry in path.iterdir() if HALF.fullmatch(entry.name))
-            return [*sorted(filter(_is_given_up, parts)), *_drafts_of_run(path)]
-        folder = path if path.is_dir() else path.parent
-        drafts = list(_dead_drafts(folder))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    return [draft for draft, stem in drafts if folder == path or _is_of(path, stem)]
-
-
-def _drafts_of_run(path: Path) -> list[Path]:
-    """What killed processes of a run had half made beside its archives."""
-    archives = {holding.path for holding in expected(path) if holding.backend == "hdf5"}
-    found: list[Path] = []
-    for folder in sorted({archive.parent for archive in archives}):
-        with suppress(OSError):  # there is no such place, or it is somebody else's
-            drafts = list(_dead_drafts(folder))
-            found += [draft for draft, stem in drafts if folder / f"{stem}.h5" in archives]
-    return found
-
-
-def _dead_drafts(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Archives whose makers were killed, each with its stem; raises OSError."""
-    for entry in sorted(folder.iterdir()):
-        match = _DRAFT.fullmatch(entry.name)
-        if match and _is_dead_draft(entry, match[2]):
-            yield entry, match[1]
-
-
-def _is_of(path: Path, stem: str) -> bool:
-    """Whether an archive of this stem is that at `path`, or is derived from it for a run."""
-    return (
-        stem == path.stem
-        or re.fullmatch(re.escape(path.stem) + r"-[0-9a-f]+(-\d+)?", stem) is not None
-    )
-
-
-def _is_dead_draft(path: Path, process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        pass
-    except PermissionError:  # it lives, and is somebody else's
-        return False
-    else:
-        return False
-    with suppress(OSError), _opened(path, os.O_RDONLY) as fd:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and _SIGNATURE.startswith(os.pread(fd, 8, 0))
-    return False
-
-
-def _is_given_up(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_mtime < time.time() - _SETTLED
-
-
-@contextmanager
-def _opened(path: Path | str, flags: int, /, *, folder: int | None = None) -> Iterator[int]:
-    """Open what is at a path, or under a name in an open folder: no link, nothing that waits."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _remove_slots(path: Path) -> None:
-    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name in _names(folder):
-            if _is_ours(name, folder) or _is_trial(name, folder):
-                os.unlink(name, dir_fd=folder)
-        if _names(folder):
-            raise StorageError(f"{path} is left: what else is in it may not be ckio's")
-        path.rmdir()
-    if re.fullmatch(r"rank-\d+", path.name):
-        with suppress(OSError):  # other ranks have theirs there
-            path.parent.rmdir()
-
-
-def _remove_by(backend: str, path: Path) -> None:
-    """What another package's backend stored, removed by itself: only it knows what is its own."""
-    factory = registry.find("backends", backend)
-    if not hasattr(factory, "remove"):
-        raise StorageError(f"{path} is left: backend {backend!r} cannot remove what it stored")
-    registry.make(f"{path}: {backend}", factory, {"path": path}).remove()
-
-
-def _names(folder: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries]
-
-
-def _remove_archive(path: Path) -> None:
-    with _opened(path, os.O_RDWR) as fd:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, ARCHIVE_LOCK)
-        if not has_seal(fd):
-            raise StorageError(f"{path} is left: it is no archive of ckio's")
-        path.unlink()
-
-
-def _is_trial(name: str, folder: int) -> bool:
-    """Whether a process was killed here while it tried direct I/O: there is at most a page."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    return name == TRIAL and stat.S_ISREG(status.st_mode) and status.st_size <= BLOCK
-
-
-def _is_ours(name: str, folder: int) -> bool:
-    """Whether this is a file of slots: something in it has our magic, or nothing is in it."""
-    match = SLOTS.fullmatch(name)
-    stride = int(match[1]) if match else 0
-    if stride <= BLOCK or stride % BLOCK or name != name_of(stride):
-        return False
-    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        return False
-    with _opened(name, os.O_RDONLY, folder=folder) as fd:
-        slots = Files().occupied(fd, BLOCK, stride)
-        words = {os.pread(fd, len(FREE), BLOCK + number * stride) for number in slots}
-        words.add(os.pread(fd, len(FREE), 0))
-    return MAGIC in words or LIVE in words or words <= {FREE, b""}

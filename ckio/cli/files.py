@@ -12,7 +12,7 @@ import click
 
 from ckio.cli import console
 from ckio.errors import BadInput, IllegalAction
-from ckio.places import is_run_directory
+from ckio.leftovers import is_run_directory
 from ckio.platforms import Platform
 from ckio.rundir import SCHEDULE, write_whole
 from ckio.texts import Document, load

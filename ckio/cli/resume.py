@@ -21,8 +21,8 @@ from ckio.cli.levels import Keep, called, opened
 from ckio.cli.models import Settings, identity
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.layout import nbytes_of
+from ckio.leftovers import holdings
 from ckio.overlap import Policy
-from ckio.places import holdings
 from ckio.platforms import Level, Platform
 from ckio.rundir import Manifest, RunDirectory
 from ckio.team import ALONE, Team

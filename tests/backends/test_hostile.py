@@ -27,7 +27,7 @@ from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW, STORED, Row
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError
-from ckio.places import holdings
+from ckio.leftovers import holdings
 from ckio.testing import FLOW, a, put, raw, t, x
 
 from .hostile import (

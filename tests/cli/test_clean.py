@@ -15,9 +15,8 @@ from ckio.backends.directory import Directory
 from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId
-from ckio.cli import clean
 from ckio.errors import LevelInUse, StorageError
-from ckio.places import Holding
+from ckio.leftovers import Cleaned, Cleaning, Holding
 from ckio.testing import FLOW, put, raw, x
 
 
@@ -296,10 +295,10 @@ def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> Non
     scrap, other = tmp_path / "scrap", tmp_path / "other"
     scrap.mkdir()  # cannot be unlinked, not even by root
     other.touch()
-    removed, refused = clean._perform(clean.Plan((), (scrap, other), None))
-    assert not removed
-    assert list(refused) == [scrap]
-    assert "cannot be removed" in str(refused[scrap])
+    cleaned = Cleaning((), (scrap, other), None).perform()
+    assert not cleaned.removed
+    assert list(cleaned.refused) == [scrap]
+    assert "cannot be removed" in str(cleaned.refused[scrap])
     assert not other.exists()
 
 
@@ -308,3 +307,19 @@ def test_what_is_left_of_a_trial_of_direct_io_goes(tmp_path: Path) -> None:
     (tmp_path / "cafe" / TRIAL).touch()
     leftovers.remove(Holding(tmp_path / "cafe", "directory"))
     assert names(tmp_path) == set()
+
+
+def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
+    (level,) = leftovers.listing(run, verify=True)
+    assert [(str(it.stored.key), it.sound) for it in level.checkpoints] == [
+        ("x_0", True),
+        ("x_1", True),
+    ]
+    assert (level.in_use, level.others, level.damaged) == (False, [], [])
+    open_level = Directory(run.parent / "ck" / "cafe", run=RunId("cafe"))
+    assert leftovers.clean(run, results=True) == Cleaned([], [open_level.path], {})
+    open_level.close()
+    cleaned = leftovers.clean(str(run), results=True)
+    assert [left.checkpoints for left in cleaned.removed] == [2]
+    assert (cleaned.in_use, cleaned.refused) == ([], {})
+    assert names(run.parent) == {"ck"}
