@@ -93,7 +93,7 @@ class Holding:
 
     def in_use(self) -> bool:
         """Whether a live process has it open, as far as that can be seen from here."""
-        return in_use(self.path, _offered(self.backend, "in_use") or is_locked)
+        return _is_held(self.path, _offered(self.backend, "in_use") or is_locked)
 
     def nbytes_on_disk(self) -> int:
         """Count the bytes that its files occupy."""
@@ -112,10 +112,10 @@ def stored_by(items: Iterable[Stored | Damaged], /) -> list[str]:
     return sorted({run for run in runs if run is not None})
 
 
-def in_use(path: Path, is_held: Callable[[Path], bool] = is_locked, /) -> bool:
+def _is_held(path: Path, look: Callable[[Path], bool]) -> bool:
     """Whether a live process has a level or a run here, as far as that can be seen."""
     try:
-        return is_held(path)
+        return look(path)
     except OSError:
         return False
 
@@ -158,9 +158,16 @@ def _of_run(path: Path) -> Iterator[Holding]:
         if not os.path.lexists(where):
             continue
         levels_at = _offered(holding.backend, "levels_at")
-        if where.is_dir() and levels_at and where not in levels_at(where):
-            continue  # the run never wrote to it
-        yield holding
+        if levels_at is None or not where.is_dir() or _is_written(where, levels_at):
+            yield holding
+
+
+def _is_written(path: Path, levels_at: Callable[[Path], list[Path]]) -> bool:
+    """Whether a level is in the directory that a run made for it."""
+    try:
+        return path in levels_at(path)
+    except PermissionError:  # somebody else's
+        return False
 
 
 def expected(path: Path, /) -> list[Holding]:
@@ -487,7 +494,7 @@ def survey(place: Path, /, *, results: bool = False) -> Cleaning:
         raise BadInput(f"{place} is not the directory of a run; leave results out")
     found = holdings(place)
     used = [holding.path for holding in found if holding.in_use()]
-    if is_run_directory(place) and (used or in_use(place)):  # the run goes on
+    if is_run_directory(place) and (used or _is_held(place, is_locked)):  # the run goes on
         return Cleaning((), (), None, used or [place])
     left = [_leftover(holding) for holding in found if holding.path not in used]
     return Cleaning(left, half_made(place), place if results else None, used)
