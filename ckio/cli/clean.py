@@ -57,7 +57,7 @@ def _show(place: Path, cleaning: Cleaning, *, now: float) -> None:
     if cleaning.left:
         rows = [
             [
-                str(left.holding.path),
+                shown(left.holding.path),
                 left.holding.backend,
                 ", ".join(map(shown, left.runs)),
                 str(left.checkpoints),
@@ -68,9 +68,9 @@ def _show(place: Path, cleaning: Cleaning, *, now: float) -> None:
         ]
         console.print_table("", _HEADER, rows)
     for path in cleaning.half_made:
-        click.echo(f"{path} was never finished")
+        click.echo(f"{shown(path)} was never finished")
     for path in cleaning.in_use:
-        click.echo(f"{path} is in use and stays")
+        click.echo(f"{shown(path)} is in use and stays")
     if not cleaning:
         where = "" if cleaning.in_use else looked_for(place)
         click.echo(f"nothing is left in {place} that could be removed{where}")

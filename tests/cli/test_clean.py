@@ -200,6 +200,25 @@ def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> Non
     )
 
 
+def test_no_tree_goes_with_a_run_and_no_link_is_followed(run: Path) -> None:
+    """What has the name of a result and is none: a directory stays, of a link the link goes."""
+    (run.parent / "target").write_text("far away")
+    (run / "measured-1.txt").symlink_to(run.parent / "target")
+    (run / "schedule-1.txt").mkdir()
+    (run / "schedule-1.txt" / "notes.txt").write_text("mine")
+    done = ckio("clean", run, "--yes", "--results", at=run.parent, status=1)
+    assert f"{run} cannot be removed: Is a directory" in done.stderr
+    assert (run / "schedule-1.txt" / "notes.txt").read_text() == "mine"
+    assert (run / rundir.MANIFEST).exists()  # it goes last
+    assert (run.parent / "target").read_text() == "far away"
+
+
+def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "a\x1b[2J"))
+    assert r"a\x1b[2J" in ckio("clean", tmp_path, "--yes", at=tmp_path).stdout
+    assert names(tmp_path) == set()
+
+
 def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     level = Directory(run.parent / "ck" / "cafe")
     before = names(run.parent)
