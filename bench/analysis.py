@@ -21,6 +21,7 @@ import analysis_table1
 import analysis_traced
 import numpy as np
 import record
+from ckio.cli.outcome import digest
 
 from ckio.actions import Key, Kind
 from ckio.analysis.recorded import observe
@@ -29,7 +30,6 @@ from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
-from ckio.cli.outcome import digest
 from ckio.columns import WRITE
 from ckio.layout import nbytes_of
 from ckio.models.ocean import FIELDS, Ocean

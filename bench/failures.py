@@ -11,9 +11,9 @@ import sys
 import time
 
 import record
+from ckio.cli.adjoints import Wish
 
 from ckio.chain import Chain
-from ckio.cli.adjoints import Wish
 from ckio.cli.failures import planned
 from ckio.cli.plans import Plan
 from ckio.planners.hrevolve import hrevolve

@@ -97,8 +97,8 @@ def encoded(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    from ckio import rundir
-    from ckio.places import holdings
+    from ckio.jobs import directory as rundir
+    from ckio.jobs.leftovers import holdings
 
     place = Path(os.environ["CKIO_FUZZ_PLACE"])
     (place / rundir.MANIFEST).write_bytes(data)

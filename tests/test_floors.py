@@ -1,6 +1,7 @@
 """The house stands: modules import from lower floors or their own; `import ckio` stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -20,7 +21,7 @@ FLOORS = (
     "planners analysis recover backends compression model arraymodel registers checkpoints"
     " pipeline gradient team",
     "sim runner rundir journal remaining render report page pictures trace calibrate programs",
-    "registry places leftovers testing cli adapters models __main__",
+    "registry leftovers testing cli adapters models __main__",
 )
 """Modules and packages of ckio by floor, the lowest first."""
 
@@ -108,6 +109,12 @@ def test_some_neighbours_never_meet(path: Path) -> None:
 def test_a_heavy_library_is_imported_by_its_own_room(path: Path) -> None:
     libraries = {name.split(".")[0] for name in imported(path)}
     assert {name for name in libraries & set(ROOMS) if top(path) not in ROOMS[name]} == set()
+
+
+def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:
+    inside = re.compile(r"ckio\.backends\.(directory|hdf5)\.[a-z]")
+    others = [path for path in modules() if top(path) != "backends"]
+    assert [of(path) for path in others if any(map(inside.match, imported(path)))] == []
 
 
 def test_the_words_need_the_standard_library_alone() -> None:

@@ -18,6 +18,7 @@ from ckio.calibrate.steps import Copying, measure_model
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, StorageError
+from ckio.jobs.directory import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.auto import auto
@@ -28,7 +29,6 @@ from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
-from ckio.rundir import Manifest
 from ckio.runner import overlapped, perform, run
 from ckio.runner.perform import perform_one
 from ckio.runner.persevere import persevere

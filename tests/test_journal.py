@@ -15,7 +15,7 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Wri
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.journal import Journal
+from ckio.jobs.journal import Journal
 from ckio.planners.binomial import revolve
 from ckio.platforms import Level, Platform
 from ckio.runner import run
@@ -101,7 +101,7 @@ def test_a_killed_run_has_lost_no_line(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib, signal
 from ckio.actions import Advance
-from ckio.journal import Journal
+from ckio.jobs.journal import Journal
 from ckio.timeline import Event
 journal = Journal(pathlib.Path({str(path)!r}), {{}})
 for step in range(9):

@@ -22,6 +22,9 @@ from ckio.models.vorticity import Vorticity
 from ckio.platforms import Level, Platform
 
 HERE = Path(__file__).parent / "plugins"
+CHECKOUT = Path(__file__).parents[1]
+"""Where the ckio is that is tested, wherever another one is installed."""
+
 PAGE = (Path(__file__).parents[1] / "docs" / "adapters" / "plugins.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
 CKIO = Path(sys.executable).with_name("ckio")
@@ -58,7 +61,7 @@ def python(
     *words: object, at: Path, paths: tuple[Path, ...], status: int = 0, kill: int = -1
 ) -> str:
     """A new process with these packages in reach; returns what it says, errors where it failed."""
-    found = os.pathsep.join(map(str, paths))
+    found = os.pathsep.join(map(str, (*paths, CHECKOUT)))
     environment = {**os.environ, "PYTHONPATH": found, "KILL": str(kill)}
     done = subprocess.run(
         list(map(str, words)), cwd=at, env=environment, capture_output=True, text=True, check=False
@@ -279,3 +282,41 @@ sys.exit(1)
     for line, expected in zip(said[::2], WRONG.values(), strict=True):
         assert expected in line
     assert not (tmp_path / "run").exists()
+
+
+BARE = """\
+class Bare:
+    durable = True
+
+    @staticmethod
+    def for_run(path, run):
+        return path / run
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("level.contents()", "cannot list what it stores"),
+        ("remove(level)", "cannot remove what it stored"),
+    ],
+)
+def test_a_backend_that_cannot_answer_for_its_files_is_named(
+    tmp_path: Path, call: str, said: str
+) -> None:
+    there = package(tmp_path / "bare", "bares", "[ckio.backends]\nbare = bare:Bare\n", bare=BARE)
+    (tmp_path / "far").mkdir()
+    asked = f"""\
+from pathlib import Path
+from ckio.errors import CkioError
+from ckio.jobs.leftovers import Holding, remove
+level = Holding(Path("far"), "bare", "cafe")
+try:
+    {call}
+except CkioError as error:
+    print(error)
+"""
+    answer = python(sys.executable, "-c", asked, at=tmp_path, paths=(there,))
+    assert answer.startswith("far")
+    assert f"backend 'bare' {said}" in answer
+    assert (tmp_path / "far").is_dir()

@@ -9,8 +9,8 @@ import pytest
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, LevelInUse
+from ckio.jobs.directory import Manifest, RunDirectory
 from ckio.platforms import Level, Platform
-from ckio.rundir import Manifest, RunDirectory
 from ckio.schedule import Schedule
 from ckio.texts import dumps
 

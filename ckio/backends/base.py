@@ -21,6 +21,13 @@ class Backend(Protocol):
     the RunId that it is opened for: it keeps that in its files, and raises ForeignLevel, with
     nothing changed, where they are of another run.
 
+    Of what killed runs left, the class may answer `levels_at(path)`: the levels at a path or below
+    it; `drafts_at(path)`: what was half made there, with the level that it was to become;
+    `in_use(path)`: whether a live process has a level, where its lock is none that `is_locked`
+    (`locks`) sees; and `remove_files(path)`: remove a level under the lock that opening it needs.
+    The last raises OSError, BlockingIOError where it is in use, and StorageError where something is
+    not certainly its own. Without it, the level is opened and its `remove()` called.
+
     Attributes
     ----------
     durable : bool

@@ -1,12 +1,23 @@
 """`ckio analyze`: what checkpoints of a model have to hold, and what that saves."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from ckio.analysis.model_arrays import (
+    CALLS,
+    WATCHED,
+    ModelArrays,
+    Recomputable,
+    declaration,
+    declared_by,
+    recomputable,
+    uses,
+    watch,
+)
 from ckio.analysis.reduced import ByVariable
 from ckio.chain import COSTS
 from ckio.cli import console
@@ -15,7 +26,6 @@ from ckio.cli.files import read_platform
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import json_option, planner_options, settings_option
 from ckio.cli.plans import plan_of
-from ckio.cli.variables import Known, declaration, declared_by, look, recomputing, table
 from ckio.columns import KINDS, READ, WRITE
 from ckio.errors import BadInput, NoSchedule, RunFailed
 from ckio.flows import Step
@@ -25,9 +35,6 @@ from ckio.platforms import Platform
 from ckio.registry import find_model, lossy, options_of
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 from ckio.variables import TOGETHER, Variables
-
-WATCHED: Final = 3
-"""Steps that are watched, if it is not said how many: the first ones are often special."""
 
 DEFAULT: Final = "hrevolve"
 
@@ -39,12 +46,12 @@ _GIVEN: Final = ("planner", "steps", "platform")
 @click.argument("model")
 @settings_option
 @click.option(
-    "--watch", type=click.IntRange(1), metavar="N", default=WATCHED, show_default=True,
+    "--watch", "watched", type=click.IntRange(1), metavar="N", default=WATCHED, show_default=True,
     help="how many of the first steps are watched",
 )  # fmt: skip
 @planner_options
 @json_option
-def command(*, model: str, settings: Settings, watch: int, as_json: bool, **options: Any) -> None:
+def command(*, model: str, settings: Settings, watched: int, as_json: bool, **options: Any) -> None:
     """Find out what checkpoints of MODEL have to hold, and what need not be stored.
 
     MODEL is MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists. What its steps use and
@@ -61,12 +68,11 @@ def command(*, model: str, settings: Settings, watch: int, as_json: bool, **opti
     fresh = maker(model, settings)
     declared = declared_by(what, fresh(), options["steps"])
     length = _length(declared, options)
-    steps = min(watch, options["steps"] or watch)
+    steps = min(watched, options["steps"] or watched)
     with console.progress(f"watching {model}", quiet=as_json), blamed(f"{what}, watched"):
-        known = look(fresh, declared, steps)
-        option = "recompute" in options_of(find_model(model))
-        wrong = known.contradictions()
-        again = [] if wrong else list(recomputing(known, fresh, machine, option=option))
+        arrays = watch(fresh, declared, steps)
+        wrong = arrays.contradictions()
+        again = [] if wrong else recomputable(arrays, fresh, machine)
     # Before anything is measured: a model that declares too little fails in any run.
     plan = None
     if machine is not None and length is not None and not wrong:
@@ -74,11 +80,11 @@ def command(*, model: str, settings: Settings, watch: int, as_json: bool, **opti
         plan = plan_of(**given, model=model, settings=settings, quiet=as_json)
     figures = {
         "model": identity(model, settings),
-        **_sets(known),
-        "arrays": table(known, options["steps"]),
-        "checkpoints": {"whole": known.whole, "needed": known.needed},
-        "recompute": again,
-        "plan": None if plan is None else _planned(plan, known, quiet=as_json),
+        **_sets(arrays),
+        "arrays": list(map(asdict, uses(arrays, options["steps"]))),
+        "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
+        "recompute": [_recomputed(each, model) for each in again],
+        "plan": None if plan is None else _planned(plan, arrays, quiet=as_json),
         "lossy": lossy(machine) if machine is not None else {},
     }
     if as_json:
@@ -128,40 +134,61 @@ def _length(declared: Variables | None, options: dict[str, Any]) -> int | None:
     return steps
 
 
-def _sets(known: Known) -> dict[str, Any]:
+def _sets(arrays: ModelArrays) -> dict[str, Any]:
     """Where the sets come from, how they fit together, and what would declare them, if need be."""
-    wrong, declared = list(known.contradictions()), known.declared
+    wrong, declared = list(arrays.contradictions()), arrays.declared
     unlike = wrong and declared is not None and isinstance(declared.steps, Step)
     return {
-        "source": "observed" if known.declared is None else "declared",
-        "watched": known.watched,
+        "source": "observed" if arrays.declared is None else "declared",
+        "watched": arrays.watched,
         "contradictions": wrong,
-        "notes": list(known.notes()),
-        "declaration": declaration(known) if declared is None or unlike else None,
+        "notes": list(arrays.notes()),
+        "declaration": declaration(arrays) if declared is None or unlike else None,
     }
 
 
-def _planned(plan: Planning, known: Known, *, quiet: bool) -> dict[str, Any]:
+def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
+    """What it would save to compute an array again, and how that is asked for."""
+    option = "recompute" in options_of(find_model(model))
+    return {
+        "name": array.name,
+        "from": list(array.arguments),
+        "saved": array.saved,
+        "seconds": array.seconds,
+        "calls": CALLS,
+        "option": f"--set recompute={','.join(array.recompute)}" if option else None,
+        "levels": [
+            {
+                "name": name,
+                "seconds": seconds,
+                "less": "recompute" if array.seconds < seconds else "store",
+            }
+            for name, seconds in array.moved.items()
+        ],
+    }
+
+
+def _planned(plan: Planning, arrays: ModelArrays, *, quiet: bool) -> dict[str, Any]:
     """What a planner's schedules of whole states store, and of what is needed, and by array."""
-    machine, needed, call = plan.platform, known.needed, plan.call
+    machine, needed, call = plan.platform, arrays.needed, plan.call
     memory = machine.working_memory
     if memory is not None:  # it may have been measured with the tape that is needed
-        memory = max(memory, known.whole["tape"])
-    whole = replace(plan.chain, restart=known.whole["restart"], tape=known.whole["tape"])
+        memory = max(memory, arrays.whole["tape"])
+    whole = replace(plan.chain, restart=arrays.whole["restart"], tape=arrays.whole["tape"])
     plans = {
         "whole": replace(plan, chain=whole, platform=replace(machine, working_memory=memory)),
         "needed": replace(
             plan, chain=replace(whole, restart=needed["restart"], tape=needed["tape"])
         ),
-        "by array": replace(plan, chain=whole, call=ByVariable(call, known.variables)),
+        "by array": replace(plan, chain=whole, call=ByVariable(call, arrays.variables)),
     }
     found = {name: _schedule(each, quiet=quiet) for name, each in plans.items()}
     if all(isinstance(each, NoSchedule) for each in found.values()):
         raise found["needed"]  # type: ignore[misc]
     rows = [_row(name, plans[name], each) for name, each in found.items()]
     lowered = found["by array"]
-    arrays = list(_stored(lowered, machine)) if isinstance(lowered, Schedule) else []
-    return {"planner": plan.planner, "steps": plan.chain.length, "rows": rows, "arrays": arrays}
+    stored = list(_stored(lowered, machine)) if isinstance(lowered, Schedule) else []
+    return {"planner": plan.planner, "steps": plan.chain.length, "rows": rows, "arrays": stored}
 
 
 def _schedule(plan: Planning, *, quiet: bool) -> Schedule | NoSchedule:

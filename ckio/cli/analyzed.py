@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
+from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
-from ckio.cli.variables import WHY
 from ckio.pictures.words import bytes_text, seconds_text
 
 _STORED: Final = {

@@ -2,61 +2,22 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from ckio import leftovers
-from ckio.backends.contents import Stored
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import age, age_text, looked_for, shown
-from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.cli.stored import age_text, looked_for, shown
+from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import RESULT
+from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, survey
 from ckio.pictures.words import bytes_text
-from ckio.places import Holding, holdings, in_use, is_run_directory, stored_by
 from ckio.spelling import counted
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """What an abandoned run keeps on a level.
-
-    Attributes
-    ----------
-    holding : Holding
-    runs : list of str
-        The runs whose checkpoints these are.
-    checkpoints : int
-    nbytes : int
-        Bytes that its files have on the disk.
-    newest : float or None
-        When its newest checkpoint was written, in seconds since 1970.
-    """
-
-    holding: Holding
-    runs: Sequence[str]
-    checkpoints: int
-    nbytes: int
-    newest: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be removed: leftovers, half-written files, perhaps the directory of the run."""
-
-    left: Sequence[Leftover]
-    scraps: Sequence[Path]
-    results: Path | None
-
-    def __bool__(self) -> bool:
-        return bool(self.left or self.scraps or self.results)
 
 
 @click.command()
@@ -71,87 +32,58 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     there, or an archive. What a live process has open stays. A run whose checkpoints are removed
     cannot be resumed; its directory is kept, unless --results is given.
     """
-    _check(place, yes=yes, results=results, as_json=as_json)
-    plan, used = _survey(place, results=results)
-    if plan and not yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise BadInput("nobody is there to be asked before anything is removed; give --yes")
-    if not as_json:
-        _show(place, plan, used, now=time.time())
-    if plan and not yes:
-        click.confirm(_question(place, plan), abort=True)
-    removed, refused = _perform(plan)
-    used += [path for path, error in refused.items() if isinstance(error, LevelInUse)]
-    if as_json:
-        console.print_json(figures(place, removed, used, refused, now=time.time()))
-    else:
-        if removed:
-            freed = sum(left.nbytes for left in removed)
-            click.echo(f"removed: {bytes_text(freed)} are free again")
-        if plan.results is not None and not refused:
-            click.echo(f"removed: the results in {plan.results}")
-    if refused:
-        raise StorageError("; ".join(map(str, refused.values())))
-
-
-def _check(place: Path, *, yes: bool, results: bool, as_json: bool) -> None:
-    if place.is_symlink():
-        raise BadInput(f"{place} is a symbolic link, which is not followed; name what it points to")
-    if results and not is_run_directory(place):
-        raise BadInput(f"{place} is not the directory of a run; leave --results out")
     if as_json and not yes:
         raise BadInput("--json asks nothing; give --yes too")
+    cleaning = survey(place, results=results)
+    if cleaning and not yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise BadInput("nobody is there to be asked before anything is removed; give --yes")
+    if not as_json:
+        _show(place, cleaning, now=time.time())
+    if cleaning and not yes:
+        click.confirm(_question(place, cleaning), abort=True)
+    cleaned = cleaning.perform()
+    if as_json:
+        console.print_json(figures(place, cleaned, now=time.time()))
+    else:
+        if cleaned.removed:
+            freed = sum(left.nbytes for left in cleaned.removed)
+            click.echo(f"removed: {bytes_text(freed)} are free again")
+        if cleaning.results is not None and not cleaned.refused:
+            click.echo(f"removed: the results in {cleaning.results}")
+    if cleaned.refused:
+        raise StorageError("; ".join(map(str, cleaned.refused.values())))
 
 
-def _survey(place: Path, *, results: bool) -> tuple[Plan, list[Path]]:
-    """What can be removed, and what is in use."""
-    found = holdings(place)
-    used = [holding.path for holding in found if holding.in_use()]
-    if is_run_directory(place) and (used or in_use(place)):  # the run goes on
-        return Plan((), (), None), used or [place]
-    left = [_leftover(holding) for holding in found if holding.path not in used]
-    return Plan(left, leftovers.scraps(place), place if results else None), used
-
-
-def _leftover(holding: Holding) -> Leftover:
-    try:
-        stored = [found for found in holding.contents() if isinstance(found, Stored)]
-    except StorageError:  # damaged all over: nobody reads what is in it
-        stored = []
-    newest = max((found.written for found in stored), default=None)
-    runs = [run for run in stored_by(stored) if run]
-    return Leftover(holding, runs, len(stored), leftovers.nbytes_on_disk(holding), newest)
-
-
-def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
-    if plan.left:
+def _show(place: Path, cleaning: Cleaning, *, now: float) -> None:
+    if cleaning.left:
         rows = [
             [
-                str(left.holding.path),
+                shown(left.holding.path),
                 left.holding.backend,
                 ", ".join(map(shown, left.runs)),
                 str(left.checkpoints),
                 bytes_text(left.nbytes),
                 "" if left.newest is None else age_text(age(left.newest, now)),
             ]
-            for left in plan.left
+            for left in cleaning.left
         ]
         console.print_table("", _HEADER, rows)
-    for path in plan.scraps:
-        click.echo(f"{path} was never finished")
-    for path in used:
-        click.echo(f"{path} is in use and stays")
-    if not plan:
-        where = "" if used else looked_for(place)
+    for path in cleaning.half_made:
+        click.echo(f"{shown(path)} was never finished")
+    for path in cleaning.in_use:
+        click.echo(f"{shown(path)} is in use and stays")
+    if not cleaning:
+        where = "" if cleaning.in_use else looked_for(place)
         click.echo(f"nothing is left in {place} that could be removed{where}")
 
 
-def _question(place: Path, plan: Plan) -> str:
-    count = sum(left.checkpoints for left in plan.left)
-    files = counted(len(plan.scraps), "unfinished file")
+def _question(place: Path, cleaning: Cleaning) -> str:
+    count = sum(left.checkpoints for left in cleaning.left)
+    files = counted(len(cleaning.half_made), "unfinished file")
     parts = [
-        *([f"{counted(count, 'checkpoint')}"] if plan.left else []),
-        *([files] if plan.scraps else []),
-        *([f"the directory {plan.results} with its results"] if plan.results else []),
+        *([f"{counted(count, 'checkpoint')}"] if cleaning.left else []),
+        *([files] if cleaning.half_made else []),
+        *([f"the directory {cleaning.results} with its results"] if cleaning.results else []),
     ]
     unfinished = is_run_directory(place) and not (place / RESULT).exists()
     whose = f"The run of {place}, which has not ended," if unfinished else "A run"
@@ -159,35 +91,7 @@ def _question(place: Path, plan: Plan) -> str:
     return f"Remove {' and '.join(parts)}?{warning}"
 
 
-def _perform(plan: Plan) -> tuple[list[Leftover], dict[Path, StorageError]]:
-    """Remove all that can be removed; returns what is gone, and what was refused."""
-    removed: list[Leftover] = []
-    refused: dict[Path, StorageError] = {}
-    for left in plan.left:
-        try:
-            leftovers.remove(left.holding)
-            removed.append(left)
-        except StorageError as error:
-            refused[left.holding.path] = error
-    for path in plan.scraps:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            refused[path] = StorageError(f"{path} cannot be removed: {error.strerror}")
-    if plan.results is not None and not refused:
-        leftovers.remove_results(plan.results)
-    return removed, refused
-
-
-def figures(
-    place: Path,
-    removed: Sequence[Leftover],
-    used: Sequence[Path],
-    refused: Mapping[Path, StorageError],
-    /,
-    *,
-    now: float,
-) -> dict[str, Any]:
+def figures(place: Path, cleaned: Cleaned, /, *, now: float) -> dict[str, Any]:
     """What `--json` says."""
     return {
         "place": str(place),
@@ -200,9 +104,9 @@ def figures(
                 "bytes": left.nbytes,
                 "age": None if left.newest is None else age(left.newest, now),
             }
-            for left in removed
+            for left in cleaned.removed
         ],
-        "in_use": list(map(str, used)),
-        "refused": {str(path): str(error) for path, error in refused.items()},
-        "bytes": sum(left.nbytes for left in removed),
+        "in_use": list(map(str, cleaned.in_use)),
+        "refused": {str(path): str(error) for path, error in cleaned.refused.items()},
+        "bytes": sum(left.nbytes for left in cleaned.removed),
     }

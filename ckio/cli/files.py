@@ -13,7 +13,7 @@ import click
 from ckio.cli import console
 from ckio.errors import BadInput, IllegalAction
 from ckio.jobs.directory import SCHEDULE
-from ckio.places import is_run_directory
+from ckio.jobs.leftovers import is_run_directory
 from ckio.platforms import Platform
 from ckio.texts import Document, load
 from ckio.wholefile import write_whole

@@ -11,20 +11,10 @@ from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import (
-    KINDS,
-    Checkpoint,
-    Listing,
-    age,
-    age_text,
-    listing,
-    looked_for,
-    shown,
-    verified,
-)
+from ckio.cli.stored import KINDS, age_text, looked_for, shown
 from ckio.errors import RunFailed
+from ckio.jobs.leftovers import Checkpoint, Listing, age, is_run_directory, listing, stored_by
 from ckio.pictures.words import bytes_text
-from ckio.places import holdings, is_run_directory, stored_by
 from ckio.spelling import counted
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
@@ -42,7 +32,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
 
     With --verify the exit status is 1 if anything is damaged.
     """
-    listings = [listing(holding) for holding in holdings(place)]
+    listings = listing(place)
     if verify:
         listings = _verified(listings, quiet=as_json)
     now = time.time()
@@ -60,7 +50,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
 def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
     nbytes = sum(found.nbytes for found in listings)
     with console.progress("verifying", nbytes, unit="bytes", quiet=quiet) as tick:
-        return [verified(found, tick) for found in listings]
+        return [found.verified(tick) for found in listings]
 
 
 # As JSON
@@ -71,7 +61,7 @@ def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[
     return {
         "place": str(place),
         "in_use": [str(found.holding.path) for found in listings if found.in_use],
-        "foreign": [str(found.holding.path) for found in listings if _others(found)],
+        "foreign": [str(found.holding.path) for found in listings if found.others],
         "checkpoints": [
             _figures(checkpoint, now) for found in listings for checkpoint in found.checkpoints
         ],
@@ -118,11 +108,11 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 
 def _show(found: Listing, /, *, now: float) -> None:
     """One run on one level."""
-    holding, others = found.holding, _others(found)
+    holding = found.holding
     runs = stored_by(checkpoint.stored for checkpoint in found.checkpoints)
     of = "".join(f", run {shown(run)}" for run in runs if run)
     used = ", in use" if found.in_use else ""
-    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if others else ""
+    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if found.others else ""
     title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
     if not found.checkpoints:
         click.secho(title, bold=True)
@@ -130,11 +120,6 @@ def _show(found: Listing, /, *, now: float) -> None:
     rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
     bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]
     console.print_table(title, _HEADER, rows, bold=bad)
-
-
-def _others(found: Listing) -> list[str]:
-    """The runs that stored something there and are not the one whose place it is."""
-    return found.holding.others(checkpoint.stored for checkpoint in found.checkpoints)
 
 
 def _row(checkpoint: Checkpoint, now: float) -> list[str]:

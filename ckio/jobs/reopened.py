@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ckio import leftovers, registry
+from ckio import registry
 from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged
@@ -16,13 +16,14 @@ from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank
 from ckio.backends.verified import verified
 from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs import leftovers
 from ckio.jobs.directory import RunDirectory
+from ckio.jobs.leftovers import holdings
 from ckio.jobs.levels import called, opened
 from ckio.jobs.planning import with_room
 from ckio.jobs.process import Process
 from ckio.jobs.request import Manifest
 from ckio.layout import nbytes_of
-from ckio.places import holdings
 from ckio.platforms import Level, Platform
 from ckio.team import Team
 

@@ -41,12 +41,13 @@ PAGES: Final = {
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
         "calibrate simulate run perform persevere run_to_end compare render recover"
-        " with_adjoint_checkpoints recover.* report sim.failures.* sim.sweep.* trace page",
+        " with_adjoint_checkpoints recover.* leftovers report sim.failures.* sim.sweep.* trace"
+        " page",
     ),
     "variables": (
         "What goes into a checkpoint",
         "How it is used is told in [what goes into a checkpoint](../variables.md).",
-        "lower analysis.*",
+        "lower analysis.* analysis.model_arrays",
     ),
     "programs": (
         "Programs",

@@ -13,12 +13,14 @@ import pytest
 
 from ckio.actions import Field, Kind
 from ckio.adapters.shared_hdf5 import SharedHdf5, file, undo
+from ckio.adapters.shared_hdf5.doors import lock, unlock
 from ckio.adapters.shared_hdf5.file import Row
 from ckio.adapters.shared_hdf5.parts import Group
 from ckio.backends.contents import Stored
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import NOBODY, RunId
-from ckio.errors import BadInput
+from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs.leftovers import Holding, remove
 from ckio.testing import x
 
 HAS_MPI = bool(h5py.get_config().mpi)
@@ -181,6 +183,35 @@ def test_another_file_is_no_shared_archive(tmp_path: Path, content: bytes | None
         file.survey(path)
     with pytest.raises(BadInput):
         SharedHdf5.contents(tmp_path / "none.h5")
+
+
+def test_an_archive_of_many_ranks_is_removed_by_one_process_without_mpi(tmp_path: Path) -> None:
+    path = tmp_path / "a-cafe.h5"
+    file.create(path, RunId("cafe"), 3)
+    for left in (".a-cafe.h5.new", ".a-cafe.h5.undo.new"):  # of processes that were killed
+        (tmp_path / left).write_bytes(b"half")
+    shared = Holding(path, "hdf5-shared", "cafe")
+    held = lock(path)  # as the job that works on it has it
+    assert shared.in_use()
+    with pytest.raises(LevelInUse):
+        remove(shared)
+    unlock(path, held)
+    assert not shared.in_use()
+    remove(shared)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_shared_archive_is_not_removed(tmp_path: Path) -> None:
+    file.create(tmp_path / "target.h5", NOBODY, 3)
+    (tmp_path / "link.h5").symlink_to(tmp_path / "target.h5")
+    Hdf5(tmp_path / "hdf5.h5").close()
+    (tmp_path / "text.h5").write_text("mine")
+    (tmp_path / "folder.h5").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for name in ("link.h5", "hdf5.h5", "text.h5", "folder.h5"):
+        with pytest.raises(StorageError, match=r"is left|cannot be removed"):
+            remove(Holding(tmp_path / name, "hdf5-shared"))
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.skipif(HAS_MPI, reason="h5py here has MPI")

@@ -5,14 +5,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from ckio.cli.adjoints import Wish, next_plan
+from ckio.cli.job import Job
+from ckio.cli.process import _first
 
 from ckio.actions import Key, Kind, Layout
 from ckio.analysis.made import complete
 from ckio.chain import Chain
-from ckio.cli.adjoints import Wish, next_plan
-from ckio.cli.job import Job
 from ckio.cli.plans import Plan
-from ckio.cli.process import _first
 from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import BadInput, NoSchedule
 from ckio.flows import Flow, Step

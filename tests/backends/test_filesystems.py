@@ -26,9 +26,9 @@ from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
+from ckio.backends.locks import is_locked
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, LevelFull, LevelInUse, StorageError
-from ckio.places import is_locked
 from ckio.testing import get, put, raw, t, x
 
 from .common import in_child, make_read_only, mount_small, with_own_mounts

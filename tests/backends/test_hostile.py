@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import xxhash
 
-from ckio import rundir
 from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
@@ -27,7 +26,8 @@ from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW, STORED, Row
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError
-from ckio.places import holdings
+from ckio.jobs import directory as rundir
+from ckio.jobs.leftovers import holdings
 from ckio.testing import FLOW, a, put, raw, t, x
 
 from .hostile import (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cli.commands import answer, ckio
 
-from ckio import places
 from ckio.actions import Kind
 from ckio.backends.contents import Stored
+from ckio.jobs import leftovers
 from ckio.schedule import makespan
 from ckio.texts import loads
 
@@ -167,7 +167,7 @@ def bound(told: str) -> float:
 def stored_in(at: Path) -> list[Stored]:
     """What lies on the durable level of the run there; all of it is to be sound."""
     with contextlib.chdir(at):
-        (held,) = places.holdings(at / "run")
+        (held,) = leftovers.holdings(at / "run")
         found = held.contents()
     assert all(isinstance(item, Stored) for item in found)
     return [replace(item, path=at / item.path) for item in found if isinstance(item, Stored)]

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 
-from ckio import leftovers, rundir
 from ckio.backends.directory import Directory
 from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId
-from ckio.cli import clean
 from ckio.errors import LevelInUse, StorageError
-from ckio.places import Holding
+from ckio.jobs import directory as rundir
+from ckio.jobs import leftovers
+from ckio.jobs.leftovers import Cleaned, Cleaning, Holding
 from ckio.testing import FLOW, put, raw, x
 
 
@@ -201,6 +201,25 @@ def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> Non
     )
 
 
+def test_no_tree_goes_with_a_run_and_no_link_is_followed(run: Path) -> None:
+    """What has the name of a result and is none: a directory stays, of a link the link goes."""
+    (run.parent / "target").write_text("far away")
+    (run / "measured-1.txt").symlink_to(run.parent / "target")
+    (run / "schedule-1.txt").mkdir()
+    (run / "schedule-1.txt" / "notes.txt").write_text("mine")
+    done = ckio("clean", run, "--yes", "--results", at=run.parent, status=1)
+    assert f"{run} cannot be removed: Is a directory" in done.stderr
+    assert (run / "schedule-1.txt" / "notes.txt").read_text() == "mine"
+    assert (run / rundir.MANIFEST).exists()  # it goes last
+    assert (run.parent / "target").read_text() == "far away"
+
+
+def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
+    leave(Directory(tmp_path / "a\x1b[2J"))
+    assert r"a\x1b[2J" in ckio("clean", tmp_path, "--yes", at=tmp_path).stdout
+    assert names(tmp_path) == set()
+
+
 def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     level = Directory(run.parent / "ck" / "cafe")
     before = names(run.parent)
@@ -296,10 +315,10 @@ def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> Non
     scrap, other = tmp_path / "scrap", tmp_path / "other"
     scrap.mkdir()  # cannot be unlinked, not even by root
     other.touch()
-    removed, refused = clean._perform(clean.Plan((), (scrap, other), None))
-    assert not removed
-    assert list(refused) == [scrap]
-    assert "cannot be removed" in str(refused[scrap])
+    cleaned = Cleaning((), (scrap, other), None).perform()
+    assert not cleaned.removed
+    assert list(cleaned.refused) == [scrap]
+    assert "cannot be removed" in str(cleaned.refused[scrap])
     assert not other.exists()
 
 
@@ -308,3 +327,19 @@ def test_what_is_left_of_a_trial_of_direct_io_goes(tmp_path: Path) -> None:
     (tmp_path / "cafe" / TRIAL).touch()
     leftovers.remove(Holding(tmp_path / "cafe", "directory"))
     assert names(tmp_path) == set()
+
+
+def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
+    (level,) = leftovers.listing(run, verify=True)
+    assert [(str(it.stored.key), it.sound) for it in level.checkpoints] == [
+        ("x_0", True),
+        ("x_1", True),
+    ]
+    assert (level.in_use, level.others, level.damaged) == (False, [], [])
+    open_level = Directory(run.parent / "ck" / "cafe", run=RunId("cafe"))
+    assert leftovers.clean(run, results=True) == Cleaned([], [open_level.path], {})
+    open_level.close()
+    cleaned = leftovers.clean(str(run), results=True)
+    assert [left.checkpoints for left in cleaned.removed] == [2]
+    assert (cleaned.in_use, cleaned.refused) == ([], {})
+    assert names(run.parent) == {"ck"}

@@ -9,11 +9,11 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from ckio.cli.adjoints import Wish
 from cli.commands import answer, ckio, complaint
 from cli.resumable import STEPS, place, words
 
 from ckio.chain import Chain
-from ckio.cli.adjoints import Wish
 from ckio.cli.failures import planned
 from ckio.cli.plans import Plan
 from ckio.columns import RECORD, REVERSE

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from cli.commands import answer, ckio, complaint
 
-from ckio import rundir
 from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId
-from ckio.cli.stored import listing, verified
 from ckio.compression import Zfp, Zstd
-from ckio.places import holdings
+from ckio.jobs import directory as rundir
+from ckio.jobs.leftovers import listing
 from ckio.testing import FLOW, a, contents, put, raw, t, x
 
 SMOOTH = (Field("u", "<f8", (64, 64), "m/s"),)
@@ -261,13 +260,12 @@ def test_a_level_in_use_is_listed_and_not_disturbed(backend: str, tmp_path: Path
 def test_what_a_run_discards_while_it_is_verified_is_not_damaged(tmp_path: Path) -> None:
     level = Directory(tmp_path / "cafe")
     put(level, x(0), FLOW)
-    (holding,) = holdings(tmp_path)
-    found = listing(holding)
+    (found,) = listing(tmp_path)
     level.discard(x(0))
     put(level, x(0), FLOW, seed=5)
     level.discard(x(0))
     put(level, x(1), FLOW, seed=6)  # in the slot of x_0
-    done = verified(found, lambda _: None)
+    done = found.verified()
     assert (done.checkpoints, done.damaged) == ([], [])
     level.close()
 

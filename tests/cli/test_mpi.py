@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ckio.cli.conclude import _behind
 from cli.commands import ckio
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
-from ckio.cli.conclude import _behind
 from ckio.errors import BadInput
 from ckio.platforms import Level, Platform
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ckio.cli.outcome import forward_minimum
 from cli.commands import answer, ckio, complaint
 from cli.resumable import COSTS
 from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
 
-from ckio.cli.outcome import forward_minimum
 from ckio.columns import WRITE
 from ckio.texts import loads
 

@@ -25,7 +25,7 @@ from cli.resumable import (
 from ckio.actions import Key
 from ckio.backends.directory import Directory
 from ckio.errors import StorageError
-from ckio.rundir import RunDirectory
+from ckio.jobs.directory import RunDirectory
 
 MOMENTS = ("step:1", "step:30", "adjoint:17", "dump:12:9:0.0002", "functional:1")
 CASES = [("directory", moment) for moment in MOMENTS] + [

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 from unittest.mock import ANY
 
 import pytest
+from ckio.cli.stopping import Stopper, began, duration
 from cli.commands import answer, ckio
 from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
 
 from ckio.cli import cli as command_line
 from ckio.cli import run
-from ckio.cli.stopping import Stopper, began, duration
 from ckio.errors import BadInput, RunFailed
 
 IMPORTED = time.monotonic()

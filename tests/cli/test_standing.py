@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
+from ckio.cli.adjoints import Kept, next_plan
+from ckio.cli.standing import Standing, displaced, store_standing
+from ckio.cli.stopping import WALLTIME, Halted, halted
 
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
-from ckio.cli.adjoints import Kept, next_plan
-from ckio.cli.standing import Standing, displaced, store_standing
-from ckio.cli.stopping import WALLTIME, Halted, halted
 from ckio.clock import VirtualClock
 from ckio.errors import RunFailed, Stopped, StorageError
 from ckio.platforms import Affine, Level, Platform

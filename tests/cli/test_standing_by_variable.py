@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ckio.cli.adjoints import Kept, next_plan
+from ckio.cli.standing import Standing, displaced, store_standing
+from ckio.cli.stopping import seconds_to_stop
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.analysis.made import complete
@@ -12,9 +15,6 @@ from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
-from ckio.cli.adjoints import Kept, next_plan
-from ckio.cli.standing import Standing, displaced, store_standing
-from ckio.cli.stopping import seconds_to_stop
 from ckio.errors import LevelFull, Stopped
 from ckio.model import sizes_of
 from ckio.models.permafrost import Permafrost

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from ckio.cli.standing import store_standing
 from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind
@@ -14,7 +15,6 @@ from ckio.calibrate.choice import Decision
 from ckio.calibrate.codecs import decide
 from ckio.calibrate.late import Checkpoint
 from ckio.chain import Chain
-from ckio.cli.standing import store_standing
 from ckio.comm import SOLO, Comm, Solo, launched, share
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped

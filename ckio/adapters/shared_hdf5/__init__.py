@@ -24,7 +24,7 @@ import numpy as np
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.shared_hdf5 import file
-from ckio.adapters.shared_hdf5.doors import communicator, lock, unlock
+from ckio.adapters.shared_hdf5.doors import communicator, is_taken, lock, unlock
 from ckio.adapters.shared_hdf5.file import Row, Start
 from ckio.adapters.shared_hdf5.parts import Group
 from ckio.adapters.shared_hdf5.slots import Slots
@@ -120,6 +120,23 @@ class SharedHdf5:
         damaged all over.
         """
         return file.contents(Path(path).absolute())
+
+    @staticmethod
+    def in_use(path: Path, /) -> bool:
+        """Whether a job has it open, as far as that can be seen here; raises OSError."""
+        return is_taken(path)
+
+    @staticmethod
+    def remove_files(path: Path, /) -> None:
+        """Remove an archive of any number of ranks, which no job has open, and what is beside it.
+
+        Raises OSError, LevelInUse, and StorageError where it is no archive.
+        """
+        held = lock(path)
+        try:
+            file.remove(path)
+        finally:
+            unlock(path, held)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         """Look whether there is room; only `prepare` and `write` know what to make of it."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 
+from ckio.backends.locks import is_flocked
 from ckio.errors import BadInput, LevelInUse
 from ckio.team import Team
 
@@ -54,6 +55,14 @@ def unlock(path: Path, held: int, /) -> None:
     """Let others in."""
     _beside(path).unlink(missing_ok=True)
     os.close(held)
+
+
+def is_taken(path: Path, /) -> bool:
+    """Whether a job has it, as far as that can be seen here; nothing is locked or made."""
+    try:
+        return is_flocked(_beside(path))
+    except FileNotFoundError:
+        return False
 
 
 def _beside(path: Path) -> Path:

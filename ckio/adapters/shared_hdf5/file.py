@@ -17,6 +17,7 @@ whose place never changes: HDF5 has nothing to note for it, and nothing to lose.
 """
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from ckio import __version__
 from ckio.actions import Key, Kind
 from ckio.adapters.shared_hdf5.parts import Column, Group
-from ckio.adapters.shared_hdf5.undo import undo, undoable
+from ckio.adapters.shared_hdf5.undo import forget, undo, undoable
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.runid import RunId
@@ -117,7 +118,7 @@ class Start:
 
 def create(path: Path, run: RunId, ranks: int, /) -> None:
     """Make an archive without checkpoints, complete from the moment it has its name."""
-    draft = path.with_name(f".{path.name}.new")
+    draft = _draft(path)
     try:
         with h5py.File(draft, "w", libver="earliest", locking=False) as file:
             file.attrs.update(
@@ -135,9 +136,31 @@ def create(path: Path, run: RunId, ranks: int, /) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
+
+
 def mend(path: Path, /) -> None:
     """Undo a change of the file that was cut short."""
     undo(path)
+
+
+def remove(path: Path, /) -> None:
+    """Remove an archive that is locked, and what was half made of it, by their names.
+
+    Raises OSError, and StorageError where it is something else, which stays.
+    """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise StorageError(f"{path} is left: it is no archive of ckio's")
+    mend(path)
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            _check_format(path, file)
+    except (*_BROKEN, BadInput) as error:
+        raise StorageError(f"{path} is left: it is no archive of ckio's") from error
+    path.unlink()
+    _draft(path).unlink(missing_ok=True)
+    forget(path)
 
 
 def survey(path: Path, /) -> Start:

@@ -19,13 +19,17 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.undo")
 
 
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.undo.new")
+
+
 @contextmanager
 def undoable(path: Path, kept: Spans, /) -> Iterator[None]:
     """Change a file within these spans, or at its end; an error leaves it as it was.
 
     So does the end of the process, or of the machine, for the next one who calls `undo`.
     """
-    place, draft = _beside(path), path.with_name(f".{path.name}.undo.new")
+    place, draft = _beside(path), _draft(path)
     spans, size = list(kept), path.stat().st_size
     with path.open("rb") as file:
         pieces = [os.pread(file.fileno(), nbytes, at) for at, nbytes in spans]
@@ -74,6 +78,7 @@ def undo(path: Path, /) -> None:
 def forget(path: Path, /) -> None:
     """Remove what is kept beside a file that is removed itself."""
     _beside(path).unlink(missing_ok=True)
+    _draft(path).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -126,6 +126,16 @@ class Directory:
         """
         return slotfiles.contents(Files(), Path(path).absolute())
 
+    @staticmethod
+    def levels_at(path: Path, /) -> list[Path]:
+        """Return the levels in a directory and below it; see `slotfiles.levels_at`."""
+        return slotfiles.levels_at(path)
+
+    @staticmethod
+    def remove_files(path: Path, /) -> None:
+        """Remove a level that nobody has open; see `slotfiles.remove`."""
+        slotfiles.remove(path)
+
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
         try:

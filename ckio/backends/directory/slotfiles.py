@@ -1,17 +1,33 @@
 """The files of a directory level as they are found: by name, by their heads, slot by slot.
 
-What is looked at may be in use, by this process or another one: nothing is changed.
+What is looked at may be in use, by this process or another one: nothing is changed, except by
+`remove`, which takes the lock.
 """
 
+import fcntl
+import os
 import re
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ckio.actions import Key
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.directory.format import BLOCK, MAGIC, VERSION, FileHead, Head, length, unpack
+from ckio.backends.directory.format import (
+    BLOCK,
+    FREE,
+    LIVE,
+    MAGIC,
+    VERSION,
+    FileHead,
+    Head,
+    length,
+    unpack,
+)
 from ckio.backends.files import Files
+from ckio.backends.locks import names_in, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"
@@ -238,3 +254,79 @@ def _bytes(files: Files, fd: int, offset: int, nbytes: int) -> bytes:
     data = bytearray(nbytes)
     files.read(fd, [memoryview(data)], offset)
     return bytes(data)
+
+
+# Levels that are not open
+
+
+def levels_at(path: Path, /) -> list[Path]:
+    """Return the directories of slot files at a path, directly below it, and of ranks below those.
+
+    Links are not followed. Raises OSError where the directory at the path cannot be read.
+    """
+    if not path.is_dir():
+        return []
+    levels = [path]
+    for entry in sorted(path.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            levels += [entry, *_of_ranks(entry)]
+    return [level for level in levels if _has_slots(level)]
+
+
+def _of_ranks(path: Path) -> list[Path]:
+    """The directories of single ranks in that of a run, in their order."""
+    try:
+        ranks = [entry for entry in path.glob("rank-*") if not entry.is_symlink()]
+    except PermissionError:  # somebody else's
+        return []
+    return sorted(ranks, key=lambda entry: (len(entry.name), entry.name))
+
+
+def _has_slots(path: Path) -> bool:
+    """Whether files of slots are in a directory, in any version."""
+    try:
+        return any(_NAME.fullmatch(entry.name) for entry in path.iterdir())
+    except (PermissionError, NotADirectoryError):  # somebody else's
+        return False
+
+
+def remove(path: Path, /) -> None:
+    """Remove the files of slots in a directory that nobody has open, and then the directory.
+
+    Raises OSError, BlockingIOError where it is in use, and StorageError where anything else is in
+    it, which stays.
+    """
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in names_in(folder):
+            if _is_ours(name, folder) or _is_trial(name, folder):
+                os.unlink(name, dir_fd=folder)
+        if names_in(folder):
+            raise StorageError(f"{path} is left: what else is in it may not be ckio's")
+        path.rmdir()
+    if re.fullmatch(r"rank-\d+", path.name):
+        with suppress(OSError):  # other ranks have theirs there
+            path.parent.rmdir()
+
+
+def _is_ours(name: str, folder: int) -> bool:
+    """Whether this is a file of slots: something in it has our magic, or nothing is in it."""
+    stride = _stride(Path(name))
+    if not stride or not _is_regular(name, folder):
+        return False
+    with opened(name, os.O_RDONLY, folder=folder) as fd:
+        slots = Files().occupied(fd, BLOCK, stride)
+        words = {os.pread(fd, len(FREE), BLOCK + number * stride) for number in slots}
+        words.add(os.pread(fd, len(FREE), 0))
+    return MAGIC in words or LIVE in words or words <= {FREE, b""}
+
+
+def _is_trial(name: str, folder: int) -> bool:
+    """Whether a process was killed here while it tried direct I/O: there is at most a page."""
+    if name != TRIAL or not _is_regular(name, folder):
+        return False
+    return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size <= BLOCK
+
+
+def _is_regular(name: str, folder: int) -> bool:
+    return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

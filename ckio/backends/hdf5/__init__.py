@@ -117,6 +117,21 @@ class Hdf5:
         """
         return contents.contents(Path(path).absolute())
 
+    @staticmethod
+    def levels_at(path: Path, /) -> list[Path]:
+        """Return the archives that lie at a path or are named from it; see `file.archives_at`."""
+        return file.archives_at(path)
+
+    @staticmethod
+    def drafts_at(path: Path, /) -> dict[Path, Path]:
+        """Return archives whose makers were killed; see `file.drafts_at`."""
+        return file.drafts_at(path)
+
+    @staticmethod
+    def remove_files(path: Path, /) -> None:
+        """Remove an archive that nobody has open; see `file.remove`."""
+        file.remove(path)
+
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
         lacking = self._slots.lacking(sizes)

@@ -26,21 +26,40 @@ a page, and then HDF5 reads it again once ckio has opened it.
 import errno
 import fcntl
 import os
-import struct
+import re
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
+from typing import Final
 
 from ckio.actions import Kind
 from ckio.backends.buffers import TILE
-from ckio.backends.files import FULL, Files, failure
+from ckio.backends.files import FULL, Files, check_here, failure
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW
-from ckio.backends.hdf5.start import FIXED, PAGE, Start, advance, bytes_at, check, settle
+from ckio.backends.hdf5.start import (
+    FIXED,
+    PAGE,
+    SIGNATURE,
+    Start,
+    advance,
+    bytes_at,
+    check,
+    has_seal,
+    settle,
+)
+from ckio.backends.locks import first_byte, opened
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
+
+_OF_RUN: Final = r"-[0-9a-f]{1,64}(-\d+)?"
+"""How the name of an archive goes on behind the stem that all runs share: `for_run` makes it."""
+
+_DRAFT: Final = re.compile(r"\.(.+\.h5)\.(\d{1,9})\.new")
+"""An archive that the process of this number is making, or was making when it was killed."""
 
 
 def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
@@ -82,16 +101,14 @@ def _lock(fd: int, files: Files) -> None:
     HDF5 itself uses flock, and people shall be able to look into the file meanwhile: this lock is
     of another kind. It goes with this opening of the file, not with the process.
     """
-    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
     if not files.is_named(fd):
         raise BlockingIOError
 
 
 def let_go(fd: int, /) -> None:
     """Give the file free for others, also where a fork lives on that has it open."""
-    lock = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_UNLCK))
 
 
 def _make_directories(missing: Sequence[Path], files: Files, /, *, sync: bool) -> None:
@@ -188,3 +205,81 @@ def _clear(files: Files, fd: int, offset: int, nbytes: int) -> None:
     zeros = memoryview(bytes(min(nbytes, TILE)))
     for done in range(0, nbytes, TILE):
         files.write(fd, [zeros[: nbytes - done]], offset + done)
+
+
+# Archives that are not open
+
+
+def archives_at(path: Path, /) -> list[Path]:
+    """Return the archives in a directory, a file itself, or those of all runs derived from a name.
+
+    Links are not followed. Raises OSError where the directory cannot be read.
+    """
+    if path.is_dir():
+        return [entry for entry in sorted(path.iterdir()) if _is_archive(entry)]
+    if path.exists():
+        return [path]
+    beside = archives_at(path.parent) if path.parent.is_dir() else []
+    return [archive for archive in beside if _is_derived(archive, path)]
+
+
+def _is_archive(path: Path) -> bool:
+    if path.suffix != ".h5" or path.is_symlink() or not path.is_file():
+        return False
+    try:
+        with opened(path, os.O_RDONLY) as fd:
+            return has_seal(fd)
+    except PermissionError:  # somebody else's
+        return False
+
+
+def _is_derived(archive: Path, path: Path) -> bool:
+    """Whether an archive has its name from this path, for some run."""
+    name = rf"{re.escape(path.stem)}{_OF_RUN}\.h5"
+    return re.fullmatch(name, archive.name) is not None
+
+
+def drafts_at(path: Path, /) -> dict[Path, Path]:
+    """Return what killed processes left half made, each with the archive that it was to become.
+
+    They are those in a directory, or of the archive at a path and of those derived from it. Raises
+    OSError where the directory cannot be read.
+    """
+    folder = path if path.is_dir() else path.parent
+    drafts = {}
+    for entry in sorted(folder.iterdir()):
+        if (match := _DRAFT.fullmatch(entry.name)) is None:
+            continue
+        archive = folder / match[1]
+        ours = folder == path or archive.stem == path.stem or _is_derived(archive, path)
+        if ours and _is_abandoned(entry, int(match[2])):
+            drafts[entry] = archive
+    return drafts
+
+
+def _is_abandoned(draft: Path, process: int) -> bool:
+    """Whether this begins as an HDF5 file does, and the process that made it is gone."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        pass
+    except PermissionError:  # it lives, and is somebody else's
+        return False
+    else:
+        return False
+    with suppress(OSError), opened(draft, os.O_RDONLY) as fd:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and SIGNATURE.startswith(os.pread(fd, 8, 0))
+    return False
+
+
+def remove(path: Path, /) -> None:
+    """Remove an archive that nobody has open.
+
+    Raises OSError, BlockingIOError where it is in use, and StorageError where it is no archive.
+    """
+    with opened(path, os.O_RDWR) as fd:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
+        if not has_seal(fd):
+            raise StorageError(f"{path} is left: it is no archive of ckio's")
+        check_here(path, fd)
+        path.unlink()

@@ -34,6 +34,7 @@ to. A flipped bit in one copy is mended from the other; both damaged is an error
 """
 
 import errno
+import os
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,7 +63,9 @@ _PAGES: Final = 3 * PAGE
 FIXED: Final = 2 * _PAGES
 """Where those parts of an archive begin that never change."""
 
-_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+"""What an HDF5 file begins with."""
+
 _NAME: Final = b"ckioarc"
 _MAGIC: Final = _NAME + bytes([VERSION])
 _INDEX: Final = struct.Struct(f"<{MAX_GROUPS}Q")
@@ -178,6 +181,12 @@ def load(files: Files, fd: int, name: str, /) -> Start:
     return start
 
 
+def has_seal(fd: int, /) -> bool:
+    """Whether an open file is an archive, of any version: its first pages say so, or the mirror."""
+    at = _PAGES - _CHECK - _SEAL.size
+    return any(os.pread(fd, len(_NAME), begin + at) == _NAME for begin in (0, _PAGES))
+
+
 def _is_flipped(data: bytes, size: int) -> bool:
     """Whether one bit was flipped, and no program made the file longer, in `size` bytes of it."""
     pages, mirror = data[:_PAGES], data[_PAGES:]
@@ -189,7 +198,7 @@ def _is_flipped(data: bytes, size: int) -> bool:
 
 def _ends(data: bytes) -> int:
     """Where an HDF5 file says that it ends; 0 if it is none."""
-    return int.from_bytes(data[EOF : EOF + 8], "little") if data.startswith(_SIGNATURE) else 0
+    return int.from_bytes(data[EOF : EOF + 8], "little") if data.startswith(SIGNATURE) else 0
 
 
 def _refusal(name: str, data: bytes) -> StorageError | BadInput:
@@ -206,11 +215,11 @@ def _refusal(name: str, data: bytes) -> StorageError | BadInput:
             f"{name} has format {version}, which no released ckio has written and which is not"
             f" read any more; ckio {__version__} reads format {VERSION}: name another file"
         )
-    if version and data.startswith(_SIGNATURE):
+    if version and data.startswith(SIGNATURE):
         return StorageError(
             f"{name} was damaged: its first pages are, and their mirror is; it has to be made anew"
         )
-    if data.startswith(_SIGNATURE):
+    if data.startswith(SIGNATURE):
         return BadInput(f"{name} is an HDF5 file of something else; name another for the archive")
     return BadInput(f"{name} is not an HDF5 file; name another file for the archive")
 

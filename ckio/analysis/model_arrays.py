@@ -1,8 +1,16 @@
-"""What `ckio analyze` finds out about the arrays of a model's state, in figures."""
+"""Which arrays of a model's state a checkpoint has to hold, and why, in figures.
+
+    arrays = analyze(lambda: MyModel(n=100))         does its first steps, and looks what they do
+    arrays.needed["restart"], arrays.whole["restart"]    bytes of a checkpoint: needed, all
+    arrays.contradictions()                          what its `flow` declares and is wrong
+    print(declaration(arrays))                       the `flow` of a model that declares none
+
+`ckio analyze` prints it.
+"""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from textwrap import fill
@@ -24,6 +32,9 @@ from ckio.model import sizes_of
 from ckio.platforms import Platform
 from ckio.variables import Steps, Variables
 
+WATCHED: Final = 3
+"""Steps that are watched, if it is not said how many: the first ones are often special."""
+
 CALLS: Final = 7
 """Of `derive`, that are timed after one that is not."""
 
@@ -42,8 +53,8 @@ WHY: Final = {
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of the arrays of a model's state.
+class ModelArrays:
+    """The arrays of a model's state: what it declares of them, and what its steps do to them.
 
     Attributes
     ----------
@@ -73,7 +84,7 @@ class Known:
 
     @cached_property
     def variables(self) -> Variables:
-        """What the state is made of, but for what is computed again: as declared, or observed."""
+        """The state without what is computed again: as declared, or as observed."""
         if self.declared is not None:
             return self.declared
         assert self.observed is not None, "one of them is known"
@@ -95,17 +106,19 @@ class Known:
         """Bytes of a checkpoint and of a step's tape that hold what they have to."""
         return self.needed_of(self.variables)
 
-    def needed_of(self, known: Variables, /) -> dict[str, int]:
-        """The same where that is all that is known of the state."""
-        tape = sum(known.nbytes[name] for name in known.taped) if known.tape else self.tape
-        return {"restart": known.restart, "tape": tape}
+    def needed_of(self, variables: Variables, /) -> dict[str, int]:
+        """Bytes of a checkpoint and of a step's tape where these are all that is known of it."""
+        if not variables.tape:
+            return {"restart": variables.restart, "tape": self.tape}
+        tape = sum(variables.nbytes[name] for name in variables.taped)
+        return {"restart": variables.restart, "tape": tape}
 
     def contradictions(self) -> tuple[str, ...]:
-        """What the first steps do although the model declares otherwise; a sentence for each."""
+        """Say what the first steps do although the model declares otherwise, in sentences."""
         return self._compared(contradictions)
 
     def notes(self) -> tuple[str, ...]:
-        """What the model declares and its first steps do not do."""
+        """Say what the model declares and its first steps do not do, in sentences."""
         wrong = set(self.contradictions())
         return tuple(note for note in self._compared(differences) if note not in wrong)
 
@@ -119,8 +132,90 @@ class Known:
         return compare(self.declared.cut(self.watched), observed.without(self.observed))
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayUse:
+    """What steps do with one array of the state, and where it is stored.
+
+    Attributes
+    ----------
+    name : str
+    nbytes : int
+    forward : bool
+        Whether a step reads it.
+    adjoint : str or None
+        Where the adjoint of a step reads it: on its "tape" or "in place"; None where it does not.
+    functional : bool
+        Whether the functional reads it.
+    overwritten : list of [int, int] or None
+        The steps that overwrite it, in half-open spans; None for all.
+    in_whole : bool
+        Whether nothing of what it held is kept then.
+    stored : str
+        "always", as "versions", or "never".
+    versions : int or None
+        How many versions are stored, where it is not in every checkpoint.
+    why : str
+        Why it is stored, or never is: one of WHY.
+    """
+
+    name: str
+    nbytes: int
+    forward: bool
+    adjoint: str | None
+    functional: bool
+    overwritten: list[list[int]] | None
+    in_whole: bool
+    stored: str
+    versions: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputable:
+    """An array that could be computed again after a checkpoint is read, instead of stored.
+
+    Attributes
+    ----------
+    name : str
+    arguments : tuple of str
+        The arrays that it is computed from.
+    recompute : tuple of str
+        The option `recompute` of the model that leaves it out, and what is left out already.
+    saved : dict of str to int
+        Bytes by which a checkpoint ("restart") and a step's "tape" become smaller.
+    seconds : float
+        What it takes, the median of CALLS.
+    moved : dict of str to float
+        Seconds that each level of a platform takes to write and read it instead.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    recompute: tuple[str, ...]
+    saved: dict[str, int]
+    seconds: float
+    moved: dict[str, float]
+
+
+def analyze(
+    make: Callable[[], Any],
+    /,
+    *,
+    steps: int | None = None,
+    watched: int = WATCHED,
+    what: str = "the model",
+) -> ModelArrays:
+    """Do the first steps of a fresh model, a few times on altered copies, and look what they do.
+
+    `steps` is the length of the chain, where the model declares each step on its own. Raises
+    BadInput where it declares fewer, or it is a model of which nothing can be known.
+    """
+    declared = declared_by(what, make(), steps)
+    return watch(make, declared, min(watched, steps or watched))
+
+
 def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
-    """What a model declares, for so many steps or for all that it speaks of; None for nothing.
+    """Return what a model declares, for so many steps or for all it speaks of; None for nothing.
 
     Raises BadInput where it declares fewer steps, or it is a model of which nothing can be known.
     """
@@ -142,12 +237,12 @@ def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None
     return declared.cut(steps)
 
 
-def look(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> Known:
+def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> ModelArrays:
     """Watch the first so many steps of a model, where it is one whose steps can be watched."""
     model = make()
     if not isinstance(model, ArrayModel):
         assert declared is not None, "of other models nothing else is known"
-        return Known(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
+        return ModelArrays(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
     watched = max(1, make().advance(0, steps))
     observed = observe(make, steps=watched)
     kept = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
@@ -155,45 +250,46 @@ def look(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> 
     tape = model.layout(Key(Kind.TAPE, 0))
     named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
     taped = frozenset(named | observed.tape.intersection(recomputed))
-    return Known(declared, observed, watched, model.derived, recomputed, taped, nbytes_of(tape))
+    derived, nbytes = model.derived, nbytes_of(tape)
+    return ModelArrays(declared, observed, watched, derived, recomputed, taped, nbytes)
 
 
-def table(known: Known, steps: int | None, /) -> list[dict[str, Any]]:
-    """A row of figures for each array of the state."""
-    stored = known.variables
+def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
+    """Return what so many steps do with each array of the state."""
+    stored = arrays.variables
     length = len(stored.steps) if not isinstance(stored.steps, Step) else steps or 1
     return [
-        _row(name, stored, stored.over(length), alike=isinstance(stored.steps, Step))
+        _use(name, stored, stored.over(length), alike=isinstance(stored.steps, Step))
         if name in stored.nbytes
-        else _computed_again(name, known)
-        for name in known.nbytes
+        else _computed_again(name, arrays)
+        for name in arrays.nbytes
     ]
 
 
-def _row(name: str, variables: Variables, over: Steps, *, alike: bool) -> dict[str, Any]:
+def _use(name: str, variables: Variables, over: Steps, *, alike: bool) -> ArrayUse:
     flows = ("forward", "record", "reverse")
     out = np.logical_or.reduce([over.has(name, flow, "out") for flow in flows])
     count = 1 if alike else _versions(name, variables, over)
     why = _why(name, variables, over, every=alike or count == over.length + 1)
-    return {
-        "name": name,
-        "nbytes": variables.nbytes[name],
-        "forward": bool(over.has(name, "forward", "use").any()),
-        "adjoint": _adjoint(name, variables, over),
-        "functional": name in variables.seed,
-        "overwritten": None if out.all() else _spans(out),
-        "in_whole": bool(over.has(name, "forward", "kill")[out].all()),
-        "stored": why if why in ("always", "versions") else "never",
-        "versions": count if why == "versions" else None,
-        "why": why,
-    }
+    return ArrayUse(
+        name=name,
+        nbytes=variables.nbytes[name],
+        forward=bool(over.has(name, "forward", "use").any()),
+        adjoint=_adjoint(name, variables, over),
+        functional=name in variables.seed,
+        overwritten=None if out.all() else _spans(out),
+        in_whole=bool(over.has(name, "forward", "kill")[out].all()),
+        stored=why if why in ("always", "versions") else "never",
+        versions=count if why == "versions" else None,
+        why=why,
+    )
 
 
-def _computed_again(name: str, known: Known) -> dict[str, Any]:
-    """The row of an array that lies in no checkpoint."""
-    assert known.observed is not None, "only where steps are watched arrays are derived"
-    row = _row(name, known.observed, known.observed.over(1), alike=True)
-    return row | {"stored": "never", "versions": None, "why": "computed"}
+def _computed_again(name: str, arrays: ModelArrays) -> ArrayUse:
+    """The use of an array that lies in no checkpoint."""
+    assert arrays.observed is not None, "only where steps are watched arrays are derived"
+    use = _use(name, arrays.observed, arrays.observed.over(1), alike=True)
+    return replace(use, stored="never", versions=None, why="computed")
 
 
 def _adjoint(name: str, variables: Variables, over: Steps) -> str | None:
@@ -226,38 +322,29 @@ def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
     return edges.reshape(-1, 2).tolist()
 
 
-def recomputing(
-    known: Known, make: Callable[[], Any], platform: Platform | None, /, *, option: bool
-) -> Iterator[dict[str, Any]]:
-    """What it would save to compute an array again, for each that can be; and what it costs."""
-    now = known.needed
-    for name, arguments in known.derived.items():
-        if name in known.recomputed:
+def recomputable(
+    arrays: ModelArrays, make: Callable[[], Any], platform: Platform | None = None, /
+) -> list[Recomputable]:
+    """Return the arrays that a smaller checkpoint could do without, and measure what that takes."""
+    now, variables = arrays.needed, arrays.variables
+    found = []
+    for name, arguments in arrays.derived.items():
+        if name in arrays.recomputed:
             continue
-        names = (*known.recomputed, name)
-        every = known.variables
-        less = known.needed_of(Derived(every.nbytes, known.derived, [name]).without(every))
+        without = Derived(variables.nbytes, arrays.derived, [name]).without(variables)
+        less = arrays.needed_of(without)
         saved = {kind: now[kind] - less[kind] for kind in now}
         if max(saved.values()) <= 0:
             continue
-        seconds = _seconds_of_deriving(make, name)
-        yield {
-            "name": name,
-            "from": list(arguments),
-            "saved": saved,
-            "seconds": seconds,
-            "calls": CALLS,
-            "option": f"--set recompute={','.join(names)}" if option else None,
-            "levels": [
-                {"name": level.name, "seconds": moved, "less": _less(seconds, moved)}
-                for level in (platform.levels if platform else ())
-                for moved in [(level.write.per_byte + level.read.per_byte) * known.nbytes[name]]
-            ],
+        nbytes = arrays.nbytes[name]
+        moved = {
+            level.name: (level.write.per_byte + level.read.per_byte) * nbytes
+            for level in (platform.levels if platform else ())
         }
-
-
-def _less(recompute: float, store: float) -> str:
-    return "recompute" if recompute < store else "store"
+        names = (*arrays.recomputed, name)
+        seconds = _seconds_of_deriving(make, name)
+        found.append(Recomputable(name, tuple(arguments), names, saved, seconds, moved))
+    return found
 
 
 def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
@@ -277,13 +364,13 @@ def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
     return median(taken[1:])
 
 
-def declaration(known: Known, /) -> str:
-    """What was observed, as the arguments with which an ArrayModel would declare it."""
-    assert known.observed is not None, "what is not declared was observed"
-    (step,) = known.observed.different
+def declaration(arrays: ModelArrays, /) -> str:
+    """Return what was observed as the arguments with which an ArrayModel would declare it."""
+    assert arrays.observed is not None, "what is not declared was observed"
+    (step,) = arrays.observed.different
 
     def names(before: str, which: Names) -> str:
-        listed = ", ".join(json.dumps(name) for name in known.nbytes if name in which)
+        listed = ", ".join(json.dumps(name) for name in arrays.nbytes if name in which)
         return f"{before}={{{listed}}}," if which else f"{before}=(),"
 
     def flow(before: str, flow: Flow) -> list[str]:
@@ -297,7 +384,7 @@ def declaration(known: Known, /) -> str:
             return [line]
         return [f"    {before}Flow(", *(f"        {each}" for each in given), "    ),"]
 
-    ends = [names("seed", known.observed.seed), names("tape", known.observed.tape)]
+    ends = [names("seed", arrays.observed.seed), names("tape", arrays.observed.tape)]
     lines = ["flow=Step(", *flow("", step.forward), *flow("record=", step.record), "),", *ends]
     return "\n".join(map(_folded, lines))
 

@@ -1,0 +1,82 @@
+"""What checkpoints of a model have to hold is found by one call; `ckio analyze` prints it."""
+
+import numpy as np
+import pytest
+
+from ckio.analysis import analyze
+from ckio.analysis.model_arrays import declaration, recomputable, uses
+from ckio.arraymodel import ArrayModel
+from ckio.errors import BadInput
+from ckio.flows import Flow, Step
+from ckio.models.vorticity import Vorticity
+from ckio.platforms import Affine, Level, Platform
+
+
+class Decay(ArrayModel):
+    """x decays at a rate; `work` is of no use between steps."""
+
+    def step(self, state, i):
+        np.multiply(state["x"], state["rate"], out=state["work"])
+        state["J"] += (state["x"] ** 2).sum()
+        state["x"] -= state["work"]
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["rate"] -= tape["x"] * adjoint["x"]
+        adjoint["x"] *= 1 - tape["rate"]
+        adjoint["x"] += 2 * tape["x"] * adjoint["J"]
+
+
+def decay(**declared):
+    x = np.linspace(0.1, 0.4, 16)
+    state = {"x": x, "rate": x, "work": np.zeros(16), "J": 0.0}
+    return Decay(state, control={"x": x, "rate": x}, **declared)
+
+
+def test_a_model_that_declares_nothing_is_observed_and_told_what_to_declare():
+    arrays = analyze(decay, watched=2)
+    assert (arrays.declared, arrays.watched, arrays.contradictions()) == (None, 2, ())
+    assert {use.name: use.why for use in uses(arrays, None)} == {
+        "x": "always",
+        "rate": "in place",
+        "work": "dead",
+        "J": "always",
+    }
+    assert arrays.whole["restart"] == 3 * 16 * 8 + 8
+    assert arrays.needed["restart"] == 16 * 8 + 8
+    # Declared with just that, it needs the same, and nothing is to be said of it.
+    arguments = eval(f"dict({declaration(arrays)})", {"Flow": Flow, "Step": Step, "dict": dict})
+    declared = analyze(lambda: decay(**arguments))
+    assert (declared.needed, declared.contradictions()) == (arrays.needed, ())
+
+
+def test_what_is_declared_and_wrong_is_said_with_its_name():
+    record = Flow({"x", "rate"}, {"x", "work", "J"}, {"work"})
+    flow = Step(Flow({"x", "J"}, {"x", "work", "J"}, {"work"}), record=record)
+    (wrong,) = analyze(lambda: decay(flow=flow, tape=["x", "rate"])).contradictions()
+    assert "rate" in wrong
+
+
+def test_computing_an_array_again_is_weighed_against_every_level():
+    def fresh():
+        return Vorticity(grid=16)
+
+    near = Level(name="near", write=Affine(0, 0), read=Affine(0, 0))
+    far = Level(name="far", write=Affine(0, 1), read=Affine(0, 1))
+    arrays = analyze(fresh)
+    (array,) = recomputable(arrays, fresh, Platform((near, far)))
+    nbytes = arrays.nbytes[array.name]
+    assert array.moved == {"near": 0, "far": 2 * nbytes}
+    assert 0 < array.seconds < array.moved["far"]
+    assert array.recompute == (array.name,)
+
+    def smaller():
+        return Vorticity(grid=16, recompute=array.name)
+
+    needed = analyze(smaller).needed
+    assert {kind: arrays.needed[kind] - needed[kind] for kind in needed} == array.saved
+    assert recomputable(analyze(smaller), smaller) == []
+
+
+def test_of_another_kind_of_model_nothing_can_be_known():
+    with pytest.raises(BadInput, match="my own: nothing is known of its state"):
+        analyze(object, what="my own")
