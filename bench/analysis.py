@@ -21,7 +21,6 @@ import analysis_table1
 import analysis_traced
 import numpy as np
 import record
-from ckio.cli.outcome import digest
 
 from ckio.actions import Key, Kind
 from ckio.analysis.recorded import observe
@@ -31,6 +30,7 @@ from ckio.arrays import Arrays
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.columns import WRITE
+from ckio.jobs.gradients import digest
 from ckio.layout import nbytes_of
 from ckio.models.ocean import FIELDS, Ocean
 from ckio.planners.base import Planner

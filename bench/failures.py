@@ -11,11 +11,10 @@ import sys
 import time
 
 import record
-from ckio.cli.adjoints import Wish
 
 from ckio.chain import Chain
-from ckio.cli.failures import planned
-from ckio.cli.plans import Plan
+from ckio.jobs.failing import planned
+from ckio.jobs.planning import Planning
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import adjoint_seconds, every
@@ -48,7 +47,7 @@ EACH_SIDE = 2
 SEED = 1
 
 
-def example(steps: int) -> Plan:
+def example(steps: int) -> Planning:
     """Steps of seconds and 4 GB of state; room for some checkpoints near, for more far off."""
     chain = Chain(
         steps=steps,
@@ -78,7 +77,7 @@ def example(steps: int) -> Plan:
             options={"path": "archive.h5"},
         ),
     )
-    return Plan("hrevolve", chain, Platform(levels, working_memory=20 * GB), hrevolve)
+    return Planning("hrevolve", chain, Platform(levels, working_memory=20 * GB), hrevolve)
 
 
 def kinds(mean: float) -> tuple[Failure, Failure]:
@@ -89,12 +88,12 @@ def kinds(mean: float) -> tuple[Failure, Failure]:
     )
 
 
-def tried(plan: Plan, mean: float, runs: int) -> tuple[float, tuple[Tried, ...]]:
+def tried(plan: Planning, mean: float, runs: int) -> tuple[float, tuple[Tried, ...]]:
     """Daly's interval for this mean time, and what came of those around it."""
     daly = every(adjoint_seconds(plan.chain, plan.platform, 1), mean)
     ways = kinds(mean)
     plans = {
-        interval: planned(plan, Wish(interval, always=True), quiet=True)[0]
+        interval: planned(plan, every=interval)[0]
         for interval in intervals(daly, ratio=RATIO, each_side=EACH_SIDE)
     }
     return daly, compare(plans, plan.platform, lambda run: exponential(ways, (SEED, run)), runs)
@@ -103,7 +102,7 @@ def tried(plan: Plan, mean: float, runs: int) -> tuple[float, tuple[Tried, ...]]
 def table(steps: int, times: tuple[float, ...], failures: int) -> str:
     """A line for each interval, for each mean time."""
     plan = example(steps)
-    alone = makespan(plan.planned(quiet=True).schedule, plan.platform)
+    alone = makespan(plan.planned().schedule, plan.platform)
     rows = []
     for ratio in times:
         runs = min(MOST_RUNS, math.ceil(failures * ratio))

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ckio.backends.compressed import Compressed
     from ckio.backends.hdf5 import Hdf5
     from ckio.compression import Zstd
+    from ckio.jobs.job import Job
+    from ckio.jobs.result import Result
+    from ckio.jobs.stopping import Halted
     from ckio.planners.auto import auto, plan
     from ckio.planners.bisection import Bisection, bisection
     from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
@@ -59,8 +62,10 @@ __all__ = [
     "Event",
     "Field",
     "Flow",
+    "Halted",
     "Handing",
     "Hdf5",
+    "Job",
     "Key",
     "Kind",
     "Level",
@@ -72,6 +77,7 @@ __all__ = [
     "Ram",
     "Read",
     "Record",
+    "Result",
     "Reverse",
     "Schedule",
     "Step",
@@ -120,8 +126,11 @@ __all__ = [
 _LATER = {
     "Bisection": "ckio.planners.bisection",
     "Compressed": "ckio.backends.compressed",
+    "Halted": "ckio.jobs.stopping",
     "Hdf5": "ckio.backends.hdf5",
+    "Job": "ckio.jobs.job",
     "Online": "ckio.planners.online",
+    "Result": "ckio.jobs.result",
     "Zstd": "ckio.compression",
     "auto": "ckio.planners.auto",
     "bisection": "ckio.planners.bisection",

@@ -14,14 +14,14 @@ import ckio
 ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
-    "errors actions clock memory spelling",
+    "errors actions clock memory spelling wholefile",
     "columns checks carried perstep flows variables derived chain costs prices spreads profile"
     " platforms platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",
     "planners analysis recover backends compression model arraymodel registers checkpoints"
     " pipeline gradient team",
-    "sim runner rundir journal remaining render report page pictures trace calibrate programs",
-    "registry leftovers testing cli adapters models __main__",
+    "sim runner remaining render report page pictures trace calibrate programs",
+    "registry jobs testing cli adapters models __main__",
 )
 """Modules and packages of ckio by floor, the lowest first."""
 
@@ -31,7 +31,7 @@ FORBIDDEN = {
     "planners": "backends compression model arraymodel pipeline gradient",
     "backends": "schedule machine replay texts papertext planners recover",
     "compression": "schedule machine replay planners",
-    "sim": "runner rundir backends model",
+    "sim": "runner jobs backends model",
     "runner": "sim planners",
 }
 """What may not be imported although its floor would allow it."""
@@ -44,7 +44,7 @@ ROOMS = {
     "zfpy": {"compression"},
     "scipy": {"models", "calibrate", "analysis", "planners"},
     "click": {"cli"},
-    "rich": {"cli"},
+    "rich": {"jobs"},
     "numba": {"planners"},
     "jax": {"analysis", "programs", "adapters"},
     "torch": {"adapters"},

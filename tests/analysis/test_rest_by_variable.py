@@ -3,19 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
-from ckio.cli.adjoints import Wish, next_plan
-from ckio.cli.job import Job
-from ckio.cli.process import _first
 
 from ckio.actions import Key, Kind, Layout
 from ckio.analysis.made import complete
 from ckio.chain import Chain
-from ckio.cli.plans import Plan
 from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import BadInput, NoSchedule
 from ckio.flows import Flow, Step
+from ckio.jobs.adjoints import next_plan
+from ckio.jobs.begin import _first
+from ckio.jobs.planning import Planning
+from ckio.jobs.process import Process
+from ckio.jobs.request import Request
 from ckio.planners.base import without_notes
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
@@ -56,7 +58,7 @@ def random_platform(random: Random, size: int, adjoint: int) -> Platform:
     return Platform((ram, *far), working_memory=random.choice((size, 3 * size)))
 
 
-def random_job(random: Random) -> tuple[Job, list[Step]]:
+def random_job(random: Random) -> tuple[Process, list[Step]]:
     steps = in_place(random_steps(random, random.randint(1, 16), in_part=random.random() < 0.3))
     if random.random() < 0.2:
         steps = [steps[0]] * len(steps)
@@ -68,8 +70,16 @@ def random_job(random: Random) -> tuple[Job, list[Step]]:
                   adjoint=adjoint)  # fmt: skip
     planner = random.choice(("hrevolve", "mixed"))
     call = {"hrevolve": hrevolve, "mixed": mixed}[planner]
-    plan = Plan(planner, chain, random_platform(random, size, adjoint), call)
-    return Job("symbols", {}, Sized, plan, {}, variables), steps  # type: ignore[arg-type]
+    plan = Planning(planner, chain, random_platform(random, size, adjoint), call)
+    return process_of("symbols", plan, variables), steps  # type: ignore[arg-type]
+
+
+def process_of(
+    name: str, planning: Planning, variables: Variables, every: float | None = None
+) -> Process:
+    request = Request(model=name, every=every)
+    fresh: Any = Sized
+    return Process(request=request, fresh=fresh, planning=planning, variables=variables)
 
 
 def damaged(
@@ -101,10 +111,11 @@ def killed_again_and_again(seed: str) -> int:
     random, used = Random(seed), 0
     job, steps = random_job(random)
     assert job.variables is not None
-    platform, tapes = job.plan.platform, job.plan.planner == "mixed"
+    platform, tapes = job.platform, job.planning.planner == "mixed"
     try:
-        wish = Wish(every=random.choice((1.0, 4.0, 100.0)), always=True)
-        schedule, kept, _ = _first(job, Sized(), wish, quiet=True)  # type: ignore[arg-type]
+        every = random.choice((1.0, 4.0, 100.0))
+        job = replace(job, request=replace(job.request, every=every, walltime=1e6))
+        schedule, kept, _ = _first(job, Sized())  # type: ignore[arg-type]
         for _ in range(3):
             assert validate(schedule, platform).adjoint == 0
             perform(without_adjoints(schedule), job.variables, steps)
@@ -166,8 +177,8 @@ def test_tapes_that_are_stored_whole_are_gone_on_from() -> None:
     level = Level(name="far", capacity=40, backend="directory", options={"path": "ck"})
     platform = Platform((level,), working_memory=4)
     stored = [{Key(Kind.TAPE, 3), Key(Kind.ADJOINT, 4), x(2, "T")}]
-    job = Job("it", {}, Sized, Plan("mixed", chain, platform, mixed), {}, variables)  # type: ignore[arg-type]
-    _, kept, _ = _first(job, Sized(), Wish(every=2.0), quiet=True)  # type: ignore[arg-type]
+    job = process_of("it", Planning("mixed", chain, platform, mixed), variables, every=2.0)  # type: ignore[arg-type]
+    _, kept, _ = _first(job, Sized())  # type: ignore[arg-type]
     chain = replace(chain, variables=variables)
     schedule, _ = next_plan(chain, platform, stored, Sized(), kept, tapes=True)  # type: ignore[arg-type]
     assert validate(schedule, platform).adjoint == 0

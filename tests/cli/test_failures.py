@@ -9,14 +9,13 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from ckio.cli.adjoints import Wish
 from cli.commands import answer, ckio, complaint
 from cli.resumable import STEPS, place, words
 
 from ckio.chain import Chain
-from ckio.cli.failures import planned
-from ckio.cli.plans import Plan
 from ckio.columns import RECORD, REVERSE
+from ckio.jobs.failing import planned
+from ckio.jobs.planning import Planning
 from ckio.pictures.words import seconds_text
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
@@ -129,8 +128,8 @@ def test_a_trace_is_replayed_from_its_start(tmp_path: Path) -> None:
     (one,) = told(tmp_path, f"{options} --node-level nvme")["intervals"]
     assert (one["failures"], one["trajectories"], one["error"]) == (2.0, 1, None)
     assert len(set(one["quantiles"].values())) == 1
-    plan = Plan("hrevolve", CHAIN, Platform.loads(NODE), hrevolve)
-    plans, _ = planned(plan, Wish(20.0), quiet=True)
+    plan = Planning("hrevolve", CHAIN, Platform.loads(NODE), hrevolve)
+    plans, _ = planned(plan, every=20.0)
     kinds = [Failure(survive=frozenset(kept), restart=5.0) for kept in ({1, 2}, {2})]
     moments = list(zip((20.0, 45.0), kinds, strict=True))
     assert one["expected"] == trajectory(Book(plans, plan.platform), moments).makespan
@@ -225,11 +224,11 @@ def place_for(at: Path, planner: str) -> Path:
     return at
 
 
-def plan_at(at: Path, planner: str) -> Plan:
+def plan_at(at: Path, planner: str) -> Planning:
     """The plan of the run that is made there."""
     platform = Platform.loads((at / "node.toml").read_text())
     chain = platform.models["ocean:growth"].with_steps(STEPS)
-    return Plan(planner, chain, platform, find("planners", planner))
+    return Planning(planner, chain, platform, find("planners", planner))
 
 
 def instant(life: Life, platform: Platform, what: str, number: int) -> float:
@@ -274,7 +273,7 @@ def check_killed(
     """
     plan = plan_at(at, planner)
     line = words("--resume", "--planner", planner)
-    plans, _ = planned(plan, Wish(8.0), quiet=True)
+    plans, _ = planned(plan, every=8.0)
     book, moments = Book(plans, plan.platform), list[Moment]()
     run = trajectory(book, moments)
     patch.setenv("WORK", str(at / "work"))

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ckio.cli.models import identity
 from cli.commands import CKIO, answer, ckio, complaint
 
 from ckio.backends.directory import Directory
+from ckio.jobs.models import identity
 
 MODELS = """\
 import os

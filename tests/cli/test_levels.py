@@ -6,8 +6,9 @@ import pytest
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
-from ckio.cli.levels import Keep, opened, parse_level
+from ckio.cli.levels import parse_level
 from ckio.errors import BadInput
+from ckio.jobs.levels import Keep, opened
 from ckio.testing import put
 
 X7 = Key(Kind.RESTART, 7)

@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ckio.cli.conclude import _behind
 from cli.commands import ckio
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
 from ckio.errors import BadInput
+from ckio.jobs.conclude import _behind
 from ckio.platforms import Level, Platform
 
 pytestmark = needs_mpi

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ckio.cli.outcome import forward_minimum
 from cli.commands import answer, ckio, complaint
 from cli.resumable import COSTS
 from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
 
 from ckio.columns import WRITE
+from ckio.jobs.result import forward_minimum
 from ckio.texts import loads
 
 PLATFORM = """

@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 from unittest.mock import ANY
 
 import pytest
-from ckio.cli.stopping import Stopper, began, duration
 from cli.commands import answer, ckio
 from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
 
 from ckio.cli import cli as command_line
 from ckio.cli import run
 from ckio.errors import BadInput, RunFailed
+from ckio.jobs.stopping import Stopper, began
+from ckio.spelling import duration
 
 IMPORTED = time.monotonic()
 TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))

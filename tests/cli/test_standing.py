@@ -3,9 +3,6 @@
 from pathlib import Path
 
 import pytest
-from ckio.cli.adjoints import Kept, next_plan
-from ckio.cli.standing import Standing, displaced, store_standing
-from ckio.cli.stopping import WALLTIME, Halted, halted
 
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
@@ -13,6 +10,9 @@ from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.errors import RunFailed, Stopped, StorageError
+from ckio.jobs.adjoints import Kept, next_plan
+from ckio.jobs.standing import Standing, displaced, store_standing
+from ckio.jobs.stopping import WALLTIME, Halted, halted
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner.perform import perform
 from ckio.testing import CountingModel

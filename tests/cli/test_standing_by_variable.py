@@ -5,9 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ckio.cli.adjoints import Kept, next_plan
-from ckio.cli.standing import Standing, displaced, store_standing
-from ckio.cli.stopping import seconds_to_stop
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.analysis.made import complete
@@ -16,6 +13,9 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped
+from ckio.jobs.adjoints import Kept, next_plan
+from ckio.jobs.standing import Standing, displaced, store_standing
+from ckio.jobs.stopping import seconds_to_stop
 from ckio.model import sizes_of
 from ckio.models.permafrost import Permafrost
 from ckio.planners.hrevolve import hrevolve

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from ckio.cli.standing import store_standing
 from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind
@@ -18,6 +17,7 @@ from ckio.chain import Chain
 from ckio.comm import SOLO, Comm, Solo, launched, share
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
+from ckio.jobs.standing import store_standing
 from ckio.layout import nbytes_of
 from ckio.model import sizes_of
 from ckio.models.wave import Wave
