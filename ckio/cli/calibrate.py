@@ -48,7 +48,7 @@ class _Explained(click.Command):
             ("Backends, with their options", backends),
             ("Durabilities, of backends with files (durability=NAME)", [*DURABILITIES.items()]),
             ("Codecs, with their options (codec=NAME)", [*codecs, auto]),
-            ("Models, with their options (--set); your own is MODULE:ATTRIBUTE", models),
+            ("Models, with their options (--set); or MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE", models),
         ):
             with formatter.section(title):
                 formatter.write_dl(rows)
