@@ -19,7 +19,7 @@ from ckio.cli.job import WITH_TAPES
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, json_option, planner_options
 from ckio.cli.plans import OVERLAPPED, Plan, plan_of
-from ckio.cli.stopping import duration, duration_option
+from ckio.cli.stopping import duration_option
 from ckio.errors import BadInput, NoSchedule
 from ckio.platforms import Platform
 from ckio.recover import Killed, adjoint_seconds
@@ -38,6 +38,7 @@ from ckio.sim.failures import (
     mtbf,
     parse_trace,
 )
+from ckio.spelling import duration
 from ckio.testing import CountingModel
 
 _RUNS: Final = 200

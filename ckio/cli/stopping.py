@@ -5,7 +5,6 @@ ends with exit status 75: `--resume` goes on from there.
 """
 
 import os
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from ckio.columns import ADVANCE, REVERSE
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.spelling import duration
 from ckio.team import ALONE, Team
 
 STOPPED: Final = 75
@@ -29,33 +29,11 @@ STOPPED: Final = 75
 
 WALLTIME: Final = "--walltime"
 
-_UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-
 _PAUSE: Final = 0.5
 """Seconds between two pauses within a long action, as far as the model's steps allow."""
 
 _LEAVING: Final = 0.25
 """Seconds that a process takes to end."""
-
-
-def duration(text: str, /) -> float:
-    """Seconds from what a person writes; raises BadInput.
-
-    >>> duration("90"), duration("30m"), duration("3h55m"), duration("1d"), duration("2.5s")
-    (90.0, 1800.0, 14100.0, 86400.0, 2.5)
-    """
-    number = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
-    units = "".join(rf"(?:{number}\s*{unit}\s*)?" for unit in _UNITS)
-    parts = re.fullmatch(rf"\s*(?:{number}|{units})\s*", text)
-    values = parts.groups() if parts else ()
-    seconds = sum(
-        float(value) * unit
-        for value, unit in zip(values, (1, *_UNITS.values()), strict=False)
-        if value
-    )
-    if not seconds:
-        raise BadInput(f"{text[:80]!r} is not a time; write seconds, or e.g. 30m, 3h55m, 1d")
-    return seconds
 
 
 def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
