@@ -283,18 +283,32 @@ def is_paper_text(text: str, /) -> bool:
     return False
 
 
-_UNITS: Final = {"": 1, "B": 1} | {
+_BYTES: Final = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power
-    for suffix, base in (("iB", 1024), ("B", 1000))
-    for power, prefix in enumerate("KMGTP", 1)
+    for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
+    for power, prefix in enumerate("kmgtp", 1)
 }
-_UNITS["kB"] = 1000
+"""Bytes of each unit, in small letters."""
 
 
 def size(text: str, /) -> int:
-    """Bytes from what a person writes: 4096, 64MiB, 2 GB, 1.5GiB."""
-    match = re.fullmatch(r"\s*([0-9]{1,18})(\.[0-9]{1,18})?\s*([A-Za-z]*)\s*", text)
-    unit = _UNITS.get(match[3]) if match else None
-    if match is None or unit is None or (unit == 1 and match[2]):
-        raise BadInput(f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB")
-    return int(Decimal(match[1] + (match[2] or "")) * unit)
+    """Return the bytes of a size that a person writes, in letters of either case; raises BadInput.
+
+    MB is 10**6 bytes, MiB is 2**20, and M alone is MiB, as for SLURM; so are k, G, T and P.
+
+    >>> size("4096"), size("8 mb"), size("8MiB"), size("8M"), size("1.5 GiB"), size("8e6")
+    (4096, 8000000, 8388608, 8388608, 1610612736, 8000000)
+    """
+    match = re.fullmatch(
+        r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)(e\+?[0-9]{1,2})?\s*([a-z]*)\s*", text.lower(), re.ASCII
+    )
+    unit = _BYTES.get(match[3]) if match else None
+    if match is not None and unit is not None:
+        number = Decimal(match[1] + (match[2] or ""))
+        is_whole_number = bool(match[2]) and number == number.to_integral_value()
+        if unit > 1 or "." not in match[1] or is_whole_number:
+            return int(number * unit)
+    raise BadInput(
+        f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB, 8M"
+        " (MB is 10^6 bytes, MiB is 2^20, M alone is MiB)"
+    )

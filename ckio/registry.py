@@ -14,6 +14,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -421,20 +422,25 @@ def codec_of(level: Level, /) -> "Codec | None":
             f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures and chooses;"
             f" calibrate, or name one of: {', '.join(names('codecs'))}"
         )
+    if name not in names("codecs"):
+        near = meant(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
+        hint = f"{near} " * bool(near) + f"installed: {', '.join(installed_codecs())}"
+        raise BadInput(f"{what}: no codec is named {name!r}; {hint}")
     codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)
     return codec
 
 
 def lossless_codecs() -> "dict[str, Codec]":
     """Every codec that is installed with what it needs, and gives back the very bytes; by name."""
+    return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
+
+
+def installed_codecs() -> "dict[str, Codec]":
+    """Every codec that is installed with what it needs and can be made without options, by name."""
     found = {}
     for name in names("codecs"):
-        try:
-            codec = make(name, find("codecs", name), {})
-        except BadInput:  # it needs what is not installed, or an option
-            continue
-        if codec.lossless:
-            found[name] = codec
+        with suppress(BadInput):  # it needs what is not installed, or an option
+            found[name] = make(name, find("codecs", name), {})
     return found
 
 

@@ -11,9 +11,12 @@ _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """Seconds in a unit of time."""
 
 
-def meant(name: str, known: Iterable[str], /, *, rule: str = "") -> str:
-    """The name that is most like this one, as a question; without any, the rule, or all names."""
-    if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=0.5):
+def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
+    """The name that is most like this one, as a question; without any, the rule, or all names.
+
+    `cutoff` says how much alike they have to be, from 0 to 1.
+    """
+    if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=cutoff):
         return f"did you mean {near[0]}?"
     return rule or f"known: {', '.join(known) or 'none'}"
 

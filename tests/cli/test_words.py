@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.commands import ckio, complaint
+from cli.commands import answer, ckio, complaint
 
 from ckio.errors import BadInput
-from ckio.registry import find_model
+from ckio.platforms import Platform
+from ckio.registry import find_model, installed_codecs
 from ckio.spelling import duration
 
 GROWTH = """\
@@ -181,3 +182,41 @@ def test_a_walltime_may_be_written_as_for_slurm(place: Path) -> None:
     ckio(*words, "--walltime", "1-12:00:00", at=place)
     line = complaint(*words[:-1], "b", "--walltime", "00:00:61", at=place)
     assert "'00:00:61' is not a time" in line
+
+
+# Sizes and codecs
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        *(("8mb", 8 * 10**6), ("8 MB", 8 * 10**6), ("8e6", 8 * 10**6)),
+        *(("8M", 8 << 20), ("8MiB", 8 << 20), ("8 mib", 8 << 20)),
+    ],
+)
+def test_a_size_may_be_written_in_any_way(place: Path, text: str, nbytes: int) -> None:
+    level = "--level", f"ram=ram,capacity={text}", "-o", "made.toml"
+    assert answer("calibrate", *level, at=place)["levels"][0]["capacity"] == nbytes
+    (place / "own.toml").write_text(PLATFORM.replace("1 MiB", text))
+    assert Platform.loads((place / "own.toml").read_text()).levels[0].capacity == nbytes
+
+
+def test_what_is_no_size_is_answered_with_what_the_units_are(place: Path) -> None:
+    line = complaint("calibrate", "--level", "ram=ram,capacity=8Mbit", "-o", "a.toml", at=place)
+    assert "'8Mbit' is not a size; write bytes or e.g. 64MiB" in line
+    assert "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)" in line
+    help_text = " ".join(ckio("plan", "--help", at=place).stdout.split())
+    assert "64MiB (or 64M), 64MB, 6.4e7" in help_text
+
+
+def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) -> None:
+    level = "--level", "nvme=directory:scratch,capacity=1MiB,codec=gzip", "-o", "made.toml"
+    line = complaint("calibrate", *level, at=place)
+    assert "level 'nvme': no codec is named 'gzip'; installed: " in line
+    assert all(name in line for name in installed_codecs())
+    text = PLATFORM + 'options = { codec = "gzip" }\n'
+    (place / "gzip.toml").write_text(text)
+    words = "--steps", 9, "--platform", "gzip.toml", "--into", "run", "--overlap", "none"
+    line = complaint("run", "models/growth.py", *words, at=place)
+    assert "level 'ram': no codec is named 'gzip'; installed: " in line
+    assert all(name in line for name in installed_codecs())
