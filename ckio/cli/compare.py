@@ -1,5 +1,6 @@
 """`ckio compare`: where a prediction was right, and what explains the rest."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,26 +12,44 @@ import click
 from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
+from ckio.cli.stored import shown
 from ckio.errors import BadInput
 from ckio.pictures.words import bytes_text
+from ckio.places import is_run_directory
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.report import Report, Row, compare
+from ckio.rundir import MEASURED, PREDICTED
 from ckio.texts import Document
 from ckio.timeline import Timeline
 
+log = logging.getLogger("ckio")
+
 
 @click.command()
-@click.argument("predicted", type=INPUT)
-@click.argument("measured", type=INPUT)
+@click.argument("predicted", type=INPUT, metavar="PREDICTED|DIR")
+@click.argument("measured", type=INPUT, required=False, metavar="[MEASURED]")
 @json_option
-def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
+def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
     """Compare two timelines of one schedule, by class of action and in total.
 
-    `ckio run` leaves both in its directory: DIR/predicted.txt and DIR/measured.txt.
+    `ckio run` leaves both in its directory DIR, which can be given instead: they are
+    DIR/predicted.txt and DIR/measured.txt. Timelines in the other order are put right.
     """
+    if measured is None:
+        predicted, measured = _timelines_of(predicted)
     plan, expected = _timeline(predicted)
     real, happened = _timeline(measured)
+    if (plan.origin, real.origin) == ("measured", "predicted"):
+        log.warning(
+            "%s is measured and %s is predicted: they are compared in that order",
+            shown(predicted),
+            shown(measured),
+        )
+        predicted, measured = measured, predicted
+        (plan, expected), (real, happened) = (real, happened), (plan, expected)
+    elif plan.origin and plan.origin == real.origin:
+        log.warning("both timelines are %s", plan.origin)
     if plan.schedule.chain != real.schedule.chain or plan.platform != real.platform:
         raise BadInput(f"{predicted} and {measured} are for different chains or platforms")
     platform = plan.platform or Platform(())
@@ -42,6 +61,17 @@ def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
         show(report)
         if report.rounding:
             click.echo(report.rounding)
+
+
+def _timelines_of(directory: Path) -> tuple[Path, Path]:
+    """The two timelines of a run; raises BadInput where they are not both there."""
+    if not is_run_directory(directory):
+        raise BadInput(f"{directory}: not the directory of a run; give PREDICTED and MEASURED")
+    timelines = directory / PREDICTED, directory / MEASURED
+    for timeline in timelines:
+        if not timeline.is_file():
+            raise BadInput(f"{directory}: its run has not ended, there is no {timeline.name} yet")
+    return timelines
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:

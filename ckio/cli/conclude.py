@@ -68,7 +68,9 @@ def conclude(
     )
     platform = job.plan.platform
     done = replace(schedule, actions=measured.actions)
-    _keep(directory, MEASURED, dumps(done, platform, measured, overlap=how.overlap))
+    _keep(
+        directory, MEASURED, dumps(done, platform, measured, overlap=how.overlap, origin="measured")
+    )
     check = None
     if how.check:
         with blamed(f"model {job.model!r}, while its gradient is checked"):

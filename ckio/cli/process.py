@@ -266,7 +266,7 @@ def write_plan(
 ) -> Timeline:
     """Keep the plan of this process; returns the timeline that is predicted for it."""
     predicted = simulate(schedule, platform, overlap=how.overlap)
-    times = dumps(schedule, platform, predicted, overlap=how.overlap)
+    times = dumps(schedule, platform, predicted, overlap=how.overlap, origin="predicted")
     directory.write_plan(dumps(schedule, platform, overlap=how.overlap), times)
     return predicted
 

@@ -220,3 +220,56 @@ def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) 
     line = complaint("run", "models/growth.py", *words, at=place)
     assert "level 'ram': no codec is named 'gzip'; installed: " in line
     assert all(name in line for name in installed_codecs())
+
+
+# Timelines
+
+
+@pytest.fixture
+def ran(place: Path) -> Path:
+    ckio(
+        "run", "models/growth.py", "--steps", 9, "--platform", "node.toml", "--into", "a", at=place
+    )
+    return place
+
+
+def test_a_run_is_compared_by_its_directory(ran: Path) -> None:
+    files = "a/predicted.txt", "a/measured.txt"
+    done = ckio("compare", "a", at=ran)
+    assert done.stdout == ckio("compare", *files, at=ran).stdout
+    assert "total" in done.stdout
+    assert done.stderr == ""
+    assert [(ran / file).read_text().splitlines()[1] for file in files] == [
+        "## predicted",
+        "## measured",
+    ]
+
+
+def test_timelines_in_the_other_order_are_put_right(ran: Path) -> None:
+    done = ckio("compare", "a/measured.txt", "a/predicted.txt", at=ran)
+    assert done.stdout == ckio("compare", "a", at=ran).stdout
+    assert done.stderr == (
+        "ckio: a/measured.txt is measured and a/predicted.txt is predicted: they are compared in"
+        " that order\n"
+    )
+    both = ckio("compare", "a/predicted.txt", "a/predicted.txt", at=ran)
+    assert both.stderr == "ckio: both timelines are predicted\n"
+
+
+def test_timelines_that_do_not_say_what_they_are_are_taken_as_given(ran: Path) -> None:
+    for name in ("predicted", "measured"):
+        lines = (ran / "a" / f"{name}.txt").read_text().splitlines(keepends=True)
+        (ran / f"{name}.txt").write_text("".join([lines[0], *lines[2:]]))
+    swapped = answer("compare", "measured.txt", "predicted.txt", at=ran)
+    right = answer("compare", "predicted.txt", "measured.txt", at=ran)
+    assert (swapped["measured"], swapped["predicted"]) == (right["predicted"], right["measured"])
+
+
+def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
+    assert "models: not the directory of a run; give PREDICTED and MEASURED" in complaint(
+        "compare", "models", at=ran
+    )
+    (ran / "a" / "measured.txt").unlink()
+    assert "a: its run has not ended, there is no measured.txt yet" in complaint(
+        "compare", "a", at=ran
+    )
