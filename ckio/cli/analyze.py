@@ -135,6 +135,7 @@ def _sets(known: Known) -> dict[str, Any]:
         "source": "observed" if known.declared is None else "declared",
         "watched": known.watched,
         "contradictions": wrong,
+        "unchanged": known.unchanged,
         "notes": list(known.notes()),
         "declaration": declaration(known) if declared is None or unlike else None,
     }

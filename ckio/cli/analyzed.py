@@ -9,6 +9,7 @@ import click
 
 from ckio.cli import console
 from ckio.cli.variables import WHY
+from ckio.gradient import UNCHANGED
 from ckio.pictures.words import bytes_text, seconds_text
 
 _STORED: Final = {
@@ -72,11 +73,13 @@ def _say_source(figures: dict[str, Any]) -> None:
             f" {'no more' if notes else 'just that'}"
         )
     _say(f"{figures['model']} {said}.\n")
+    if figures["unchanged"]:
+        _say(f"warning: {UNCHANGED}", bold=True)
     for sentence in wrong:
         _say(f"warning: {sentence}", bold=True)
     for sentence in notes:
         _say(f"note: {sentence}")
-    if wrong or notes:
+    if wrong or notes or figures["unchanged"]:
         click.echo()
 
 

@@ -100,6 +100,13 @@ class Known:
         tape = sum(known.nbytes[name] for name in known.taped) if known.tape else self.tape
         return {"restart": known.restart, "tape": tape}
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether the steps that were watched change no array at all."""
+        if self.observed is None:
+            return False
+        return not any(step.forward.out for step in self.observed.different)
+
     def contradictions(self) -> tuple[str, ...]:
         """What the first steps do although the model declares otherwise; a sentence for each."""
         return self._compared(contradictions)

@@ -273,3 +273,34 @@ def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
     assert "a: its run has not ended, there is no measured.txt yet" in complaint(
         "compare", "a", at=ran
     )
+
+
+# Gradients
+
+WRONG = GROWTH.replace(
+    'self.gradient["rate"] += (x * (1 - x)', 'self.gradient["rate"] += 1.01 * (x * (1 - x)'
+)
+STILL = GROWTH.replace('state["J"] += (x**2)', 'j = state["J"] + (x**2)').replace(
+    "x *= 1 + rate * (1 - x)", "x = x * (1 + rate * (1 - x))"
+)
+
+
+def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) -> None:
+    (place / "wrong.py").write_text(WRONG.replace("from beside import RATE", "RATE = 0.3"))
+    words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
+    done = ckio("run", "wrong.py", *words, at=place, status=1)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("gradient check")]
+    assert "NOT verified: remainder rates 1.0" in line
+    assert "; wrong in 'rate': remainder rates 1.0" in line
+    assert "; right in 'x'; `ckio analyze MODEL` shows what its steps and adjoint steps" in line
+
+
+def test_a_step_that_changes_no_array_is_told(place: Path) -> None:
+    (place / "still.py").write_text(STILL.replace("from beside import RATE", "RATE = 0.3"))
+    words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
+    done = ckio("run", "still.py", *words, at=place, status=1)
+    assert "; no step changes an array of the state: `step` has to write into" in done.stdout
+    told = ckio("analyze", "still.py", at=place).stdout
+    assert "warning: no step changes an array of the state: `step` has to write into" in told
+    assert answer("analyze", "still.py", at=place)["unchanged"] is True
+    assert answer("analyze", "models/growth.py", at=place)["unchanged"] is False
