@@ -14,6 +14,7 @@ from ckio.actions import Key, Kind
 from ckio.comm import SOLO, Comm
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, reached
+from ckio.printed import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
 
@@ -36,7 +37,7 @@ UNCHANGED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class GradientCheck:
+class GradientCheck(Printed):
     """What a Taylor test found, with steps h that halve each time.
 
     Attributes
@@ -75,9 +76,14 @@ class GradientCheck:
         """The verdict and its reasons in one line."""
         return "; ".join(self._sentences())
 
-    def __str__(self) -> str:
-        """The verdict, and a line for each further thing that is known."""
-        return "\n".join(self._sentences())
+    def _sheet(self) -> Sheet:
+        verdict, *notes = self._sentences()
+        rates = ("", *(f"{rate:.2f}" for rate in self.rates))
+        rows = [
+            [f"{h:.3g}", f"{remainder:.3e}", rate]
+            for h, remainder, rate in zip(self.steps, self.remainders, rates, strict=True)
+        ]
+        return Sheet(verdict, ["step h", "remainder", "rate"], rows, notes)
 
     def _reasons(self) -> str:
         if not math.isfinite(self.slope):

@@ -105,12 +105,14 @@ def test_the_control_that_is_wrong_is_named(name, other):
         name: False,
         other: True,
     }
-    verdict, wrong, right, hint = str(check).splitlines()
+    verdict, *table, wrong, right, hint = str(check).splitlines()
+    assert table[0].split() == ["step", "h", "remainder", "rate"]
+    assert len(table) == 2 + len(check.steps)
     assert verdict.startswith("NOT verified: remainder rates ")
     assert wrong.startswith(f"wrong in '{name}': remainder rates 1.0")
     assert right == f"right in '{other}'"
     assert hint.startswith("`ckio analyze MODEL` shows what its steps")
-    assert check.summary() == "; ".join(str(check).splitlines())
+    assert check.summary() == "; ".join((verdict, wrong, right, hint))
 
 
 def test_controls_are_checked_alone_only_where_the_gradient_is_wrong():

@@ -10,7 +10,7 @@ import click
 from ckio.cli import console
 from ckio.cli.variables import WHY
 from ckio.gradient import UNCHANGED
-from ckio.pictures.words import bytes_text, seconds_text
+from ckio.printed import bytes_text, seconds_text
 
 _STORED: Final = {
     "always": "in every checkpoint",

@@ -19,8 +19,8 @@ from ckio.cli.profiles import print_profiles
 from ckio.cli.team import all_ranks, check_alike
 from ckio.clock import Clock
 from ckio.errors import BadInput
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.registry import AUTO, find, lossless_codecs, lossy, names, options_of, plain
 from ckio.team import ALONE, MeetingsClock, Team
 from ckio.team.levels import Widest
@@ -258,7 +258,7 @@ def show(platform: Platform, /) -> None:
     rows = []
     for level in platform.levels:
         room = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({_made_of(level)})", room, f"{level.ratio:.0%}"]
+        row = [f"{level.name} ({level.made_of})", room, f"{level.ratio:.0%}"]
         for nbytes in sizes:
             prices = (level.write, level.read, level.read_cold)
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
@@ -280,12 +280,6 @@ def show(platform: Platform, /) -> None:
         if level.note:
             click.echo(f"level {level.name}: {level.note}")
     say_lossy(platform)
-
-
-def _made_of(level: Level) -> str:
-    """The words of a level that say how it keeps checkpoints."""
-    words = (level.backend, level.options.get("durability"), level.options.get("codec"))
-    return ", ".join(str(word) for word in words if word is not None)
 
 
 def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:

@@ -16,8 +16,8 @@ from ckio.cli.files import FILE
 from ckio.cli.options import json_option
 from ckio.cli.stored import age, age_text, counted, looked_for, shown
 from ckio.errors import BadInput, LevelInUse, StorageError
-from ckio.pictures.words import bytes_text
 from ckio.places import Holding, holdings, in_use, is_run_directory, stored_by
+from ckio.printed import bytes_text
 from ckio.rundir import RESULT
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")

@@ -1,9 +1,7 @@
 """`ckio compare`: where a prediction was right, and what explains the rest."""
 
 import logging
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,12 @@ import click
 from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
-from ckio.cli.stored import shown
 from ckio.errors import BadInput
-from ckio.pictures.words import bytes_text
 from ckio.places import is_run_directory
 from ckio.platforms import Platform
+from ckio.printed import shown
 from ckio.registry import lossy
-from ckio.report import Report, Row, compare
+from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
 from ckio.rundir import MEASURED, PREDICTED
 from ckio.texts import Document
 from ckio.timeline import Timeline
@@ -107,65 +104,6 @@ def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-HEADER = [
-    "class of action",
-    "actions",
-    "steps",
-    "predicted s",
-    "measured s",
-    "difference s",
-    "bytes",
-]
-
-
-def table(report: Report, /) -> list[list[str]]:
-    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
-    cells = _Cells.of(report)
-    actions = sum(row.actions for row in report.rows)
-    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
-    return [*map(cells.row, report.rows), total]
-
-
-def behind(report: Report, /) -> list[list[str]]:
-    """What channels did beside the program, as text in the same columns; often nothing."""
-    return list(map(_Cells.of(report).row, report.transfers))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Rows as text, their seconds with so many decimal places."""
-
-    places: int
-
-    @staticmethod
-    def of(report: Report) -> "_Cells":
-        longest = max(report.predicted, report.measured)
-        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
-
-    def row(self, row: Row) -> list[str]:
-        return [
-            row.name,
-            f"{row.actions or ''}",
-            f"{row.steps or ''}",
-            f"{row.predicted:.{self.places}f}",
-            f"{row.measured:.{self.places}f}",
-            f"{row.difference:+.{self.places}f}",
-            bytes_text(row.nbytes) if row.nbytes else "",
-        ]
-
-
-def verdict(report: Report, /) -> str:
-    """One sentence: how far off, and why."""
-    if not report.measured:
-        return "nothing was measured"
-    off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"
-    text = f"the prediction is {f'{off} {side}' if float(off[:-1]) else 'as long as'}"
-    text += " the measured makespan"
-    if report.share:
-        text += f"; {report.culprit.name!r} explains {report.share:.0%} of the differences"
-    return text
 
 
 def show(report: Report, /) -> None:

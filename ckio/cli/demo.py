@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ckio.actions import Key, Kind
-from ckio.cli import calibrate, compare, console
+from ckio.cli import calibrate, console
 from ckio.cli.files import FOLDER
 from ckio.cli.models import identity, maker, watched
 from ckio.cli.options import json_option
@@ -21,6 +21,7 @@ from ckio.page import page
 from ckio.pictures import draw
 from ckio.pictures.png import drawable, png
 from ckio.platforms import Level, Option
+from ckio.report import HEADER, table
 from ckio.rundir import NewDirectory
 
 MODEL = "vorticity"
@@ -108,7 +109,7 @@ def _page(outcome: Outcome, grid: int, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
-        rows=[] if outcome.report is None else [compare.HEADER, *compare.table(outcome.report)],
+        rows=[] if outcome.report is None else [HEADER, *table(outcome.report)],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
         predicted=outcome.predicted,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ckio.cli import console
-from ckio.pictures.words import seconds_text
+from ckio.printed import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 

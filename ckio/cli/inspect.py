@@ -24,8 +24,8 @@ from ckio.cli.stored import (
     verified,
 )
 from ckio.errors import RunFailed
-from ckio.pictures.words import bytes_text
 from ckio.places import holdings, is_run_directory, stored_by
+from ckio.printed import bytes_text
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 

@@ -28,10 +28,10 @@ from ckio.cli.plans import (
 )
 from ckio.errors import BadInput
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate

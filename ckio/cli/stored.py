@@ -12,6 +12,19 @@ from ckio.backends.encoded import unmark
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.layout import nbytes_of
 from ckio.places import Holding, expected, is_run_directory
+from ckio.printed import counted, shown
+
+__all__ = [
+    "Checkpoint",
+    "Listing",
+    "age",
+    "age_text",
+    "counted",
+    "listing",
+    "looked_for",
+    "shown",
+    "verified",
+]
 
 KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 _ORDER: Final = list(KINDS)
@@ -154,30 +167,9 @@ def age_text(seconds: float, /) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def shown(text: object, /) -> str:
-    r"""A name as it may be printed: what is in files may have been put there to steer a terminal.
-
-    >>> shown("x_0.a\x1b[2J\n")
-    'x_0.a\\x1b[2J\\n'
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in str(text)
-    )
-
-
 def looked_for(place: Path, /) -> str:
     """Where a run has its levels, to be added to what is said of it; "" of other places."""
     found = expected(place) if is_run_directory(place) else []
     there = [shown(holding.path.absolute()) for holding in found]
     first = ", ".join(there[:_NAMED]) + ", ..." * (len(there) > _NAMED)
     return f" (looked for in {first})" if there else ""
-
-
-def counted(count: int, what: str, /) -> str:
-    """So many of them.
-
-    >>> counted(1, "checkpoint"), counted(2, "checkpoint")
-    ('1 checkpoint', '2 checkpoints')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"

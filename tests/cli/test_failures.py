@@ -17,9 +17,9 @@ from ckio.cli.adjoints import Wish
 from ckio.cli.failures import planned
 from ckio.cli.plans import Plan
 from ckio.columns import RECORD, REVERSE
-from ckio.pictures.words import seconds_text
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
+from ckio.printed import seconds_text
 from ckio.registry import find
 from ckio.schedule import makespan, seconds_of
 from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory
