@@ -1,6 +1,7 @@
 """ckio: checkpoint I/O for adjoint computation. Measure, plan, simulate, run, compare."""
 
 import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
@@ -17,6 +18,7 @@ from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
+from ckio.printed import PICTURES
 from ckio.recover import recover, with_adjoint_checkpoints
 from ckio.render import render
 from ckio.replay import validate
@@ -152,6 +154,18 @@ _LATER = {
     "wang_moin": "ckio.planners.wang_moin",
 }
 """What needs more than numpy, or is one of many, is imported when it is first asked for."""
+
+
+def _draw(name: str, value: Any) -> str:
+    """A value as SVG, by the function of `ckio.pictures` of this name."""
+    svg: str = getattr(importlib.import_module("ckio.pictures"), name)(value)
+    return svg
+
+
+PICTURES |= {
+    "Schedule": partial(_draw, "draw_schedule"),
+    "Timeline": partial(_draw, "draw_timeline"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The computation: how many steps, what each costs, how large its checkpoints are."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -13,6 +13,7 @@ from ckio.checks import check_cost, check_size, is_whole
 from ckio.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.perstep import Each, PerStep, one_or_each
+from ckio.printed import Printed, Sheet, bytes_text, counted, seconds_text
 from ckio.variables import Variables
 
 SECONDS: Final = ("advance", "record", "reverse")
@@ -28,7 +29,7 @@ _COUNTABLE: Final = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class Chain(Printed):
     """A chain of steps, all alike or each with seconds and bytes of its own.
 
     Everything but `steps` is one number, or a sequence with one number for each step: advance[i],
@@ -100,6 +101,18 @@ class Chain:
             raise BadInput(f"Chain: handed = {set(self.handed)}; it must be kinds of checkpoints")
         if self.variables is not None and self.steps is not None:
             self.variables.over(self.steps)
+
+    def _sheet(self) -> Sheet:
+        rows = [[name, _range_text(getattr(self, name), name)] for name in COSTS]
+        notes = []
+        if self.variables is not None:
+            notes.append(f"stored variable by variable: {', '.join(self.variables.nbytes)}")
+        if self.handed:
+            kinds = sorted(kind.name.lower() for kind in self.handed)
+            notes.append(f"handed over without a copy: {', '.join(kinds)}")
+        steps = "a number of steps that is not known"
+        title = f"chain of {steps if self.steps is None else counted(self.steps, 'step')}"
+        return Sheet(title, ["of a step", "cost"], rows, notes)
 
     def _check_sums(self) -> None:
         """No sum over the steps is beyond what columns hold."""
@@ -301,6 +314,15 @@ class Chain:
 
     def _beyond(self, what: Action | Key) -> BadInput:
         return BadInput(f"Chain: {what} is beyond the end; the chain has {self.steps} steps")
+
+
+def _range_text(cost: float | PerStep, name: str) -> str:
+    """A cost in words, or the least and the largest of those that differ."""
+    text: Callable[[Any], str] = seconds_text if name in SECONDS else bytes_text
+    if not isinstance(cost, PerStep):
+        return text(cost)
+    least, most = (text(value.item()) for value in (cost.values.min(), cost.values.max()))
+    return f"{least} to {most}"
 
 
 def _known(variables: Mapping[str, int]) -> str:

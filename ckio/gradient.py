@@ -1,17 +1,20 @@
 """Is this the gradient? The Taylor test, for any model, from forward runs alone."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
+from ckio.actions import Key, Kind
 from ckio.comm import SOLO, Comm
-from ckio.errors import BadInput, RunFailed
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, reached
+from ckio.printed import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
 
@@ -24,9 +27,17 @@ ABOVE_ROUNDING = 256
 AT_ONCE = 64
 """Steps that a model is asked for at a time where it says itself when it is finished."""
 
+APART = 8
+"""As many controls are checked one by one where the gradient is wrong."""
+
+UNCHANGED: Final = (
+    "no step changes an array of the state: `step` has to write into its arrays, as in"
+    " x[...] = 2 * x, and not x = 2 * x"
+)
+
 
 @dataclass(frozen=True, slots=True)
-class GradientCheck:
+class GradientCheck(Printed):
     """What a Taylor test found, with steps h that halve each time.
 
     Attributes
@@ -45,6 +56,10 @@ class GradientCheck:
         R(h) / (h |slope|): a right gradient's error, relatively, could not be larger.
     rounding : float
         What rounding adds to a remainder, as measured.
+    controls : mapping of str to GradientCheck
+        The same of single controls, where the whole gradient is wrong: which of them are.
+    unchanged : bool
+        Whether the steps leave all arrays of restart data as they were.
     """
 
     verified: bool
@@ -54,13 +69,44 @@ class GradientCheck:
     rates: tuple[float, ...]
     slope_errors: tuple[float, ...]
     rounding: float
+    controls: Mapping[str, "GradientCheck"] = field(default_factory=dict)
+    unchanged: bool = False
 
     def summary(self) -> str:
         """The verdict and its reasons in one line."""
+        return "; ".join(self._sentences())
+
+    def _sheet(self) -> Sheet:
+        verdict, *notes = self._sentences()
+        rates = ("", *(f"{rate:.2f}" for rate in self.rates))
+        rows = [
+            [f"{h:.3g}", f"{remainder:.3e}", rate]
+            for h, remainder, rate in zip(self.steps, self.remainders, rates, strict=True)
+        ]
+        return Sheet(verdict, ["step h", "remainder", "rate"], rows, notes)
+
+    def _reasons(self) -> str:
+        if not math.isfinite(self.slope):
+            return f"the gradient along the direction is {self.slope}"
         rates = ", ".join(f"{rate:.2f}" for rate in self.rates)
-        verdict = "verified" if self.verified else "NOT verified"
-        error = self.slope_errors[-1]
-        return f"{verdict}: remainder rates {rates} (2 is right), slope within {error:.1e}"
+        return f"remainder rates {rates} (2 is right), slope within {self.slope_errors[-1]:.1e}"
+
+    def _sentences(self) -> Iterator[str]:
+        """The verdict and why, which controls are wrong, and what to try next."""
+        yield f"{'verified' if self.verified else 'NOT verified'}: {self._reasons()}"
+        if self.unchanged:
+            yield UNCHANGED
+        right = [name for name, check in self.controls.items() if check.verified]
+        for name, check in self.controls.items():
+            if not check.verified:
+                yield f"wrong in {name!r}: {check._reasons()}"  # noqa: SLF001 (of its own class)
+        if right:
+            yield f"right in {' and '.join(map(repr, right))}"
+        if not self.verified:
+            yield (
+                "`ckio analyze MODEL` shows what its steps and adjoint steps read and overwrite,"
+                " and where that is not what it declares"
+            )
 
 
 def check_gradient(
@@ -71,6 +117,7 @@ def check_gradient(
     *,
     seed: int = 0,
     halvings: int = 5,
+    apart: int = APART,
     comm: Comm = SOLO,
 ) -> GradientCheck:
     """Compare a gradient with the functional itself, along a random direction in all the controls.
@@ -80,7 +127,8 @@ def check_gradient(
     model amplifies it. Where no R(h) is above rounding (the functional is linear), the gradient is
     right if the change that it predicts is, or if it predicts none and there is none at all.
 
-    Takes halvings + 4 forward runs on fresh models, and no more memory than one of them.
+    Takes halvings + 4 forward runs on fresh models, and no more memory than one of them. Where the
+    gradient is wrong, each control is then checked alone, which takes halvings + 3 runs for each.
 
     Parameters
     ----------
@@ -96,6 +144,8 @@ def check_gradient(
     halvings : int
         How often to halve h, at least once; the more chaotic the model, the more it takes until
         the remainder is of second order.
+    apart : int
+        The most controls that are checked one by one.
     comm : Comm, optional
         The ranks, where each has its part of the controls. A model that has some of them on several
         ranks puts them together itself: `gathered(name, array)`, the whole on each rank.
@@ -111,39 +161,118 @@ def check_gradient(
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
     model = make()
     control: Controls = model.control
-    generators = _generators(seed, len(control), comm)
-    direction = _direction(control, gradient, generators)
-    with np.errstate(invalid="ignore"):  # a gradient that is not finite is not verified, no more
-        slope = _slope(model, gradient, direction, comm)
-    del model
+    direction = _direction(control, gradient, _generators(seed, len(control), comm))
     epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
+    slopes = [_slope(model, gradient, {name: d}, comm) for name, d in direction.items()]
+    del model
+    line = _Line(make, steps, halvings, epsilon)
+    start, unchanged = line.start(comm)
+    check = line.check(start, direction, sum(slopes))
+    alone: dict[str, GradientCheck] = {}
+    if not check.verified and len(direction) > 1:
+        for (name, d), slope in list(zip(direction.items(), slopes, strict=True))[:apart]:
+            alone[name] = line.check(start, {name: d}, slope)
+    return replace(check, controls=alone, unchanged=unchanged)
 
-    start = _functional(make, steps, direction, 0.0)
 
-    def remainder(h: float) -> float:
-        return abs(_functional(make, steps, direction, h) - start - h * slope)
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The functional along straight lines through the controls, and what a gradient leaves of it.
 
-    tiny = 64 * epsilon
-    rounding = max(remainder(tiny), remainder(-tiny), epsilon * abs(start))
-    h = tuple(epsilon**0.2 / 2**halving for halving in range(halvings + 1))
-    remainders = tuple(remainder(size) for size in h)
-    rates = tuple(_rate(whole, half) for whole, half in pairwise(remainders))
-    return GradientCheck(
-        verified=_verdict(remainders, rates, rounding=rounding, change=h[0] * slope),
-        slope=slope,
-        steps=h,
-        remainders=remainders,
-        rates=rates,
-        slope_errors=tuple(
-            r / abs(size * slope) if slope else math.inf
-            for r, size in zip(remainders, h, strict=True)
-        ),
-        rounding=rounding,
-    )
+    Attributes
+    ----------
+    make, steps, halvings
+        As `check_gradient` takes them.
+    epsilon : float
+        The rounding of the controls.
+    """
+
+    make: Callable[[], Differentiable]
+    steps: int | None
+    halvings: int
+    epsilon: float
+
+    def start(self, comm: Comm) -> tuple[float, bool]:
+        """J(c), and whether the steps leave all arrays as they were, on all ranks."""
+        model = self.make()
+        before = _digest(model, 0)
+        first = reached("advance", model.advance(0, 1), 0, 1)
+        same = before is not None and first == 1 and _digest(model, 1) == before
+        if first == 1:
+            last = self._run(model, 1)
+            same = same and _digest(model, last) == before
+        elif self.steps is not None:
+            raise RunFailed(f"check_gradient: the model finished at step 0 of {self.steps}")
+        return functional_of(model), all(comm.gather(same))
+
+    def check(self, start: float, direction: Controls, slope: float) -> GradientCheck:
+        """The test along one direction, of which the gradient says that J has this slope."""
+
+        def remainder(h: float) -> float:
+            return abs(self._functional(direction, h) - start - h * slope)
+
+        tiny = 64 * self.epsilon
+        rounding = max(remainder(tiny), remainder(-tiny), self.epsilon * abs(start))
+        h = tuple(self.epsilon**0.2 / 2**halving for halving in range(self.halvings + 1))
+        remainders = tuple(remainder(size) for size in h)
+        rates = tuple(_rate(whole, half) for whole, half in pairwise(remainders))
+        return GradientCheck(
+            verified=_verdict(remainders, rates, rounding=rounding, change=h[0] * slope),
+            slope=slope,
+            steps=h,
+            remainders=remainders,
+            rates=rates,
+            slope_errors=tuple(
+                r / abs(size * slope) if slope else math.inf
+                for r, size in zip(remainders, h, strict=True)
+            ),
+            rounding=rounding,
+        )
+
+    def _functional(self, direction: Controls, h: float) -> float:
+        """J(c + h d)."""
+        model = self.make()
+        control: Controls = model.control
+        for name, d in direction.items():
+            control[name][...] += h * d
+        self._run(model, 0)
+        return functional_of(model)
+
+    def _run(self, model: Model, step: int) -> int:
+        """From a step to the end, some steps at a time where the model says when it is finished."""
+        if self.steps is not None:
+            end = self.steps
+            if (
+                step < end
+                and (step := reached("advance", model.advance(step, end), step, end)) < end
+            ):
+                raise RunFailed(f"check_gradient: the model finished at step {step} of {end}")
+            return step
+        end = AT_ONCE
+        while (step := reached("advance", model.advance(step, end), step, end)) == end:
+            end += AT_ONCE
+        return step
+
+
+def _digest(model: Model, step: int) -> str | None:
+    """A digest of the restart data at a step; None of a model that has none."""
+    key = Key(Kind.RESTART, step)
+    hasher = xxhash.xxh3_128()
+    try:
+        for data in model.dump(key):
+            hasher.update(data)
+    except UnsupportedKind:
+        return None
+    return hasher.hexdigest()
 
 
 def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
-    """<gradient, direction>, over all ranks."""
+    """<gradient, direction>, over all ranks; not a number where the gradient is not finite."""
+    with np.errstate(invalid="ignore"):  # such a gradient is not verified, no more
+        return _product(model, gradient, direction, comm)
+
+
+def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
     gathered = getattr(model, "gathered", None) if comm.size > 1 else None
     if gathered is None:
         mine = sum(float(np.sum(gradient[name] * d)) for name, d in direction.items())
@@ -152,28 +281,6 @@ def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) ->
         float(np.sum(gathered(name, gradient[name]) * gathered(name, d)))
         for name, d in direction.items()
     )
-
-
-def _functional(
-    make: Callable[[], Differentiable], steps: int | None, direction: Controls, h: float
-) -> float:
-    """J(c + h d)."""
-    model = make()
-    control: Controls = model.control
-    for name, d in direction.items():
-        control[name][...] += h * d
-    if steps is None:
-        _run_to_end(model)
-    elif (step := reached("advance", model.advance(0, steps), 0, steps)) < steps:
-        raise RunFailed(f"check_gradient: the model finished at step {step} of {steps}")
-    return functional_of(model)
-
-
-def _run_to_end(model: Model) -> None:
-    """As far as there are steps, some at a time."""
-    step, end = 0, AT_ONCE
-    while (step := reached("advance", model.advance(step, end), step, end)) == end:
-        end += AT_ONCE
 
 
 def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Generator]:

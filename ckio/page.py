@@ -10,8 +10,8 @@ from ckio.chain import Chain
 from ckio.columns import READ, WRITE
 from ckio.occupancy import accesses, occupancies
 from ckio.pictures import STYLE, Axis, Picture, resources, spacetime, storage, sweeps, zoom
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.timeline import Timeline
 
 _SCHEDULE: Final = (

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.carried import Carried
-from ckio.chain import SECONDS, Chain
+from ckio.chain import SECONDS, SIZES, Chain
 from ckio.checks import as_float, check_cost, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
+from ckio.printed import Printed, Sheet, bytes_text, counted, seconds_text
 from ckio.profile import Profile, checked_spread
 from ckio.spreads import Lognormal, Quantiles, Spread
 
@@ -109,6 +110,12 @@ class Level(Carried):
         object.__setattr__(self, "channel", self.channel or self.name)
         object.__setattr__(self, "options", _checked_options(self.options, where))
 
+    @property
+    def made_of(self) -> str:
+        """The words that say how it keeps checkpoints: backend, durability and codec."""
+        words = (self.backend, self.options.get("durability"), self.options.get("codec"))
+        return ", ".join(str(word) for word in words if word is not None)
+
     def stored(self, nbytes: int, /) -> int:
         """Bytes that a checkpoint of `nbytes` takes of the capacity."""
         return nbytes if self.ratio == 1.0 else math.ceil(nbytes * self.ratio)
@@ -143,7 +150,7 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
 
 
 @dataclass(frozen=True)
-class Platform(Carried):
+class Platform(Carried, Printed):
     """The storage levels, nearest first, and the room for the tape.
 
     Attributes
@@ -221,6 +228,27 @@ class Platform(Carried):
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 
+    def _sheet(self) -> Sheet:
+        memory = self.working_memory
+        room = "any" if memory is None else bytes_text(memory)
+        title = f"platform of {counted(len(self.levels), 'level')}, {room} working memory for tapes"
+        header = ["level", "kept by", "capacity", "stored", "write", "read", "discard"]
+        rows = [
+            [
+                level.name,
+                level.made_of,
+                "never fills" if level.capacity is None else bytes_text(level.capacity),
+                f"{level.ratio:.0%}",
+                *(_price_text(cost) for cost in (level.write, level.read, level.discard)),
+            ]
+            for level in self.levels
+        ]
+        models = [
+            f"costs of model {name!r}: {_brief(chain)}" for name, chain in self.models.items()
+        ]
+        notes = [f"level {level.name}: {level.note}" for level in self.levels if level.note]
+        return Sheet(title, header, rows, [*models, *notes])
+
     def digest(self) -> str:
         """A short name for everything that a plan depends on: levels, capacities, costs."""
         from ckio import platformtext  # which is written in terms of this module
@@ -255,6 +283,27 @@ class Platform(Carried):
         return platformtext.loads_paper(text, source=source)
 
 
+def _price_text(cost: Affine) -> str:
+    """A cost as latency and bandwidth.
+
+    >>> _price_text(Affine(0.0015, 1 / 2**30)), _price_text(Affine(0.0, 0.0))
+    ('1.5 ms + 1 GiB/s', '0 s')
+    """
+    if not cost.per_byte:
+        return seconds_text(cost.latency)
+    rate = f"{bytes_text(round(1 / cost.per_byte))}/s"
+    return f"{seconds_text(cost.latency)} + {rate}" if cost.latency else rate
+
+
+def _brief(chain: Chain) -> str:
+    """The costs of a model in a line; of steps that differ, that they do."""
+    if chain.varies:
+        return "its steps differ"
+    times = (f"{name} {seconds_text(getattr(chain, name))}" for name in SECONDS)
+    sizes = (f"{name} {bytes_text(getattr(chain, name))}" for name in SIZES)
+    return ", ".join([*times, *sizes])
+
+
 def memory_level(platform: Platform, /) -> int | None:
     """The level whose room is shared with what is on its way: the first, if it is plain memory."""
     first = platform.levels[0] if platform.levels else None
@@ -283,18 +332,32 @@ def is_paper_text(text: str, /) -> bool:
     return False
 
 
-_UNITS: Final = {"": 1, "B": 1} | {
+_BYTES: Final = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power
-    for suffix, base in (("iB", 1024), ("B", 1000))
-    for power, prefix in enumerate("KMGTP", 1)
+    for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
+    for power, prefix in enumerate("kmgtp", 1)
 }
-_UNITS["kB"] = 1000
+"""Bytes of each unit, in small letters."""
 
 
 def size(text: str, /) -> int:
-    """Bytes from what a person writes: 4096, 64MiB, 2 GB, 1.5GiB."""
-    match = re.fullmatch(r"\s*([0-9]{1,18})(\.[0-9]{1,18})?\s*([A-Za-z]*)\s*", text)
-    unit = _UNITS.get(match[3]) if match else None
-    if match is None or unit is None or (unit == 1 and match[2]):
-        raise BadInput(f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB")
-    return int(Decimal(match[1] + (match[2] or "")) * unit)
+    """Return the bytes of a size that a person writes, in letters of either case; raises BadInput.
+
+    MB is 10**6 bytes, MiB is 2**20, and M alone is MiB, as for SLURM; so are k, G, T and P.
+
+    >>> size("4096"), size("8 mb"), size("8MiB"), size("8M"), size("1.5 GiB"), size("8e6")
+    (4096, 8000000, 8388608, 8388608, 1610612736, 8000000)
+    """
+    match = re.fullmatch(
+        r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)(e\+?[0-9]{1,2})?\s*([a-z]*)\s*", text.lower(), re.ASCII
+    )
+    unit = _BYTES.get(match[3]) if match else None
+    if match is not None and unit is not None:
+        number = Decimal(match[1] + (match[2] or ""))
+        is_whole_number = bool(match[2]) and number == number.to_integral_value()
+        if unit > 1 or "." not in match[1] or is_whole_number:
+            return int(number * unit)
+    raise BadInput(
+        f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB, 8M"
+        " (MB is 10^6 bytes, MiB is 2^20, M alone is MiB)"
+    )

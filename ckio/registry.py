@@ -4,14 +4,22 @@ All are entry points, in groups `ckio.backends`, `ckio.planners`, `ckio.codecs` 
 thing is imported when it is asked for.
 """
 
+import hashlib
 import importlib
+import importlib.machinery
+import importlib.util
 import inspect
+import os
+import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.backends.base import Backend
@@ -28,6 +36,12 @@ GROUPS: Final = ("backends", "planners", "codecs", "models")
 
 AUTO: Final = "auto"
 """The codec that calibration chooses."""
+
+METHODS: Final = ("layout", "advance", "record", "reverse", "dump", "load")
+"""What every model can do."""
+
+_PRIVATE: Final = "_ckio_file_"
+"""How the names of modules begin that are files."""
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -86,34 +100,214 @@ def _package(entry: EntryPoint) -> str:
 
 
 def find_model(name: str, /) -> Callable[..., Any]:
-    """A registered model, or the object at `module:attribute`; raises BadInput.
+    """Return what makes a model: a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py.
 
-    The module may be in the current directory.
+    A module may be in the current directory. A file that is named alone has to hold exactly one
+    model: a class, or a function that makes one. Raises BadInput.
     """
-    module, colon, attributes = name.partition(":")
-    if not colon:
+    file, attributes = _file_and_attributes(name)
+    module, colon, rest = name.partition(":")
+    model: Callable[..., Any]
+    if file is not None and attributes is None:
+        model = _only_model(_import_file(name, file), name)
+    elif file is not None:
+        model = _attribute(_import_file(name, file), attributes or "", name)
+    elif not colon:
         model = find("models", name)
-    elif module.startswith(".") or not module or not attributes:
-        raise BadInput(f"model {name!r}: write a registered name or MODULE:ATTRIBUTE")
+    elif module.startswith(".") or not module or not rest:
+        raise BadInput(
+            f"model {name!r}: write a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or"
+            " FILE.py with one model in it"
+        )
     else:
-        try:
-            _import_from_here()
-            model = reduce(getattr, attributes.split("."), importlib.import_module(module))
-        except (Exception, SystemExit) as error:
-            raise BadInput(f"model {name!r} cannot be imported: {_told(error)}") from error
+        model = _attribute(_import_module(name, module), rest, name)
     if not callable(model):
         raise BadInput(f"model {name!r} cannot be called; it must make a fresh model")
-    return model  # type: ignore[no-any-return]
+    return model
 
 
-def _import_from_here() -> None:
-    """Let modules be found in the current directory, as `python FILE` does.
+def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
+    """The Python file that a model is in, and what is said of it after a colon; None of each.
+
+    >>> _file_and_attributes("runs/wave.py:Wave"), _file_and_attributes("wave:Wave")
+    ((PosixPath('runs/wave.py'), 'Wave'), (None, None))
+    """
+    match = re.fullmatch(r"(.*\.py)(?::(.*))?", name, re.DOTALL)
+    if match is None or match[2] == "":
+        return None, None
+    return Path(match[1]), match[2]
+
+
+def _import_module(name: str, module: str) -> ModuleType:
+    """A module by its name, which may be in the current directory; raises BadInput."""
+    _import_from(Path.cwd())
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        hint = _near_module(module, error.name or "")
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}") from error
+
+
+def _near_module(module: str, missing: str) -> str:
+    """A question after a module that is much like the missing one, among those beside it."""
+    parent, _, last = missing.rpartition(".")
+    if not f"{module}.".startswith(f"{missing}.") or not last:
+        return ""  # what is missing is imported by the module, and was not typed
+    places = getattr(sys.modules.get(parent), "__path__", None) if parent else [str(Path.cwd())]
+    return _near(last, [found.name for found in pkgutil.iter_modules(places)] if places else [])
+
+
+def _import_file(name: str, file: Path) -> ModuleType:
+    """A file of Python as a module under a name of its own, once in a process; raises BadInput.
+
+    The name is made from the whole path, so that two files called alike are two modules. It is
+    among the known modules, so that pickled instances are read back in this process and its forks.
+    """
+    path = Path(os.path.realpath(file))
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+    private = f"{_PRIVATE}{re.sub('[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
+    if private in sys.modules:
+        return sys.modules[private]
+    if not path.is_file():
+        beside = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
+        raise BadInput(f"model {name!r}: there is no file {str(file)!r}{_near(str(file), beside)}")
+    loader = importlib.machinery.SourceFileLoader(private, str(path))
+    spec = importlib.util.spec_from_file_location(private, path, loader=loader)
+    if spec is None:
+        raise BadInput(f"model {name!r}: {str(file)!r} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[private] = module
+    _import_from(path.parent)
+    try:
+        loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[private]
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        in_package = isinstance(error, ImportError) and "relative import" in str(error)
+        hint = "; it is part of a package: write MODULE:ATTRIBUTE" * in_package
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+    return module
+
+
+def _import_from(folder: Path) -> None:
+    """Let modules be found in this directory first, as `python FILE` does.
 
     Not before a model asks for it: a file that is called like one of Python's own modules hides it.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
+    """An attribute, which may be one of another; raises BadInput with the nearest name."""
+    where: Any = module
+    for attribute in attributes.split("."):
+        try:
+            where = getattr(where, attribute)
+        except Exception as error:
+            known = [it for it in dir(where) if not it.startswith("_")]
+            hint = _near(attribute, known) if isinstance(error, AttributeError) else ""
+            told = _told(error)
+            if module.__name__.startswith(_PRIVATE):
+                told = told.replace(module.__name__, Path(module.__file__ or "").name)
+            raise BadInput(f"model {name!r} cannot be imported: {told}{hint}") from error
+    return where
+
+
+def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
+    """The one model that a file defines; raises BadInput where it has none, or several."""
+    found = _models_of(module)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise BadInput(
+            f"model {name!r}: the file has several models: {', '.join(found)}; say which one,"
+            f" as in {name}:{next(iter(found))}"
+        )
+    others = [
+        word
+        for word, thing in vars(module).items()
+        if _is_defined_in(module, word, thing) and not inspect.isclass(thing)
+    ]
+    hint = f", as in {name}:{others[0]}" if others else ""
+    raise BadInput(
+        f"model {name!r}: the file has no model: no class in it has the methods"
+        f" {', '.join(METHODS)} and can be made from options, and no function says that it returns"
+        f" one; where there is one, name it after a colon{hint}"
+    )
+
+
+def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The models that a module defines itself, by name.
+
+    They are its classes with the methods of a model, and the functions that are annotated to return
+    such a class, as far as all that they need can be written in a word. Without any, they are the
+    functions without that annotation in whose code a class of the module that is a model is named.
+    """
+    own = {
+        word: thing
+        for word, thing in vars(module).items()
+        if _is_defined_in(module, word, thing) and _is_made_of_words(thing)
+    }
+    returned = {word: _returned(thing) for word, thing in own.items()}
+    made = [word for word, thing in own.items() if _is_model_class(thing)]
+    made += [word for word, kind in returned.items() if _has_methods(kind)]
+    if not made:
+        classes = {word for word, thing in vars(module).items() if _is_model_class(thing)}
+        for word, thing in own.items():
+            named = getattr(getattr(thing, "__code__", None), "co_names", ())
+            if returned[word] is inspect.Signature.empty and classes.intersection(named):
+                made.append(word)
+    return {word: own[word] for word in made}
+
+
+def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
+    """Whether a name is that of a class or function of this module: public, and not imported."""
+    is_code = inspect.isclass(thing) or inspect.isfunction(thing)
+    named = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+    return is_code and named == (module.__name__, word) and not word.startswith("_")
+
+
+def _is_model_class(thing: object) -> bool:
+    return inspect.isclass(thing) and not inspect.isabstract(thing) and _has_methods(thing)
+
+
+def _has_methods(thing: object) -> bool:
+    return inspect.isclass(thing) and all(hasattr(thing, method) for method in METHODS)
+
+
+def _returned(thing: Callable[..., Any]) -> Any:
+    """What a function is annotated to return, an abstract class too; `Signature.empty` without."""
+    if inspect.isclass(thing):
+        return None
+    try:
+        return inspect.signature(thing, eval_str=True).return_annotation
+    except Exception:  # an annotation may name what is imported for type checkers alone
+        return inspect.Signature.empty
+
+
+def _is_made_of_words(thing: Callable[..., Any]) -> bool:
+    """Whether all that a call needs can be given as --set NAME=VALUE."""
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(
+        parameter.kind in _NAMED
+        and (parameter.annotation is parameter.empty or _WORDS.issuperset(_types(parameter)))
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """A question after the known name that is most like this one; "" where none is."""
+    question = meant(name, known, rule=" ")
+    return f"; {question}" if question.strip() else ""
 
 
 def check_options(what: str, factory: Callable[..., Any], options: Iterable[str], /) -> None:
@@ -231,20 +425,25 @@ def codec_of(level: Level, /) -> "Codec | None":
             f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures and chooses;"
             f" calibrate, or name one of: {', '.join(names('codecs'))}"
         )
+    if name not in names("codecs"):
+        near = meant(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
+        hint = f"{near} " * bool(near) + f"installed: {', '.join(installed_codecs())}"
+        raise BadInput(f"{what}: no codec is named {name!r}; {hint}")
     codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)
     return codec
 
 
 def lossless_codecs() -> "dict[str, Codec]":
     """Every codec that is installed with what it needs, and gives back the very bytes; by name."""
+    return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
+
+
+def installed_codecs() -> "dict[str, Codec]":
+    """Every codec that is installed with what it needs and can be made without options, by name."""
     found = {}
     for name in names("codecs"):
-        try:
-            codec = make(name, find("codecs", name), {})
-        except BadInput:  # it needs what is not installed, or an option
-            continue
-        if codec.lossless:
-            found[name] = codec
+        with suppress(BadInput):  # it needs what is not installed, or an option
+            found[name] = make(name, find("codecs", name), {})
     return found
 
 

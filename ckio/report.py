@@ -1,13 +1,16 @@
 """Predicted beside measured: which class of action explains the difference."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.errors import BadInput
+from ckio.printed import Printed, Sheet, bytes_text
 from ckio.timeline import Timeline
 
 _COMPUTE = {ADVANCE: "advance", RECORD: "record", REVERSE: "reverse"}
@@ -46,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Printed):
     """Two timelines of one schedule by class of action; the rows add up to the makespans.
 
     `lossy` are the levels from which rounded checkpoints were read, each with what rounds them.
@@ -90,6 +93,11 @@ class Report:
         """What lossy levels mean for the gradient, in one sentence; empty where there are none."""
         levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
         return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
+
+    def _sheet(self) -> Sheet:
+        notes = [verdict(self), *([self.rounding] if self.rounding else [])]
+        rows = [*table(self), *(["behind: " + row[0], *row[1:]] for row in behind(self))]
+        return Sheet("predicted and measured", HEADER, rows, notes)
 
 
 def compare(
@@ -182,3 +190,62 @@ def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:
         f"the timelines do not belong together: event #{number} is {plan} in one,"
         f" {real} in the other"
     )
+
+
+HEADER: Final = [
+    "class of action",
+    "actions",
+    "steps",
+    "predicted s",
+    "measured s",
+    "difference s",
+    "bytes",
+]
+
+
+def table(report: Report, /) -> list[list[str]]:
+    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
+    cells = _Cells.of(report)
+    actions = sum(row.actions for row in report.rows)
+    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
+    return [*map(cells.row, report.rows), total]
+
+
+def behind(report: Report, /) -> list[list[str]]:
+    """What channels did beside the program, as text in the same columns; often nothing."""
+    return list(map(_Cells.of(report).row, report.transfers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows as text, their seconds with so many decimal places."""
+
+    places: int
+
+    @staticmethod
+    def of(report: Report) -> "_Cells":
+        longest = max(report.predicted, report.measured)
+        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
+
+    def row(self, row: Row) -> list[str]:
+        return [
+            row.name,
+            f"{row.actions or ''}",
+            f"{row.steps or ''}",
+            f"{row.predicted:.{self.places}f}",
+            f"{row.measured:.{self.places}f}",
+            f"{row.difference:+.{self.places}f}",
+            bytes_text(row.nbytes) if row.nbytes else "",
+        ]
+
+
+def verdict(report: Report, /) -> str:
+    """One sentence: how far off, and why."""
+    if not report.measured:
+        return "nothing was measured"
+    off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"
+    text = f"the prediction is {f'{off} {side}' if float(off[:-1]) else 'as long as'}"
+    text += " the measured makespan"
+    if report.share:
+        text += f"; {report.culprit.name!r} explains {report.share:.0%} of the differences"
+    return text

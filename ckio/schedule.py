@@ -14,10 +14,11 @@ from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, KIND_CODE, KINDS, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platforms import Affine, Level, Platform, copies
+from ckio.printed import Printed, Sheet, bytes_text, counted
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Printed):
     """Actions over a chain; a value that can be compared and walked any number of times.
 
     Attributes
@@ -55,6 +56,25 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def _sheet(self) -> Sheet:
+        found = counts(self)
+        rows = [
+            [
+                f"level {number}",
+                *map(str, (level.writes, level.reads, level.discards, level.peak)),
+                bytes_text(level.peak_bytes),
+            ]
+            for number, level in enumerate(found.levels)
+        ]
+        length = counted(self.chain.length, "step")
+        title = f"schedule of {length}: {counted(len(self), 'action')}"
+        steps = (
+            f"{counted(found.forward, 'forward step')} ({found.recorded} of them recorded),"
+            f" {counted(found.reversed, 'adjoint step')}"
+        )
+        header = ["stored on", "writes", "reads", "discards", "at most", "bytes at most"]
+        return Sheet(title, header, rows, [steps, *([self.note] if self.note else [])])
 
 
 @dataclass(frozen=True, slots=True)

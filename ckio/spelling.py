@@ -66,12 +66,3 @@ def _in_fields(text: str) -> float:
         clock = [part for part in match.groups()[4:] if part is not None]
         parts = ("0",) * (4 - len(clock)) + tuple(clock)
     return float(sum(int(part) * unit for part, unit in zip(parts, _SECONDS.values(), strict=True)))
-
-
-def counted(count: int, what: str, /) -> str:
-    """Return so many of them in words.
-
-    >>> counted(1, "checkpoint"), counted(2, "checkpoint")
-    ('1 checkpoint', '2 checkpoints')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"

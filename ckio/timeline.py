@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action
-from ckio.columns import Actions
+from ckio.columns import ACCESSES, SPANS, WRITE, Actions
 from ckio.errors import BadInput
+from ckio.printed import Printed, Sheet, bytes_text, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Event:
     nbytes: int = 0
 
 
-class Timeline(Sequence[Event]):
+class Timeline(Sequence[Event], Printed):
     """The events of a run in the order of its actions, kept in columns.
 
     Attributes
@@ -104,8 +105,31 @@ class Timeline(Sequence[Event]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def _sheet(self) -> Sheet:
+        rows = list(_rows(self))
+        if len(self.transfers):
+            rows += [[f"behind: {name}", *row] for name, *row in _rows(self.transfers)]
+        title = f"timeline of {counted(len(self), 'event')}: {seconds_text(self.makespan)}"
+        return Sheet(title, ["class of action", "events", "seconds", "bytes"], rows)
+
     def __repr__(self) -> str:
         return f"<timeline of {len(self)} events, {self.makespan:.6g} s>"
+
+
+def _rows(timeline: Timeline) -> Iterator[list[str]]:
+    """A row of words for each class of action."""
+    actions, seconds = timeline.actions, timeline.stop - timeline.start
+    for op, action in enumerate((*SPANS, *ACCESSES)):
+        for level in np.unique(actions.level[actions.op == op]).tolist():
+            here = (actions.op == op) & (actions.level == level)
+            where = f" level {level}" if op >= WRITE else ""
+            nbytes = int(timeline.nbytes[here].sum())
+            yield [
+                f"{action.__name__.lower()}{where}",
+                f"{int(here.sum())}",
+                seconds_text(float(seconds[here].sum())),
+                bytes_text(nbytes) if nbytes else "",
+            ]
 
 
 EMPTY = Timeline(Actions.of([]), np.empty(0), np.empty(0), np.empty(0, np.int64))

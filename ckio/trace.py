@@ -12,8 +12,8 @@ from ckio.errors import BadInput
 from ckio.occupancy import Occupancy, occupancies
 from ckio.pictures.detail import Ints, Slices, steps
 from ckio.pictures.staging import staged
-from ckio.pictures.words import WORDS, seconds_text
 from ckio.platforms import Platform
+from ckio.printed import WORDS, seconds_text
 from ckio.timeline import Timeline
 
 COMPUTING: Final = 0

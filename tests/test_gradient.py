@@ -95,6 +95,74 @@ def test_one_wrong_element_of_one_control_is_found(name, seed):
     assert not check_gradient(make, STEPS, gradient, seed=seed).verified
 
 
+@pytest.mark.parametrize(("name", "other"), [("x", "rate"), ("rate", "x")])
+def test_the_control_that_is_wrong_is_named(name, other):
+    make = maker()
+    gradient = gradient_of(make)
+    gradient[name] = gradient[name] * 2
+    check = check_gradient(make, STEPS, gradient)
+    assert {control: each.verified for control, each in check.controls.items()} == {
+        name: False,
+        other: True,
+    }
+    verdict, *table, wrong, right, hint = str(check).splitlines()
+    assert table[0].split() == ["step", "h", "remainder", "rate"]
+    assert len(table) == 2 + len(check.steps)
+    assert verdict.startswith("NOT verified: remainder rates ")
+    assert wrong.startswith(f"wrong in '{name}': remainder rates 1.0")
+    assert right == f"right in '{other}'"
+    assert hint.startswith("`ckio analyze MODEL` shows what its steps")
+    assert check.summary() == "; ".join((verdict, wrong, right, hint))
+
+
+def test_controls_are_checked_alone_only_where_the_gradient_is_wrong():
+    runs = []
+
+    def make():
+        runs.append(1)
+        return maker()()
+
+    gradient = gradient_of(maker())
+    assert not check_gradient(make, STEPS, gradient).controls
+    right = len(runs)
+    assert right == 1 + 5 + 4
+    gradient["x"] = gradient["x"] * 2
+    check_gradient(make, STEPS, gradient)
+    assert len(runs) - right == right + 2 * (5 + 3)
+    assert list(check_gradient(make, STEPS, gradient, apart=1).controls) == ["x"]
+
+
+def test_a_gradient_that_is_not_finite_is_told_as_such():
+    make = maker()
+    gradient = gradient_of(make)
+    gradient["rate"][1] = math.nan
+    check = check_gradient(make, STEPS, gradient)
+    assert check.summary().startswith(
+        "NOT verified: the gradient along the direction is nan; wrong"
+    )
+    assert check.controls["x"].verified
+
+
+class Rebinding(Logistic):
+    """A step that computes new arrays, and keeps none of them."""
+
+    def step(self, state, i):
+        x, total = state["x"], state["J"]
+        total = total + (x**3).sum()
+        x = x + self.control["rate"] * x * (1 - x)
+
+
+def test_steps_that_change_no_array_are_told():
+    gradient = gradient_of(maker())
+    check = check_gradient(maker(Rebinding), STEPS, gradient)
+    assert (check.verified, check.unchanged) == (False, True)
+    assert "; no step changes an array of the state: `step` has to write into" in check.summary()
+    zero = {name: np.zeros_like(array) for name, array in gradient.items()}
+    check = check_gradient(maker(Rebinding), STEPS, zero)
+    assert (check.verified, check.unchanged) == (True, True)
+    assert not check_gradient(maker(Constant), STEPS, gradient_of(maker(Constant))).unchanged
+
+
 def test_a_gradient_of_zeros_or_of_no_numbers_is_not_verified():
     make = maker()
     for value in (0.0, math.nan, math.inf):
@@ -245,7 +313,7 @@ def test_a_functional_that_is_no_number_is_refused():
 def test_a_model_that_says_it_went_back_is_refused():
     class Backwards(Logistic):
         def advance(self, begin, end):
-            return super().advance(begin, end) if begin == 0 else begin - 1
+            return super().advance(begin, end) if begin <= 1 else begin - 1
 
     with pytest.raises(RunFailed, match="advance from 64 returned 63; it must"):
         check_gradient(maker(Backwards), None, gradient_of(maker()))

@@ -575,6 +575,15 @@ def test_a_malformed_text_platform_is_refused_with_the_file_and_the_line(
         ("1.1kB", 1100),
         ("1.1KiB", 1126),
         ("9007199254740993.0kB", 9007199254740993000),
+        ("64 mib", 64 << 20),
+        ("8mb", 8 * 10**6),
+        ("2G", 2 << 30),
+        ("8m", 8 << 20),
+        ("3k", 3072),
+        ("8e6", 8 * 10**6),
+        ("8E+6", 8 * 10**6),
+        ("1.5e3", 1500),
+        ("1e3 MB", 10**9),
     ],
 )
 def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) -> None:
@@ -584,8 +593,8 @@ def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) ->
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "MiB", "-1", "1e3", "64 mib", "2G", "1,5GB", "nan", "inf", "1 GB each"),
-        *("1.5", "1.5B", "1.", ".5GB", "1_000", "٣", "9" * 5000),
+        *("", "MiB", "-1", "1e", "8x", "8 mbit", "1,5GB", "nan", "inf", "1 GB each"),
+        *("1.5", "1.5B", "1.", ".5GB", "1_000", "٣", "9" * 5000, "1e-3", "1.5e0", "1e999"),
     ],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:

@@ -54,10 +54,10 @@ _GIVEN: Final = ("planner", "steps", "platform")
 def command(*, model: str, settings: Settings, watched: int, as_json: bool, **options: Any) -> None:
     """Find out what checkpoints of MODEL have to hold, and what need not be stored.
 
-    MODEL is MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists. What its steps use and
-    overwrite is what it declares (`flow`); the first steps are done, a few times on altered copies,
-    to see what they really do. Where they do what is not declared, the exit status is 1: gradients
-    would be wrong.
+    MODEL is MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, FILE.py with one model in it, or a name that
+    `ckio calibrate --help` lists. What its steps use and overwrite is what it declares (`flow`);
+    the first steps are done, a few times on altered copies, to see what they really do. Where they
+    do what is not declared, the exit status is 1: gradients would be wrong.
 
     With a --platform it is said where it is less to compute an array again than to store it, and
     with --steps as well, what a plan then stores and what it takes: with whole states, with
@@ -142,6 +142,7 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
         "source": "observed" if arrays.declared is None else "declared",
         "watched": arrays.watched,
         "contradictions": wrong,
+        "unchanged": arrays.unchanged,
         "notes": list(arrays.notes()),
         "declaration": declaration(arrays) if declared is None or unlike else None,
     }

@@ -9,7 +9,8 @@ import click
 
 from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
-from ckio.pictures.words import bytes_text, seconds_text
+from ckio.gradient import UNCHANGED
+from ckio.printed import bytes_text, seconds_text
 
 _STORED: Final = {
     "always": "in every checkpoint",
@@ -72,11 +73,13 @@ def _say_source(figures: dict[str, Any]) -> None:
             f" {'no more' if notes else 'just that'}"
         )
     _say(f"{figures['model']} {said}.\n")
+    if figures["unchanged"]:
+        _say(f"warning: {UNCHANGED}", bold=True)
     for sentence in wrong:
         _say(f"warning: {sentence}", bold=True)
     for sentence in notes:
         _say(f"note: {sentence}")
-    if wrong or notes:
+    if wrong or notes or figures["unchanged"]:
         click.echo()
 
 

@@ -17,8 +17,8 @@ from ckio.cli.profiles import print_profiles
 from ckio.errors import BadInput
 from ckio.jobs.measured import measured
 from ckio.jobs.models import Settings, identity, maker
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Level, Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.registry import AUTO, find, lossy, names, options_of
 
 DURABILITIES: Final = {
@@ -41,7 +41,7 @@ class _Explained(click.Command):
             ("Backends, with their options", backends),
             ("Durabilities, of backends with files (durability=NAME)", [*DURABILITIES.items()]),
             ("Codecs, with their options (codec=NAME)", [*codecs, auto]),
-            ("Models, with their options (--set); your own is MODULE:ATTRIBUTE", models),
+            ("Models, with their options (--set); or MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE", models),
         ):
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -143,7 +143,7 @@ def show(platform: Platform, /) -> None:
     rows = []
     for level in platform.levels:
         room = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({_made_of(level)})", room, f"{level.ratio:.0%}"]
+        row = [f"{level.name} ({level.made_of})", room, f"{level.ratio:.0%}"]
         for nbytes in sizes:
             prices = (level.write, level.read, level.read_cold)
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
@@ -165,12 +165,6 @@ def show(platform: Platform, /) -> None:
         if level.note:
             click.echo(f"level {level.name}: {level.note}")
     say_lossy(platform)
-
-
-def _made_of(level: Level) -> str:
-    """The words of a level that say how it keeps checkpoints."""
-    words = (level.backend, level.options.get("durability"), level.options.get("codec"))
-    return ", ".join(str(word) for word in words if word is not None)
 
 
 def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:

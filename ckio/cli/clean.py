@@ -10,12 +10,11 @@ import click
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import age_text, looked_for, shown
+from ckio.cli.stored import age_text, looked_for
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import RESULT
 from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, survey
-from ckio.pictures.words import bytes_text
-from ckio.spelling import counted
+from ckio.printed import bytes_text, counted, shown
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
 

@@ -1,8 +1,7 @@
 """`ckio compare`: where a prediction was right, and what explains the rest."""
 
-import math
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,42 @@ from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
 from ckio.errors import BadInput
-from ckio.pictures.words import bytes_text
+from ckio.places import is_run_directory
 from ckio.platforms import Platform
+from ckio.printed import shown
 from ckio.registry import lossy
-from ckio.report import Report, Row, compare
+from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
+from ckio.rundir import MEASURED, PREDICTED
 from ckio.texts import Document
 from ckio.timeline import Timeline
 
+log = logging.getLogger("ckio")
+
 
 @click.command()
-@click.argument("predicted", type=INPUT)
-@click.argument("measured", type=INPUT)
+@click.argument("predicted", type=INPUT, metavar="PREDICTED|DIR")
+@click.argument("measured", type=INPUT, required=False, metavar="[MEASURED]")
 @json_option
-def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
+def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
     """Compare two timelines of one schedule, by class of action and in total.
 
-    `ckio run` leaves both in its directory: DIR/predicted.txt and DIR/measured.txt.
+    `ckio run` leaves both in its directory DIR, which can be given instead: they are
+    DIR/predicted.txt and DIR/measured.txt. Timelines in the other order are put right.
     """
+    if measured is None:
+        predicted, measured = _timelines_of(predicted)
     plan, expected = _timeline(predicted)
     real, happened = _timeline(measured)
+    if (plan.origin, real.origin) == ("measured", "predicted"):
+        log.warning(
+            "%s is measured and %s is predicted: they are compared in that order",
+            shown(predicted),
+            shown(measured),
+        )
+        predicted, measured = measured, predicted
+        (plan, expected), (real, happened) = (real, happened), (plan, expected)
+    elif plan.origin and plan.origin == real.origin:
+        log.warning("both timelines are %s", plan.origin)
     if plan.schedule.chain != real.schedule.chain or plan.platform != real.platform:
         raise BadInput(f"{predicted} and {measured} are for different chains or platforms")
     platform = plan.platform or Platform(())
@@ -42,6 +58,17 @@ def command(*, predicted: Path, measured: Path, as_json: bool) -> None:
         show(report)
         if report.rounding:
             click.echo(report.rounding)
+
+
+def _timelines_of(directory: Path) -> tuple[Path, Path]:
+    """The two timelines of a run; raises BadInput where they are not both there."""
+    if not is_run_directory(directory):
+        raise BadInput(f"{directory}: not the directory of a run; give PREDICTED and MEASURED")
+    timelines = directory / PREDICTED, directory / MEASURED
+    for timeline in timelines:
+        if not timeline.is_file():
+            raise BadInput(f"{directory}: its run has not ended, there is no {timeline.name} yet")
+    return timelines
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
@@ -77,65 +104,6 @@ def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-HEADER = [
-    "class of action",
-    "actions",
-    "steps",
-    "predicted s",
-    "measured s",
-    "difference s",
-    "bytes",
-]
-
-
-def table(report: Report, /) -> list[list[str]]:
-    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
-    cells = _Cells.of(report)
-    actions = sum(row.actions for row in report.rows)
-    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
-    return [*map(cells.row, report.rows), total]
-
-
-def behind(report: Report, /) -> list[list[str]]:
-    """What channels did beside the program, as text in the same columns; often nothing."""
-    return list(map(_Cells.of(report).row, report.transfers))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Rows as text, their seconds with so many decimal places."""
-
-    places: int
-
-    @staticmethod
-    def of(report: Report) -> "_Cells":
-        longest = max(report.predicted, report.measured)
-        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
-
-    def row(self, row: Row) -> list[str]:
-        return [
-            row.name,
-            f"{row.actions or ''}",
-            f"{row.steps or ''}",
-            f"{row.predicted:.{self.places}f}",
-            f"{row.measured:.{self.places}f}",
-            f"{row.difference:+.{self.places}f}",
-            bytes_text(row.nbytes) if row.nbytes else "",
-        ]
-
-
-def verdict(report: Report, /) -> str:
-    """One sentence: how far off, and why."""
-    if not report.measured:
-        return "nothing was measured"
-    off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"
-    text = f"the prediction is {f'{off} {side}' if float(off[:-1]) else 'as long as'}"
-    text += " the measured makespan"
-    if report.share:
-        text += f"; {report.culprit.name!r} explains {report.share:.0%} of the differences"
-    return text
 
 
 def show(report: Report, /) -> None:

@@ -12,6 +12,7 @@ import click
 
 from ckio.cli.streams import Printed
 from ckio.jobs.display import PATIENCE, Display, Ticker, share
+from ckio.printed import aligned
 
 __all__ = ["PATIENCE", "Display", "Ticker", "share"]
 
@@ -55,19 +56,12 @@ def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
     """A table with its first column to the left and the others to the right; never cropped."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        words = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        return "  ".join(words).rstrip()
-
     if title:
         click.secho(title, bold=True)
-    click.echo(line(header))
-    click.echo("-" * (sum(widths) + 2 * (len(widths) - 1)))
-    for number, row in enumerate(rows):
-        click.secho(line(row), bold=number in bold or None)
+    first, rule, *lines = aligned(header, rows)
+    click.echo(f"{first}\n{rule}")
+    for number, line in enumerate(lines):
+        click.secho(line, bold=number in bold or None)
     click.echo()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ckio.actions import Key, Kind
-from ckio.cli import calibrate, compare, console
+from ckio.cli import calibrate, console
 from ckio.cli.files import FOLDER
 from ckio.cli.options import json_option
 from ckio.cli.run import show
@@ -28,6 +28,7 @@ from ckio.page import page
 from ckio.pictures import draw
 from ckio.pictures.png import drawable, png
 from ckio.platforms import Level, Option
+from ckio.report import HEADER, table
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
@@ -127,7 +128,7 @@ def _page(outcome: Result, grid: int, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
-        rows=[] if outcome.report is None else [compare.HEADER, *compare.table(outcome.report)],
+        rows=[] if outcome.report is None else [HEADER, *table(outcome.report)],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
         predicted=outcome.prediction,

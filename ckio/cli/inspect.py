@@ -11,11 +11,10 @@ from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option
-from ckio.cli.stored import KINDS, age_text, looked_for, shown
+from ckio.cli.stored import KINDS, age_text, looked_for
 from ckio.errors import RunFailed
 from ckio.jobs.leftovers import Checkpoint, Listing, age, is_run_directory, listing, stored_by
-from ckio.pictures.words import bytes_text
-from ckio.spelling import counted
+from ckio.printed import bytes_text, counted, shown
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 

@@ -134,7 +134,7 @@ cost_options = _all(
     click.option("--advance", type=float, help="seconds of a forward step"),
     click.option("--record", type=float, help="seconds of a forward step that keeps its tape"),
     click.option("--reverse", type=float, help="seconds of an adjoint step"),
-    size_option("--restart", help="bytes of a restart checkpoint, e.g. 64MiB"),
+    size_option("--restart", help="bytes of a restart checkpoint: 64MiB (or 64M), 64MB, 6.4e7"),
     size_option("--tape", help="bytes of one step's tape"),
     size_option("--adjoint", help="bytes of an adjoint checkpoint"),
     click.option(

@@ -24,10 +24,10 @@ from ckio.jobs.models import maker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.process import variables_of
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.platforms import Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.registry import lossy
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate

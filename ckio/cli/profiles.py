@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ckio.cli import console
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Affine, Level
+from ckio.printed import bytes_text, seconds_text
 from ckio.spreads import Quantiles
 
 _HEADER = [

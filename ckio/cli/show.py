@@ -23,7 +23,7 @@ from ckio.pictures.png import png as painted
 from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.render import render
-from ckio.report import compare
+from ckio.report import HEADER, compare, table
 from ckio.texts import Document
 from ckio.timeline import Timeline
 
@@ -101,7 +101,6 @@ def _write_trace(path: Path, text: str) -> None:
 
 
 def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:
-    from ckio.cli import compare as comparison
     from ckio.page import page
 
     measured = None if found.timeline == predicted else found.timeline
@@ -116,7 +115,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     return page(
         title=file.name,
         facts=facts,
-        rows=[comparison.HEADER, *comparison.table(report)] if measured is not None else [],
+        rows=[HEADER, *table(report)] if measured is not None else [],
         platform=platform,
         chain=found.schedule.chain,
         predicted=predicted,

@@ -107,7 +107,8 @@ def command(
         with bar as tick, blamed_on(file):
             runs = repeated(schedule, platform, repeat, overlap=overlap, seed=seed, watch=tick)
     if output is not None:
-        write_text(output, dumps(schedule, platform, timeline, overlap=overlap))
+        text = dumps(schedule, platform, timeline, overlap=overlap, origin="predicted")
+        write_text(output, text)
     found: dict[str, Any] = {"makespan": timeline.makespan, "busy": busy(timeline, platform)}
     if isinstance(planned, Planned) and plan is not None and plan.decides:
         decided = replace(planned, overlap=overlap, makespan=timeline.makespan)

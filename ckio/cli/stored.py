@@ -24,18 +24,6 @@ def age_text(seconds: float, /) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def shown(text: object, /) -> str:
-    r"""A name as it may be printed: what is in files may have been put there to steer a terminal.
-
-    >>> shown("x_0.a\x1b[2J\n")
-    'x_0.a\\x1b[2J\\n'
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in str(text)
-    )
-
-
 def looked_for(place: Path, /) -> str:
     """Where a run has its levels, to be added to what is said of it; "" of other places."""
     found = expected(place) if is_run_directory(place) else []

@@ -11,8 +11,8 @@ import click
 
 from ckio.cli import console
 from ckio.pictures.amounts import value_text
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.platforms import Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.sim.sweep import Answer, Axis, Point, Question, Use, front, sentence
 
 

@@ -16,9 +16,9 @@ from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
 from ckio.overlap import Overlap
-from ckio.pictures.words import bytes_text, seconds_text
 from ckio.planners.stored import finish
 from ckio.platforms import Level, Platform
+from ckio.printed import bytes_text, seconds_text
 from ckio.recover import (
     adjoint_seconds,
     aside,

@@ -31,12 +31,12 @@ from ckio.model import Differentiable
 from ckio.overlap import Overlap
 from ckio.planners.compared import Planned
 from ckio.platforms import Level, Platform
+from ckio.printed import counted
 from ckio.recover.again import Killed
 from ckio.registry import names
 from ckio.runner.before import reserve
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
-from ckio.spelling import counted
 from ckio.team import Team
 from ckio.texts import dumps, loads
 from ckio.texts.variables import header_lines
@@ -352,7 +352,7 @@ def write_plan(directory: RunDirectory, schedule: Schedule, process: Process, /)
     """Keep the plan of this process; return the timeline that is predicted for it."""
     platform, overlap = process.platform, process.overlap
     predicted = simulate(schedule, platform, overlap=overlap)
-    times = dumps(schedule, platform, predicted, overlap=overlap)
+    times = dumps(schedule, platform, predicted, overlap=overlap, origin="predicted")
     directory.write_plan(dumps(schedule, platform, overlap=overlap), times)
     return predicted
 

@@ -68,7 +68,8 @@ def conclude(
     )
     platform = process.platform
     done = replace(schedule, actions=measured.actions)
-    _keep(directory, MEASURED, dumps(done, platform, measured, overlap=process.overlap))
+    text = dumps(done, platform, measured, overlap=process.overlap, origin="measured")
+    _keep(directory, MEASURED, text)
     check = None
     if process.request.check:
         with blamed(f"model {process.name!r}, while its gradient is checked"):

@@ -12,7 +12,7 @@ from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.model import Differentiable
 from ckio.platforms import Option, Platform
-from ckio.registry import check_options, find_model, make, takes
+from ckio.registry import METHODS, check_options, find_model, make, takes
 from ckio.team import ALONE, MeetingsClock, Team
 from ckio.team.model import Together
 
@@ -20,7 +20,6 @@ log = logging.getLogger("ckio")
 
 Settings = Mapping[str, Option]
 
-MOVES: Final = ("layout", "advance", "record", "reverse", "dump", "load")
 RESULTS: Final = ("functional", "gradient")
 
 
@@ -87,7 +86,7 @@ def maker(
 
     def own() -> Any:
         fresh = make(what, factory, given)
-        check_has(what, fresh, MOVES)
+        check_has(what, fresh, METHODS)
         return fresh
 
     def made() -> Any:

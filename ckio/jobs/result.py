@@ -20,9 +20,9 @@ from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirect
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.model import Differentiable, functional_of
 from ckio.overlap import SYNCHRONOUS, Overlap
-from ckio.pictures.words import bytes_text
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platforms import Platform
+from ckio.printed import bytes_text
 from ckio.registry import lossy
 from ckio.report import Report, compare
 from ckio.schedule import Schedule, counts, makespan

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ckio.pictures.words import bytes_text, seconds_text
+from ckio.printed import bytes_text, seconds_text
 from ckio.sim.sweep import Axis, Value
 
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))

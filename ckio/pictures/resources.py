@@ -27,8 +27,8 @@ from ckio.pictures.svg import (
     skyline,
     text,
 )
-from ckio.pictures.words import WORDS, seconds_text, tooltip
 from ckio.platforms import Platform
+from ckio.printed import WORDS, seconds_text, tooltip
 from ckio.timeline import Timeline
 
 TRACK: Final = 15

@@ -26,8 +26,8 @@ from ckio.pictures.svg import (
     skyline,
     text,
 )
-from ckio.pictures.words import bytes_text, seconds_text, stored_as
 from ckio.platforms import Level, Platform
+from ckio.printed import bytes_text, seconds_text, stored_as
 from ckio.timeline import Timeline
 from ckio.traffic import memory_level
 

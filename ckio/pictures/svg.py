@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.columns import RECORD
-from ckio.pictures.words import WORDS, round_numbers, time_unit
+from ckio.printed import WORDS, round_numbers, time_unit
 from ckio.raster import runs
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,20 @@ from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.occupancy import Lifetimes
+from ckio.printed import bytes_text, seconds_text
 from ckio.timeline import Event
+
+__all__ = [
+    "WORDS",
+    "bytes_text",
+    "round_numbers",
+    "seconds_text",
+    "stays_told",
+    "stored_as",
+    "together",
+    "tooltip",
+    "what",
+]
 
 WORDS: Final = {
     ADVANCE: "advance",
@@ -77,37 +90,6 @@ def what(event: Event, /) -> str:
             return f"{type(event.action).__name__.lower()} {key}{size}"
         case _:
             assert_never(event.action)
-
-
-def time_unit(seconds: float, /) -> tuple[float, str]:
-    """The unit (in seconds) in which a time is easy to read, and its sign."""
-    for unit, sign in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= unit:
-            return unit, sign
-    return (1e-9, "ns") if seconds else (1.0, "s")
-
-
-def seconds_text(seconds: float, /) -> str:
-    """Seconds with four digits and a unit: 1.25 s, 310 ms.
-
-    >>> seconds_text(1.25), seconds_text(0.31), seconds_text(34567.8), seconds_text(0.0)
-    ('1.25 s', '310 ms', '34568 s', '0 s')
-    """
-    unit, sign = time_unit(seconds)
-    value = seconds / unit
-    return f"{value:.0f} {sign}" if value >= 1000 else f"{value:.4g} {sign}"
-
-
-def bytes_text(nbytes: int, /) -> str:
-    """Bytes with three digits and a unit.
-
-    >>> bytes_text(640), bytes_text(1536), bytes_text(1023 << 20)
-    ('640 B', '1.5 KiB', '1023 MiB')
-    """
-    power = min(5, max(0, nbytes.bit_length() - 1) // 10)
-    value = nbytes / 1024**power
-    digits = 3 if value < 1000 else 4
-    return f"{value:.{digits}g} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"
 
 
 def round_numbers(until: float, /, *, about: int) -> list[float]:

@@ -7,12 +7,13 @@ from ckio.clock import Clock
 from ckio.model import Model
 from ckio.overlap import Overlap
 from ckio.platforms import Platform
+from ckio.runner.finite import Finite
 from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, perform, performed
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Recorder, Timeline, Transfers
 
-__all__ = ["Stop", "Watcher", "perform", "run"]
+__all__ = ["Finite", "Stop", "Watcher", "perform", "run"]
 
 Watcher = Callable[[Event], None]
 

@@ -20,7 +20,8 @@
     write t 0 1                     write, read, discard: KIND STEP LEVEL [NAME]
     reverse 0 1
 
-A timeline is the same with `START STOP NBYTES` before each action. Its transfers follow, as many
+A timeline is the same with `START STOP NBYTES` before each action; a comment in its second line,
+`## predicted` or `## measured`, says which it is. Its transfers follow, as many
 as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
 bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
 each step, version 3 has overlap, version 4 has variables, version 5 has what is handed over; what
@@ -57,10 +58,11 @@ def dumps(
     /,
     *,
     overlap: Overlap = NO_OVERLAP,
+    origin: str = "",
 ) -> str:
     """The text of a schedule or, if one is given, of its timeline; `loads` reads it back, equal."""
     file = StringIO()
-    dump(file, schedule, platform, timeline, overlap=overlap)
+    dump(file, schedule, platform, timeline, overlap=overlap, origin=origin)
     return file.getvalue()
 
 
@@ -72,11 +74,13 @@ def dump(
     /,
     *,
     overlap: Overlap = NO_OVERLAP,
+    origin: str = "",
 ) -> None:
     """Write the text of a schedule, or of its timeline, line by line.
 
-    `overlap` is the policy of the timeline, or the one that the schedule was made for. Raises
-    BadInput if the timeline does not begin as the schedule does.
+    `overlap` is the policy of the timeline, or the one that the schedule was made for; `origin`
+    says whether the timeline is "predicted" or "measured". Raises BadInput if the timeline does not
+    begin as the schedule does.
     """
     if timeline is None:
         file.writelines(_headers("schedule", schedule, platform, overlap=overlap))
@@ -84,7 +88,8 @@ def dump(
         return
     if timeline.actions != schedule.actions[: len(timeline)]:
         raise BadInput("the timeline is of other actions than those of the schedule")
-    file.writelines(_headers("timeline", schedule, platform, timeline, overlap))
+    title, *headers = _headers("timeline", schedule, platform, timeline, overlap)
+    file.writelines([title, *([f"## {origin}\n"] if origin else []), *headers])
     file.writelines(_timed(timeline))
     file.writelines(f"{TRANSFER} {line}" for line in _timed(timeline.transfers))
 

@@ -20,6 +20,7 @@ from ckio.texts.words import (
     LEVELS,
     NO_OVERLAP,
     OPS,
+    ORIGINS,
     STEPS,
     TRANSFER,
     VERBS,
@@ -50,12 +51,15 @@ class Document:
         None where the text is a schedule.
     overlap : Overlap
         With which policy the timeline came about, or for which the schedule was made.
+    origin : str
+        "predicted" or "measured", as a timeline says it is; "" where it does not.
     """
 
     schedule: Schedule
     platform: Platform | None = None
     timeline: Timeline | None = None
     overlap: Overlap = NO_OVERLAP
+    origin: str = ""
 
 
 def _name(words: list[str]) -> str:
@@ -101,6 +105,7 @@ class Reader:
         self.handed = frozenset[Kind]()
         self.stored: list[tuple[int, Key]] = []
         self.overlap = NO_OVERLAP
+        self.origin = ""
         self.digest = ""
         self.toml: list[str] = []
 
@@ -123,7 +128,7 @@ class Reader:
             moved = self.moved.timeline(Actions.of_rows(self.moves, names)) if self.moves else None
             timeline = self.times.timeline(actions, moved)
         schedule = Schedule(self.chain(), actions, self.levels())
-        return Document(schedule, self.platform(), timeline, self.overlap)
+        return Document(schedule, self.platform(), timeline, self.overlap, self.origin)
 
     def check_announced(self, word: str, count: int) -> None:
         announced = self.numbers.pop(word, count)
@@ -187,6 +192,7 @@ class Reader:
 
     def keep_header(self, line: str) -> None:
         if line.startswith("##"):
+            self.keep_origin(line[2:].strip())
             return
         if line.startswith("#|"):
             self.toml.append(line[2:].strip("\r\n").removeprefix(" "))
@@ -218,6 +224,11 @@ class Reader:
             case _:
                 expected = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
                 self.fail(line, expected)
+
+    def keep_origin(self, comment: str) -> None:
+        """The comment below the title of a timeline says whether it is predicted or measured."""
+        if self.number == 2 and self.times is not None and comment in ORIGINS:
+            self.origin = comment
 
     def keep_variables(self, line: str, header: str, words: list[str]) -> None:
         try:

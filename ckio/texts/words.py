@@ -14,6 +14,9 @@ LETTERS: Final = tuple(kind.value for kind in KINDS)
 CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
 TRANSFER: Final = "transfer"
 
+ORIGINS: Final = ("predicted", "measured")
+"""What the comment in the second line of a timeline may say of it."""
+
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
 """Steps and levels are below these."""

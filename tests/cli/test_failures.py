@@ -16,9 +16,9 @@ from ckio.chain import Chain
 from ckio.columns import RECORD, REVERSE
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
-from ckio.pictures.words import seconds_text
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Platform
+from ckio.printed import seconds_text
 from ckio.registry import find
 from ckio.schedule import makespan, seconds_of
 from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory

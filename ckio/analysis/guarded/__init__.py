@@ -56,11 +56,18 @@ class Guarded:
         Whether the digest of each array in each version is kept when it is first computed, and
         compared whenever it is computed again or comes back from a checkpoint.
 
+    Attributes
+    ----------
+    poisons : bool
+        True: states hold NaN where nothing is needed, and so may what is dumped of them.
+
     Raises
     ------
     BadInput
         Where `model` is no ArrayModel.
     """
+
+    poisons = True
 
     def __init__(
         self, model: ArrayModel, variables: Variables, /, *, digests: bool = False

@@ -1,0 +1,193 @@
+"""A model that ends a run where its values are not finite, soon after they come to be so."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.clock import Clock, WallClock
+from ckio.errors import RunFailed
+from ckio.model import Differentiable, Handing, functional_of, reached
+
+SHARE: Final = 0.01
+"""The part of the time of the model's own steps that looking at states and adjoints may take."""
+
+_CHUNK: Final = 1 << 15
+"""Values that are looked at together: their truth values stay in the nearest cache."""
+
+_NAMED: Final = 3
+"""As many arrays are named in an error."""
+
+
+class Finite:
+    """A model that raises RunFailed where its state, adjoint, gradient or J is not finite.
+
+    States are looked at after `advance` and `record`, adjoints after `reverse`, wherever that adds
+    no more than `share` to the time of the steps so far; always after the first span of each, and
+    whenever the adjoint has come to 0. So values are found soon after they come to be infinite or
+    no numbers, and in the end at the latest. What a model does not dump is not looked at, nor is
+    anything but floating-point numbers.
+
+    All else is passed to the model, with its optional attributes. On many ranks it belongs inside
+    of `Together`, which agrees on what one rank raises.
+
+    Parameters
+    ----------
+    model : Differentiable
+        A model whose arrays of restart data are finite in every state. Of one that has an attribute
+        `poisons` that is true, as `Guarded`, states are not looked at.
+    share : float
+        0 looks at the first spans and at the end alone.
+    advice : str
+        Ends every error: how to go on with such values.
+    clock : Clock, optional
+        Measures the time of steps, and of looking.
+    """
+
+    def __init__(
+        self,
+        model: Differentiable,
+        /,
+        *,
+        share: float = SHARE,
+        advice: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self._model, self._share, self._advice = model, share, advice
+        self._now = (clock or WallClock()).now
+        self._worked = self._looked = 0.0
+        self._took = {Kind.RESTART: 0.0, Kind.ADJOINT: 0.0}  # the last look at each
+        if getattr(model, "poisons", False):
+            del self._took[Kind.RESTART]
+        self._finite = {Kind.RESTART: -1, Kind.ADJOINT: -1}  # where each was finite last
+        if isinstance(model, Handing):
+            self.handed, self.give, self.take = model.handed, model.give, model.take
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._forward("advance", self._model.advance, begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self._forward("record", self._model.record, begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        start = self._now()
+        self._model.reverse(begin, end)
+        self._worked += self._now() - start
+        self._look(Kind.ADJOINT, begin)
+        if begin == 0:
+            self._check_gradient()
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._model.layout(key)
+
+    def dump(self, key: Key, /) -> Buffers:
+        return self._model.dump(key)
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        return self._model.load(key, layout)
+
+    @property
+    def functional(self) -> float:
+        value = functional_of(self._model)
+        if not math.isfinite(value):
+            raise self._failed(f"the functional is {float(value)}")
+        return value
+
+    @property
+    def gradient(self) -> Mapping[str, Any]:
+        return self._model.gradient
+
+    @property
+    def control(self) -> Mapping[str, Any]:
+        return self._model.control
+
+    @property
+    def on_step(self) -> Any:
+        """What the model calls after each step, where it does."""
+        return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
+
+    @on_step.setter
+    def on_step(self, call: Callable[[int], None] | None) -> None:
+        setattr(self._model, "on_step", call)  # noqa: B010
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def _forward(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
+        start = self._now()
+        step = reached(name, move(begin, end), begin, end)
+        self._worked += self._now() - start
+        if step > begin:
+            self._look(Kind.RESTART, step)
+        return step
+
+    def _look(self, kind: Kind, step: int) -> None:
+        """Look at a register where it stands, if there is time for it."""
+        took = self._took.get(kind)
+        if took is None or (took and self._looked + took > self._share * self._worked):
+            return
+        start = self._now()
+        found = self._not_finite(Key(kind, step))
+        self._took[kind] = self._now() - start
+        self._looked += self._took[kind]
+        if found is None:
+            del self._took[kind]
+            return
+        if found:
+            last = self._finite[kind]
+            before = f"; x_{last} was finite" if last >= 0 else ""
+            state = f"x_{step}, the state after {step} steps{before}"
+            adjoint = f"the adjoint of x_{step}"
+            where = state if kind is Kind.RESTART else adjoint
+            raise self._failed(f"{_listed(found)} not finite in {where}")
+        self._finite[kind] = step
+
+    def _not_finite(self, key: Key) -> list[str] | None:
+        """The arrays of a checkpoint that are not finite; None where the model has none to show."""
+        try:
+            layout, buffers = self._model.layout(key), self._model.dump(key)
+        except Exception:  # whoever needs the checkpoint is told why there is none
+            return None
+        values = [
+            (field.name, np.frombuffer(data, field.dtype))
+            for field, data in zip(layout, buffers, strict=True)
+            if np.dtype(field.dtype).kind in "fc" and data.nbytes
+        ]
+        return [name for name, array in values if not is_finite(array)] if values else None
+
+    def _check_gradient(self) -> None:
+        found = [name for name, array in self._model.gradient.items() if not is_finite(array)]
+        if found:
+            raise self._failed(f"the gradient of {_listed(found)} not finite")
+        _ = self.functional
+
+    def _failed(self, what: str) -> RunFailed:
+        return RunFailed(f"{what}{f'; {self._advice}' if self._advice else ''}")
+
+
+def is_finite(values: ArrayLike, /) -> bool:
+    """Whether all values are finite numbers; what is no floating-point number is.
+
+    >>> is_finite([1.0, 2.0]), is_finite([1.0, float("inf")]), is_finite(["a"])
+    (True, False, True)
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "fc":
+        return True
+    flat = array.reshape(-1, order="A")
+    return all(
+        bool(np.isfinite(flat[begin : begin + _CHUNK]).all())
+        for begin in range(0, flat.size, _CHUNK)
+    )
+
+
+def _listed(names: list[str]) -> str:
+    """Names in a sentence, and its verb."""
+    more = len(names) - _NAMED
+    words = [*map(repr, names[:_NAMED]), *([f"{more} more"] if more > 0 else [])]
+    *others, last = words
+    return f"{', '.join(others)} and {last} are" if others else f"{last} is"

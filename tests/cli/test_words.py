@@ -1,0 +1,306 @@
+"""Words that people type are understood, and what is not understood is answered with a hint."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+from cli.commands import answer, ckio, complaint
+
+from ckio.errors import BadInput
+from ckio.platforms import Platform
+from ckio.registry import find_model, installed_codecs
+from ckio.spelling import duration
+
+GROWTH = """\
+import numpy as np
+
+from ckio import ArrayModel
+from beside import RATE
+
+
+class Growth(ArrayModel):
+    def __init__(self, cells: int = 4):
+        x = np.linspace(0.1, 0.5, cells)
+        super().__init__({"x": x, "J": 0.0}, control={"x": x, "rate": RATE}, tape=["x"])
+
+    def step(self, state, i):
+        x, rate = state["x"], self.control["rate"]
+        state["J"] += (x**2).sum()
+        x *= 1 + rate * (1 - x)
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, rate = tape["x"], self.control["rate"]
+        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
+        adjoint["x"] *= 1 + rate * (1 - 2 * x)
+        adjoint["x"] += 2 * x * adjoint["J"]
+"""
+BESIDE = "RATE = 0.3\n"
+PLATFORM = 'format = 1\n[[level]]\nname = "ram"\ncapacity = "1 MiB"\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A user's directory, with a model in a directory below."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "growth.py").write_text(GROWTH)
+    (tmp_path / "models" / "beside.py").write_text(BESIDE)
+    (tmp_path / "node.toml").write_text(PLATFORM)
+    return tmp_path
+
+
+def functional(out: str) -> str:
+    return next(line for line in out.splitlines() if line.startswith("functional"))
+
+
+# Models
+
+
+def test_a_file_is_a_model_and_so_is_a_class_in_it(place: Path) -> None:
+    words = "--steps", 9, "--platform", "node.toml", "--check-gradient"
+    by_file = ckio("run", "models/growth.py", *words, "--into", "a", at=place)
+    by_class = ckio("run", "models/growth.py:Growth", *words, "--into", "b", at=place)
+    by_path = ckio("run", place / "models/growth.py", *words, "--into", "c", at=place)
+    assert functional(by_file.stdout) == functional(by_class.stdout) == functional(by_path.stdout)
+    assert "verified" in by_file.stdout
+
+
+def test_the_identity_of_a_model_is_the_text_as_typed(place: Path) -> None:
+    level = "--level", "ram=ram,capacity=1MiB", "-o", "made.toml"
+    ckio("calibrate", *level, "--model", "models/growth.py", "--set", "cells=8", at=place)
+    assert '[models."models/growth.py cells=8"]' in (place / "made.toml").read_text()
+    asked = "--model", "models/growth.py", "--set", "cells=8", "--steps", 9
+    done = ckio("plan", *asked, "--platform", "made.toml", at=place)
+    assert "measured now" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("models/growth.py:Grwth", "has no attribute 'Grwth'; did you mean Growth?"),
+        ("models/grwth.py", "there is no file 'models/grwth.py'; did you mean models/growth.py?"),
+        ("models/grwth.py:Growth", "did you mean models/growth.py?"),
+        ("ckio.models.wave:Wav", "has no attribute 'Wav'; did you mean Wave?"),
+        ("ckio.models.wav:Wave", "No module named 'ckio.models.wav'; did you mean wave?"),
+        ("growht:Growth", "No module named 'growht'; did you mean growth?"),
+        ("wav", "no model is named 'wav'; did you mean wave?"),
+        ("models/growth.py:", "FILE.py with one model in it"),
+    ],
+)
+def test_a_misspelt_model_is_answered_with_the_nearest(place: Path, model: str, said: str) -> None:
+    (place / "growth.py").write_text(GROWTH)
+    line = complaint("analyze", model, at=place)
+    assert said in line
+    assert "_ckio_file" not in line
+
+
+TWO = GROWTH + "\n\nclass Other(Growth):\n    pass\n"
+NEEDY = GROWTH.replace("cells: int = 4", "cells: np.ndarray")
+FACTORY = "\n\ndef growth():\n    return Growth(4)\n"
+ANNOTATED = "\n\ndef make(cells: int = 4) -> 'ArrayModel':\n    return Growth(cells)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TWO, "has several models: Growth, Other; say which one, as in models/some.py:Growth"),
+        (GROWTH + ANNOTATED, "has several models: Growth, make"),
+        ("from ckio.models.wave import Wave\n", "the file has no model: no class in it has"),
+        ("def f():\n    pass\n", "name it after a colon, as in models/some.py:f"),
+        (NEEDY, "the file has no model"),
+        ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
+        ("from . import beside\n", "it is part of a package: write MODULE:ATTRIBUTE"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+    ],
+)
+def test_a_file_with_another_number_of_models_says_which(place: Path, text: str, said: str) -> None:
+    (place / "models" / "some.py").write_text(text)
+    line = complaint("analyze", "models/some.py", at=place)
+    assert said in line
+    assert "did you mean" not in line
+
+
+@pytest.mark.parametrize("factory", [FACTORY, ANNOTATED])
+def test_a_function_that_makes_the_model_is_the_model(place: Path, factory: str) -> None:
+    (place / "models" / "some.py").write_text(NEEDY + factory)
+    assert "models/some.py declares nothing" in ckio("analyze", "models/some.py", at=place).stdout
+
+
+@pytest.fixture
+def path_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test adds to the path of modules goes with it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.usefixtures("path_of_modules")
+def test_two_files_of_one_name_are_two_modules(place: Path) -> None:
+    (place / "growth.py").write_text("class Growth:\n    pass\n")
+    here, there = find_model(f"{place}/growth.py:Growth"), find_model(f"{place}/models/growth.py")
+    assert here is not there
+    assert find_model(f"{place}/models/../models/growth.py:Growth") is there
+    assert pickle.loads(pickle.dumps(there)) is there
+
+
+@pytest.mark.usefixtures("path_of_modules")
+def test_a_file_that_fails_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "some.py").write_text("1 / 0\n")
+    with pytest.raises(BadInput, match="ZeroDivisionError"):
+        find_model(f"{tmp_path}/some.py:f")
+    (tmp_path / "some.py").write_text("def f(): pass\n")
+    assert find_model(f"{tmp_path}/some.py:f")() is None
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("3h55m", 14100),
+        ("00:10:00", 600),
+        ("10:00", 600),
+        ("100:30", 6030),
+        ("1-12:00:00", 129600),
+        ("1-12", 129600),
+        ("0-1:30", 5400),
+        (" 26:00:00 ", 93600),
+    ],
+)
+def test_a_time_may_be_written_as_for_slurm(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "00:00:00", "10:60", "1-24", "1-", ":30", "1:2:3:4", "-5"])
+def test_what_is_no_time_is_answered_with_the_forms(place: Path, text: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a time; write seconds, or .* 1d, 00:30:00"):
+        duration(text)
+
+
+def test_a_walltime_may_be_written_as_for_slurm(place: Path) -> None:
+    words = "run", "models/growth.py", "--steps", 9, "--platform", "node.toml", "--into", "a"
+    ckio(*words, "--walltime", "1-12:00:00", at=place)
+    line = complaint(*words[:-1], "b", "--walltime", "00:00:61", at=place)
+    assert "'00:00:61' is not a time" in line
+
+
+# Sizes and codecs
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        *(("8mb", 8 * 10**6), ("8 MB", 8 * 10**6), ("8e6", 8 * 10**6)),
+        *(("8M", 8 << 20), ("8MiB", 8 << 20), ("8 mib", 8 << 20)),
+    ],
+)
+def test_a_size_may_be_written_in_any_way(place: Path, text: str, nbytes: int) -> None:
+    level = "--level", f"ram=ram,capacity={text}", "-o", "made.toml"
+    assert answer("calibrate", *level, at=place)["levels"][0]["capacity"] == nbytes
+    (place / "own.toml").write_text(PLATFORM.replace("1 MiB", text))
+    assert Platform.loads((place / "own.toml").read_text()).levels[0].capacity == nbytes
+
+
+def test_what_is_no_size_is_answered_with_what_the_units_are(place: Path) -> None:
+    line = complaint("calibrate", "--level", "ram=ram,capacity=8Mbit", "-o", "a.toml", at=place)
+    assert "'8Mbit' is not a size; write bytes or e.g. 64MiB" in line
+    assert "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)" in line
+    help_text = " ".join(ckio("plan", "--help", at=place).stdout.split())
+    assert "64MiB (or 64M), 64MB, 6.4e7" in help_text
+
+
+def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) -> None:
+    level = "--level", "nvme=directory:scratch,capacity=1MiB,codec=gzip", "-o", "made.toml"
+    line = complaint("calibrate", *level, at=place)
+    assert "level 'nvme': no codec is named 'gzip'; installed: " in line
+    assert all(name in line for name in installed_codecs())
+    text = PLATFORM + 'options = { codec = "gzip" }\n'
+    (place / "gzip.toml").write_text(text)
+    words = "--steps", 9, "--platform", "gzip.toml", "--into", "run", "--overlap", "none"
+    line = complaint("run", "models/growth.py", *words, at=place)
+    assert "level 'ram': no codec is named 'gzip'; installed: " in line
+    assert all(name in line for name in installed_codecs())
+
+
+# Timelines
+
+
+@pytest.fixture
+def ran(place: Path) -> Path:
+    ckio(
+        "run", "models/growth.py", "--steps", 9, "--platform", "node.toml", "--into", "a", at=place
+    )
+    return place
+
+
+def test_a_run_is_compared_by_its_directory(ran: Path) -> None:
+    files = "a/predicted.txt", "a/measured.txt"
+    done = ckio("compare", "a", at=ran)
+    assert done.stdout == ckio("compare", *files, at=ran).stdout
+    assert "total" in done.stdout
+    assert done.stderr == ""
+    assert [(ran / file).read_text().splitlines()[1] for file in files] == [
+        "## predicted",
+        "## measured",
+    ]
+
+
+def test_timelines_in_the_other_order_are_put_right(ran: Path) -> None:
+    done = ckio("compare", "a/measured.txt", "a/predicted.txt", at=ran)
+    assert done.stdout == ckio("compare", "a", at=ran).stdout
+    assert done.stderr == (
+        "ckio: a/measured.txt is measured and a/predicted.txt is predicted: they are compared in"
+        " that order\n"
+    )
+    both = ckio("compare", "a/predicted.txt", "a/predicted.txt", at=ran)
+    assert both.stderr == "ckio: both timelines are predicted\n"
+
+
+def test_timelines_that_do_not_say_what_they_are_are_taken_as_given(ran: Path) -> None:
+    for name in ("predicted", "measured"):
+        lines = (ran / "a" / f"{name}.txt").read_text().splitlines(keepends=True)
+        (ran / f"{name}.txt").write_text("".join([lines[0], *lines[2:]]))
+    swapped = answer("compare", "measured.txt", "predicted.txt", at=ran)
+    right = answer("compare", "predicted.txt", "measured.txt", at=ran)
+    assert (swapped["measured"], swapped["predicted"]) == (right["predicted"], right["measured"])
+
+
+def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
+    assert "models: not the directory of a run; give PREDICTED and MEASURED" in complaint(
+        "compare", "models", at=ran
+    )
+    (ran / "a" / "measured.txt").unlink()
+    assert "a: its run has not ended, there is no measured.txt yet" in complaint(
+        "compare", "a", at=ran
+    )
+
+
+# Gradients
+
+WRONG = GROWTH.replace(
+    'self.gradient["rate"] += (x * (1 - x)', 'self.gradient["rate"] += 1.01 * (x * (1 - x)'
+)
+STILL = GROWTH.replace('state["J"] += (x**2)', 'j = state["J"] + (x**2)').replace(
+    "x *= 1 + rate * (1 - x)", "x = x * (1 + rate * (1 - x))"
+)
+
+
+def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) -> None:
+    (place / "wrong.py").write_text(WRONG.replace("from beside import RATE", "RATE = 0.3"))
+    words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
+    done = ckio("run", "wrong.py", *words, at=place, status=1)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("gradient check")]
+    assert "NOT verified: remainder rates 1.0" in line
+    assert "; wrong in 'rate': remainder rates 1.0" in line
+    assert "; right in 'x'; `ckio analyze MODEL` shows what its steps and adjoint steps" in line
+
+
+def test_a_step_that_changes_no_array_is_told(place: Path) -> None:
+    (place / "still.py").write_text(STILL.replace("from beside import RATE", "RATE = 0.3"))
+    words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
+    done = ckio("run", "still.py", *words, at=place, status=1)
+    assert "; no step changes an array of the state: `step` has to write into" in done.stdout
+    told = ckio("analyze", "still.py", at=place).stdout
+    assert "warning: no step changes an array of the state: `step` has to write into" in told
+    assert answer("analyze", "still.py", at=place)["unchanged"] is True
+    assert answer("analyze", "models/growth.py", at=place)["unchanged"] is False

@@ -1,0 +1,173 @@
+"""What the library gives is printed as a short table, and shown in a notebook with its picture."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ckio
+from ckio import Affine, Chain, Level, Platform, Schedule, Timeline
+from ckio.columns import WRITE
+from ckio.printed import PICTURES, Printed
+from ckio.timeline import EMPTY
+
+EVIL = "\x1b[2J<script>alert('x')</script>\r\n"
+
+CHAIN = Chain(steps=6, advance=1.0, record=1.5, reverse=2.5, restart=8192, tape=4096, adjoint=8192)
+PLATFORM = Platform(
+    (
+        Level(name="ram", capacity=16384),
+        Level(
+            name="nvme",
+            write=Affine(0.5, 1 / 2**20),
+            read=Affine(0.25),
+            options={"durability": "direct"},
+            note=f"measured {EVIL}",
+        ),
+    ),
+    working_memory=4096,
+    models={f"wave {EVIL}": replace(CHAIN, steps=None)},
+)
+SCHEDULE = Schedule(CHAIN, ckio.hrevolve(CHAIN, PLATFORM).actions, note=f"the best {EVIL}")
+TIMELINE = ckio.simulate(SCHEDULE, PLATFORM)
+
+
+class Model(ckio.ArrayModel):
+    def step(self, state: Any, i: int, /) -> None:
+        state["J"] += (state["x"] ** 2).sum()
+
+    def adjoint_step(self, adjoint: Any, tape: Any, i: int, /) -> None:
+        adjoint["x"] += 2 * tape["x"] * adjoint["J"]
+
+
+def checked() -> Any:
+    def make() -> Model:
+        x = np.array([1.0, 2.0])
+        return Model({EVIL: x, "x": x, "J": 0.0}, control={EVIL: x, "x": x})
+
+    wrong = {EVIL: np.ones(2), "x": np.array([4.0, 8.0])}
+    return ckio.check_gradient(make, 2, wrong)
+
+
+def report() -> Any:
+    return ckio.compare(TIMELINE, TIMELINE, names=[EVIL, "nvme"], lossy={EVIL: EVIL})
+
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "chain": lambda: CHAIN,
+    "platform": lambda: PLATFORM,
+    "schedule": lambda: SCHEDULE,
+    "timeline": lambda: TIMELINE,
+    "report": report,
+    "check": checked,
+}
+
+
+class Tags(HTMLParser):
+    """The tags of a page, which have to be closed as they were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_chain_is_printed_by_its_costs() -> None:
+    assert str(CHAIN) == (
+        "chain of 6 steps\n"
+        "of a step   cost\n"
+        "----------------\n"
+        "advance      1 s\n"
+        "record     1.5 s\n"
+        "reverse    2.5 s\n"
+        "restart    8 KiB\n"
+        "tape       4 KiB\n"
+        "adjoint    8 KiB"
+    )
+    varied = replace(CHAIN, advance=[1, 2, 3, 1, 1, 1])
+    assert "advance    1 s to 3 s" in str(varied)
+    assert str(replace(CHAIN, steps=None)).startswith("chain of a number of steps")
+
+
+def test_a_platform_is_printed_by_its_levels() -> None:
+    lines = str(PLATFORM).splitlines()
+    assert lines[0] == "platform of 2 levels, 4 KiB working memory for tapes"
+    assert [" ".join(line.split()) for line in lines[3:5]] == [
+        "ram ram 16 KiB 100% 0 s 0 s 0 s",
+        "nvme ram, direct never fills 100% 500 ms + 1 MiB/s 250 ms 0 s",
+    ]
+    assert lines[5].startswith('costs of model "wave ')
+    assert lines[5].endswith("restart 8 KiB, tape 4 KiB, adjoint 8 KiB")
+
+
+def test_a_schedule_is_printed_by_what_it_stores() -> None:
+    found = ckio.counts(SCHEDULE)
+    lines = str(SCHEDULE).splitlines()
+    assert lines[0] == f"schedule of 6 steps: {len(SCHEDULE)} actions"
+    assert lines[3].split()[:4] == [
+        "level",
+        "0",
+        *map(str, (found.levels[0].writes, found.levels[0].reads)),
+    ]
+    assert lines[-2].startswith(
+        f"{found.forward} forward steps ({found.recorded} of them recorded)"
+    )
+    assert lines[-1].startswith("the best ")
+
+
+def test_a_timeline_is_printed_by_class_of_action() -> None:
+    lines = str(TIMELINE).splitlines()
+    assert lines[0] == f"timeline of {len(TIMELINE)} events: {TIMELINE.makespan:.4g} s"
+    rows = {line[:15].strip(): line.split() for line in lines[3:]}
+    assert rows["reverse"] == ["reverse", "6", "15", "s"]
+    written = TIMELINE.actions.op == WRITE
+    assert "write level 0" in rows
+    assert int(written.sum()) == sum(int(rows[name][3]) for name in rows if "write" in name)
+    events = [int(line[15:].split()[0]) for line in lines[3:]]
+    assert sum(events) == len(TIMELINE)
+
+
+def test_a_comparison_is_printed_with_its_verdict() -> None:
+    lines = str(report()).splitlines()
+    assert lines[0] == "predicted and measured"
+    assert lines[-2] == "the prediction is as long as the measured makespan"
+    assert lines[-1].startswith("the gradient is that of rounded states: LOSSY is level")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_names_neither_steer_a_terminal_nor_are_html(name: str) -> None:
+    value = VALUES[name]()
+    text, html = str(value), value._repr_html_()
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert all(letter.isprintable() or letter == "\n" for letter in html)
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert "script" not in tags.seen
+    assert {"p", "table"} <= tags.seen
+    assert ("svg" in tags.seen) == (name in ("schedule", "timeline"))
+
+
+@pytest.mark.parametrize("value", [SCHEDULE, TIMELINE, Schedule(CHAIN, []), EMPTY])
+def test_a_picture_is_well_formed(value: Schedule | Timeline) -> None:
+    svg = PICTURES[type(value).__name__](value)
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert svg in value._repr_html_()
+
+
+def test_representations_are_as_they_were() -> None:
+    assert repr(CHAIN).startswith("Chain(steps=6, advance=1.0, ")
+    assert eval(repr(CHAIN), {**vars(ckio), "None": None}) == CHAIN
+    assert repr(TIMELINE).startswith("<timeline of ")
+    assert all(issubclass(kind, Printed) for kind in (Chain, Platform, Schedule, Timeline))
