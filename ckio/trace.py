@@ -12,8 +12,9 @@ from ckio.errors import BadInput
 from ckio.occupancy import Occupancy, occupancies
 from ckio.pictures.detail import Ints, Slices, steps
 from ckio.pictures.staging import staged
+from ckio.pictures.words import WORDS
 from ckio.platforms import Platform
-from ckio.printed import WORDS, seconds_text
+from ckio.printed import seconds_text
 from ckio.timeline import Timeline
 
 COMPUTING: Final = 0

@@ -120,13 +120,6 @@ class ModelArrays:
             return False
         return not any(step.forward.out for step in self.observed.different)
 
-    @property
-    def unchanged(self) -> bool:
-        """Whether the steps that were watched change no array at all."""
-        if self.observed is None:
-            return False
-        return not any(step.forward.out for step in self.observed.different)
-
     def contradictions(self) -> tuple[str, ...]:
         """Say what the first steps do although the model declares otherwise, in sentences."""
         return self._compared(contradictions)

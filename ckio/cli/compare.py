@@ -11,12 +11,12 @@ from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
 from ckio.errors import BadInput
-from ckio.places import is_run_directory
+from ckio.jobs.directory import MEASURED, PREDICTED
+from ckio.jobs.leftovers import is_run_directory
 from ckio.platforms import Platform
 from ckio.printed import shown
 from ckio.registry import lossy
 from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
-from ckio.rundir import MEASURED, PREDICTED
 from ckio.texts import Document
 from ckio.timeline import Timeline
 

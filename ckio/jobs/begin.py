@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
@@ -18,7 +18,7 @@ from ckio.jobs.conclude import NotKept, conclude
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in, packed_control, set_control
-from ckio.jobs.guarding import guarding
+from ckio.jobs.guarding import guarded
 from ckio.jobs.levels import opened
 from ckio.jobs.models import maker
 from ckio.jobs.planning import Planning, overlap_figures, planner_call, policy
@@ -35,6 +35,7 @@ from ckio.printed import counted
 from ckio.recover.again import Killed
 from ckio.registry import names
 from ckio.runner.before import reserve
+from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.team import Team
@@ -42,6 +43,8 @@ from ckio.texts import dumps, loads
 from ckio.texts.variables import header_lines
 from ckio.timeline import Timeline
 from ckio.variables import Variables
+
+ALLOW: Final = "--allow-nan goes on with such values"
 
 
 def begin(process: Process, directory: RunDirectory, /) -> Result:
@@ -191,7 +194,7 @@ def resumed(
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
     try:
-        fresh = maker(make or begun.model or "", whole.settings, team)
+        fresh = maker(make or begun.model or "", whole.settings, team, wrap=wrapping(whole))
     except BadInput as error:
         if line := from_there(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
@@ -202,8 +205,6 @@ def resumed(
         control = parts.get(team.rank, {})
     if control is not None:
         fresh = with_control(fresh, control)
-    if request.guarded:
-        fresh = guarding(whole.model or "", fresh)
     call = planner_call(begun.planner or "", **begun.options)
     planning = Planning(begun.planner or "", manifest.chain, platform, call)
     process = Process(
@@ -243,6 +244,23 @@ def _check_named(
             f"{directory.path} is a run of {name!r}, and nothing that a file names is imported:"
             f" name the model again, as in: {line}"
         )
+
+
+def wrapping(request: Request, /) -> Callable[[Any], Any] | None:
+    """Return what a model of this run is put into; None for nothing.
+
+    Steps are held against the declaration first: such a model is altered on purpose meanwhile.
+    """
+    name = request.model or ""
+
+    def wrap(model: Any, /) -> Any:
+        if request.guarded:
+            model = guarded(name, model)
+        if not request.allow_nan:
+            model = Finite(model, advice=ALLOW)
+        return model
+
+    return wrap if request.guarded or not request.allow_nan else None
 
 
 def with_control(fresh: Callable[[], Any], control: Any, /) -> Any:

@@ -1,6 +1,5 @@
 """`ckio run --guarded`: models that end a run where what they declare is wrong."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.errors import BadInput
@@ -14,29 +13,24 @@ TOLD: Final = (
 )
 
 
-def guarding(name: str, fresh: Callable[[], Any], /) -> "Callable[[], Guarded]":
-    """A maker of the same models, each held against what it declares of its steps.
+def guarded(name: str, model: Any, /) -> "Guarded":
+    """Return a model that is held against what it declares of its steps.
 
-    What it makes raises RunFailed where a step does otherwise; to make it raises BadInput where the
-    model declares nothing, or its steps cannot be watched.
+    It raises RunFailed where a step does otherwise. Raises BadInput where the model declares
+    nothing, or its steps cannot be watched.
     """
+    from ckio.analysis.guarded import Guarded
+    from ckio.arraymodel import ArrayModel
 
-    def made() -> "Guarded":
-        from ckio.analysis.guarded import Guarded
-        from ckio.arraymodel import ArrayModel
-
-        model = fresh()
-        if not isinstance(model, ArrayModel):
-            raise BadInput(
-                f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel: its"
-                " steps cannot be watched"
-            )
-        if model.variables is None:
-            raise BadInput(
-                f"--guarded: model {name!r} does not say what its steps use and overwrite, so there"
-                f" is nothing to hold it to; see what `ckio analyze {name}` observes, and declare"
-                " it as `flow`"
-            )
-        return Guarded(model, model.variables, digests=True)
-
-    return made
+    if not isinstance(model, ArrayModel):
+        raise BadInput(
+            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel: its"
+            " steps cannot be watched"
+        )
+    if model.variables is None:
+        raise BadInput(
+            f"--guarded: model {name!r} does not say what its steps use and overwrite, so there"
+            f" is nothing to hold it to; see what `ckio analyze {name}` observes, and declare"
+            " it as `flow`"
+        )
+    return Guarded(model, model.variables, digests=True)

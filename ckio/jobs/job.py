@@ -14,7 +14,7 @@ from ckio.jobs import begin, unknown
 from ckio.jobs.directory import MANIFEST, PLATFORM, RESULT, RunDirectory, check_new, manifest_in
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
-from ckio.jobs.guarding import TOLD, guarding
+from ckio.jobs.guarding import TOLD
 from ckio.jobs.measured import levels_of, measured
 from ckio.jobs.models import Settings, costs, identity, maker, name_of
 from ckio.jobs.planning import Planning, chosen, planner_call, with_room
@@ -298,12 +298,12 @@ class Job:
             )
         name = request.model or ""
         _check_decides(request)
-        fresh = plain = maker(self._make, request.settings, team)
+        plain = maker(self._make, request.settings, team)
+        fresh = maker(self._make, request.settings, team, wrap=begin.wrapping(request))
         if request.control is not None:
-            fresh = begin.with_control(plain, request.control)
-        if request.guarded:
-            fresh = guarding(name, fresh)
-            fresh()  # which says what cannot be guarded, before anything is measured
+            fresh = begin.with_control(fresh, request.control)
+        if request.guarded or request.control is not None:
+            fresh()  # which says what does not fit, before anything is measured
         if request.steps is None:
             unknown.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, team)

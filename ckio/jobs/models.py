@@ -59,11 +59,17 @@ def name_of(model: str | Callable[..., Any], /) -> str:
 
 
 def maker(
-    model: str | Callable[..., Any], settings: Settings, /, team: Team = ALONE
+    model: str | Callable[..., Any],
+    settings: Settings,
+    /,
+    team: Team = ALONE,
+    *,
+    wrap: Callable[[Any], Any] | None = None,
 ) -> Callable[[], Any]:
     """Return what makes fresh instances of a model; its options are checked once, now.
 
-    One that takes an option `comm` gets the ranks of the team, and makes this one's part.
+    One that takes an option `comm` gets the ranks of the team, and makes this one's part. Each is
+    put into what `wrap` makes of it, on each rank.
     """
     what = f"model {name_of(model)!r}"
 
@@ -87,7 +93,7 @@ def maker(
     def own() -> Any:
         fresh = make(what, factory, given)
         check_has(what, fresh, METHODS)
-        return fresh
+        return fresh if wrap is None else wrap(fresh)
 
     def made() -> Any:
         return own() if team.is_alone else Together(team.each(own, calls_off=True), team)

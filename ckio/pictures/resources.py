@@ -27,8 +27,9 @@ from ckio.pictures.svg import (
     skyline,
     text,
 )
+from ckio.pictures.words import WORDS, tooltip
 from ckio.platforms import Platform
-from ckio.printed import WORDS, seconds_text, tooltip
+from ckio.printed import seconds_text
 from ckio.timeline import Timeline
 
 TRACK: Final = 15

@@ -34,8 +34,9 @@ from ckio.pictures.svg import (
     ruler,
     text,
 )
+from ckio.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
 from ckio.platforms import Platform
-from ckio.printed import WORDS, round_numbers, stays_told, time_unit, together, tooltip
+from ckio.printed import time_unit
 from ckio.raster import covered, runs
 from ckio.timeline import Timeline
 

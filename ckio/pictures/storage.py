@@ -26,8 +26,9 @@ from ckio.pictures.svg import (
     skyline,
     text,
 )
+from ckio.pictures.words import stored_as
 from ckio.platforms import Level, Platform
-from ckio.printed import bytes_text, seconds_text, stored_as
+from ckio.printed import bytes_text, seconds_text
 from ckio.timeline import Timeline
 from ckio.traffic import memory_level
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.columns import RECORD
-from ckio.printed import WORDS, round_numbers, time_unit
+from ckio.pictures.words import WORDS, round_numbers
+from ckio.printed import time_unit
 from ckio.raster import runs
 
 Floats = NDArray[np.float64]

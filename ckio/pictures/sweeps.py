@@ -31,8 +31,8 @@ from ckio.pictures.svg import (
     rect,
     text,
 )
+from ckio.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
 from ckio.platforms import Platform
-from ckio.printed import WORDS, round_numbers, stays_told, together, tooltip
 from ckio.raster import covered, runs
 from ckio.timeline import Timeline
 

@@ -14,7 +14,8 @@ from typing import Final
 from ckio.errors import BadInput
 from ckio.pictures.amounts import value_text
 from ckio.pictures.svg import COLUMNS, LEFT, RIGHT, Picture, group, legend, number, path, rect, text
-from ckio.printed import bytes_text, round_numbers, seconds_text, time_unit
+from ckio.pictures.words import round_numbers
+from ckio.printed import bytes_text, seconds_text, time_unit
 from ckio.sim.sweep import Answer, Axis
 
 HIGH: Final = 260
