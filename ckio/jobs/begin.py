@@ -28,7 +28,7 @@ from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Differentiable
-from ckio.overlap import Overlap
+from ckio.overlap import AUTO, Overlap
 from ckio.planners.compared import Planned
 from ckio.platforms import Level, Platform
 from ckio.printed import counted
@@ -58,17 +58,17 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         schedule, kept, planned = process.team.once(lambda: _first(process, model))
         overlap = policy(request.overlap, planned.overlap, "of the plan", display)
         process = replace(process, overlap=overlap)
-        display.tell(process.planning.not_considered)
         decided: dict[str, Any] = {}
-        if process.planning.planner == "auto" or process.planning.decides:
-            display.tell(planned.schedule.note)
+        if process.planning.planner == AUTO or process.planning.decides:
             decided = {"note": planned.schedule.note}
         if process.planning.decides:
             decided |= overlap_figures(planned)
         predicted = write_plan(directory, schedule, process)
         manifest = start(process, directory, model, kept)
-        display.tell(adjoints.told(schedule, process.platform, kept, overlap))
         with levels_of(process, manifest) as backends:
+            display.tell(process.planning.not_considered)
+            display.tell(decided.get("note", ""))
+            display.tell(adjoints.told(schedule, process.platform, kept, overlap))
             return conclude(
                 process,
                 directory,
