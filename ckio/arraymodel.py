@@ -109,6 +109,7 @@ class ArrayModel(ABC):
         self._derived = Derived(self._state, self.derived, recompute)
         check(self._state, self._control, self._taped, self._derived.names, in_j=in_j)
         self._adjoint = Adjoint.of(self._state, self._control)
+        self.units = {name: (units or {}).get(name, "") for name in ("J", *state, *control)}
         self._checkpoints = checkpoints(
             self._state,
             self._taped,
@@ -116,7 +117,7 @@ class ArrayModel(ABC):
             flow=flow,
             seed=("J",) if seed is None and in_j else seed,
             adjoint=self._adjoint,
-            units={name: (units or {}).get(name, "") for name in ("J", *state, *control)},
+            units=self.units,
         )
         self._tapes = Tapes({name: self._state[name] for name in self._checkpoints.tape})
         # What the adjoint reads and no tape holds: arrays that are computed for each step, and

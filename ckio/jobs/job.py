@@ -143,7 +143,7 @@ class Job:
         )
         if platform is not None and any(place is not None for place in self._asked):
             raise BadInput("a platform says what levels there are: leave out ram, disk and archive")
-        self._known: Platform | None = None
+        self._measured = list[Platform]()  # shared with the jobs that `again` returns
         self._plans = list[tuple[Planning, Planned]]()
         self.request = Request(
             model=None if model is None else name_of(model),
@@ -224,8 +224,10 @@ class Job:
         job = copy(self)
         job.directory = Path(directory)
         job._control = control  # noqa: SLF001  (its own)
-        platform = self._known or self._platform() or self.request.platform
-        job.request = replace(self.request, gradient=None, platform=platform)
+        platform = self._measured[0] if self._measured else self._platform()
+        job.request = replace(
+            self.request, gradient=None, platform=platform or self.request.platform
+        )
         return job
 
     def result(self) -> Result:
@@ -312,7 +314,7 @@ class Job:
         chain = self._chain(platform, plain, team)
         models = {**platform.models, identity(name, request.settings, ranks=team.size): chain}
         platform = with_room(replace(platform, models=models), chain)
-        self._known = platform
+        self._measured[:] = [platform]
         if request.steps is not None:
             chain = chain.with_steps(request.steps)
         planning = Planning(

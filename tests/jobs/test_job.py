@@ -1,0 +1,309 @@
+"""A run as an object: begun, killed, resumed, with its gradient as a file and as arrays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from cli.commands import CKIO, answer, ckio, complaint
+from jobs.inversion import LINE, STEPS, place
+
+from ckio import Halted, Job
+from ckio.errors import BadInput
+
+IMPLICIT = ("run", "heat.py:Heat", "--steps", STEPS, "--ram", "2kB", "--disk", "scratch")
+IMPLICIT = (*IMPLICIT, "--into", "run", "--resume")
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """All datasets of a file, read with plain h5py."""
+    found: dict[str, np.ndarray] = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return found
+
+
+def equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all(
+        np.array_equal(first[name], second[name]) and first[name].dtype == second[name].dtype
+        for name in first
+    )
+
+
+@pytest.fixture
+def heat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The model's class, in a directory that holds its file, which is the current one."""
+    place(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec((tmp_path / "heat.py").read_text(), namespace)
+    model = namespace["Heat"]
+    model.__module__ = "heat"
+    return model
+
+
+def test_a_shell_script_calibrates_runs_is_killed_and_says_the_same_line_again(
+    tmp_path: Path,
+) -> None:
+    at, line = place(tmp_path), " ".join(map(str, (CKIO, *IMPLICIT)))
+    whole = line.replace("--into run", "--into whole")
+    script = f"{whole} --keep && (KILL=adjoint:25:run/manifest.json {line}; true) && {line}\n"
+    (at / "job.sh").write_text(script)
+    done = subprocess.run(["sh", "job.sh"], cwd=at, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "calibrated; the platform is kept in run/platform.toml" in done.stdout
+    assert "resumed from" in done.stdout
+    assert equal(arrays(at / "run" / "gradient.h5"), arrays(at / "whole" / "gradient.h5"))
+    with h5py.File(at / "run" / "gradient.h5") as file:
+        assert file["gradient/source"].attrs["units"] == "K2 / (K s-1)"
+        assert file["control/x"].attrs["units"] == "K"
+        assert file.attrs["model"] == "heat.py:Heat"
+        assert file.attrs["steps"] == STEPS
+        assert (
+            file["functional"][()]
+            == json.loads((at / "run" / "result.json").read_text())["functional"]
+        )
+
+
+PYTHON = """
+import ckio
+from heat import Heat
+job = ckio.Job("job", model=Heat, steps=60, ram="2kB", disk="scratch", planner="hrevolve", every=0)
+result = job.run()
+print(result.functional.hex(), result.gradient["x"].tobytes().hex())
+"""
+
+
+def test_a_python_script_is_killed_and_run_again(tmp_path: Path) -> None:
+    at = place(tmp_path)
+    (at / "script.py").write_text(PYTHON)
+
+    def run(into: str, kill: str = "") -> "subprocess.CompletedProcess[str]":
+        text = (at / "script.py").read_text().replace('"job"', f'"{into}"')
+        environment = {**os.environ, "KILL": kill or "never:0"}
+        line = [sys.executable, "-c", text]
+        return subprocess.run(
+            line, cwd=at, env=environment, capture_output=True, text=True, check=False
+        )
+
+    whole = run("whole")
+    assert whole.returncode == 0, whole.stderr
+    assert run("job", "adjoint:30:job/manifest.json").returncode == -signal.SIGKILL
+    again = run("job")
+    assert again.stdout == whole.stdout
+
+
+def test_a_job_gives_what_the_command_stores(heat: Any, tmp_path: Path) -> None:
+    job = Job("run", model=heat, steps=STEPS, platform="node.toml", planner="hrevolve", check=True)
+    assert not job.has_ended
+    result = job.run()
+    assert job.has_ended
+    assert result.verified is True
+    stored = arrays(tmp_path / "run" / "gradient.h5")
+    assert np.array_equal(result.gradient["x"], stored["gradient/x"])
+    assert result.functional == stored["functional"]
+    assert result.timeline.makespan > 0
+    assert result.prediction.makespan > 0
+    again = Job("run", model=heat).run()
+    assert equal(dict(again.gradient), dict(result.gradient))
+    assert equal(dict(again.control), dict(result.control))
+    assert Job("run").result().figures["gradient_digest"] == result.figures["gradient_digest"]
+    assert "functional" in str(again)
+    assert "<table>" in again._repr_html_()
+
+
+def test_a_job_that_is_to_begin_refuses_a_run_that_is_there(heat: Any) -> None:
+    job = Job("run", model=heat, steps=STEPS, platform="node.toml")
+    job.run()
+    with pytest.raises(BadInput, match="already holds a run"):
+        job.run(resume=False)
+
+
+def test_a_job_is_stopped_by_its_walltime_and_resumed(heat: Any) -> None:
+    class Slow(heat):  # type: ignore[misc]
+        def adjoint_step(self, adjoint: Any, tape: Any, i: int) -> None:
+            super().adjoint_step(adjoint, tape, i)
+            if i == STEPS // 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    heat.__qualname__ = Slow.__qualname__ = "Heat"
+    Slow.__module__ = "heat"
+    options: dict[str, Any] = {"steps": STEPS, "platform": "node.toml", "planner": "hrevolve"}
+    with pytest.raises(Halted) as halted:
+        Job("run", model=Slow, **options).run(walltime="1d")
+    assert halted.value.why == "SIGTERM"
+    result = Job("run", model=heat, **options).run()
+    whole = Job("whole", model=heat, **options).run()
+    assert equal(dict(result.gradient), dict(whole.gradient))
+
+
+def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
+    for wrong, said in (
+        ({"steps": 0}, "a chain has at least 1"),
+        ({"steps": "many"}, "steps = 'many'"),
+        ({"every": -1.0}, "at least 0"),
+        ({"effort": 9}, "1, 2 or 3"),
+        ({"overlap": "some"}, "overlap 'some'"),
+        ({"platform": "node.toml", "ram": "1MB"}, "leave out ram, disk and archive"),
+        ({"settings": {"cell": 3}, "steps": 3}, "did you mean cells"),
+        ({"steps": 3, "period": 3}, "no option --period"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            Job("run", model=heat, **{"ram": "2kB"} | wrong).run()  # type: ignore[arg-type]
+    assert not Path("run").exists()
+
+
+# Controls
+
+
+def test_controls_come_from_a_file_or_a_mapping_and_are_checked(tmp_path: Path, heat: Any) -> None:
+    x, source = np.linspace(0, 1, 64), np.linspace(1, 0, 64)
+    np.savez(tmp_path / "control.npz", x=x, source=source)
+    line = [*LINE[:-3], "--into", "npz", "--control", "control.npz"]
+    found = answer(*line, at=tmp_path)
+    result = Job(
+        "mapping",
+        model=heat,
+        steps=STEPS,
+        platform="node.toml",
+        control={"x": x, "source": source},
+    ).run()
+    assert result.functional == found["functional"]
+    assert np.array_equal(result.control["source"], source)
+    # the file of a gradient holds controls, too
+    line = [*LINE[:-3], "--into", "h5", "--control", "npz/gradient.h5"]
+    assert answer(*line, at=tmp_path)["gradient_digest"] == found["gradient_digest"]
+
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"x": x}, "control 'source' is missing"),
+        ({"x": x, "source": source, "y": x}, "no control 'y'"),
+        ({"x": x[1:], "source": source}, r"shape (63,), and the model's (64,)"),
+        ({"x": x.astype("f4"), "source": source}, "float32, and the model's float64"),
+        ({"x": np.array(["a"] * 64), "source": source}, "and the model's float64"),
+    )
+    for control, said in wrong:
+        np.savez(tmp_path / "wrong.npz", **control)
+        line = [*LINE[:-3], "--into", "wrong", "--control", "wrong.npz"]
+        assert said in complaint(*line, at=tmp_path)
+    (tmp_path / "wrong.npz").write_bytes(b"PK\x03\x04 and no more")
+    assert "is no npz file" in complaint(*line, at=tmp_path)
+    (tmp_path / "wrong.npz").write_bytes(b"x,y\n1,2\n")
+    assert "wrong.npz" in complaint(*line, at=tmp_path)
+
+
+def test_objects_in_a_file_of_controls_are_not_loaded(tmp_path: Path) -> None:
+    place(tmp_path)
+    harm = np.empty(1, object)
+    harm[0] = Exception("pickled")
+    np.savez(tmp_path / "harm.npz", x=harm, source=harm)
+    line = [*LINE[:-3], "--into", "wrong", "--control", "harm.npz"]
+    assert "is no npz file of plain arrays" in complaint(*line, at=tmp_path)
+
+
+def test_a_resumed_run_has_the_controls_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path)
+    np.savez(at / "control.npz", x=np.linspace(0, 1, 64), source=np.zeros(64))
+    whole = answer(*LINE[:-3], "--into", "whole", "--control", "control.npz", at=at)
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL", "adjoint:20")
+        ckio(*LINE, "--control", "control.npz", at=at, status=-9)
+    assert answer(*LINE, at=at)["gradient_digest"] == whole["gradient_digest"]
+    np.savez(at / "control.npz", x=np.linspace(0, 2, 64), source=np.zeros(64))
+    line = complaint(*LINE, "--control", "control.npz", at=at)
+    assert "the controls of the model are others" in line
+
+
+def test_the_gradient_goes_where_it_is_asked_to(tmp_path: Path) -> None:
+    at = place(tmp_path)
+    found = answer(*LINE, "--gradient", "there.h5", at=at)
+    assert found["gradient_file"] == str(at / "there.h5")
+    assert not (at / "run" / "gradient.h5").exists()
+    assert arrays(at / "there.h5")["functional"] == found["functional"]
+    (at / "there.h5").unlink()
+    done = ckio(*LINE, at=at)
+    assert "the gradient of the run is no longer at" in done.stderr
+
+
+def test_a_gradient_that_cannot_be_written_costs_no_checkpoint(tmp_path: Path) -> None:
+    at = place(tmp_path)
+    done = ckio(*LINE, "--gradient", "none/there.h5", at=at, status=1)
+    assert "the run ended well, but" in done.stderr
+    assert "resumed from" in ckio(*LINE, "--gradient", "there.h5", at=at).stdout
+    assert (at / "there.h5").exists()
+
+
+# An optimisation
+
+
+LBFGS = """
+import sys
+import numpy as np
+from scipy.optimize import minimize
+import ckio
+from heat import Heat
+
+first = ckio.Job("eval-00", model=Heat, steps=40, ram="2kB", disk="scratch", every=0.0)
+misfits = []
+
+def misfit(c):
+    control = {"x": c[:64].copy(), "source": c[64:].copy()}
+    result = first.again(f"eval-{len(misfits):02d}", control).run()
+    misfits.append(result.functional)
+    print(result.functional.hex(), flush=True)
+    return result.functional, np.concatenate([result.gradient["x"], result.gradient["source"]])
+
+minimize(misfit, np.zeros(128), jac=True, method="L-BFGS-B", options={"maxiter": 11})
+"""
+
+
+def test_an_optimisation_over_jobs_is_killed_and_goes_on(tmp_path: Path) -> None:
+    def run(at: Path, kill: str) -> tuple[int, list[float]]:
+        done = subprocess.run(
+            [sys.executable, "-c", LBFGS],
+            cwd=at,
+            env={**os.environ, "KILL": kill},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, [float.fromhex(line) for line in done.stdout.split()]
+
+    at = place(tmp_path)
+    status, until = run(at, "adjoint:15:eval-03/manifest.json")
+    assert status == -signal.SIGKILL
+    status, misfits = run(at, "never:0")
+    assert status == 0
+    assert len(misfits) >= 10
+    assert misfits[: len(until)] == until
+    assert len(until) == 3
+    assert misfits[-1] < misfits[0] / 100
+    lowest = np.minimum.accumulate(misfits)
+    assert lowest[9] < lowest[0]
+    platforms = {(at / f"eval-{n:02d}" / "platform.toml").exists() for n in range(1, len(misfits))}
+    assert platforms == {False}  # calibrated once
+
+
+def test_another_job_reuses_calibration_and_plan(
+    heat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Job("first", model=heat, steps=STEPS, ram="2kB", disk="scratch")
+    result = first.run()
+    monkeypatch.setattr("ckio.jobs.job.measured", None)
+    monkeypatch.setattr("ckio.jobs.planning.plan", None)
+    control = {name: array + 0.1 for name, array in result.control.items()}
+    second = first.again("second", control).run()
+    assert second.schedule.actions == result.schedule.actions
+    assert second.functional != result.functional
