@@ -17,7 +17,7 @@ from ckio.jobs.adjoints import Kept, first_plan, next_plan
 from ckio.jobs.conclude import NotKept, conclude
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in, packed_control, set_control
+from ckio.jobs.gradients import checksum_of, control_in, packed_control, set_control
 from ckio.jobs.guarding import guarded
 from ckio.jobs.levels import opened
 from ckio.jobs.models import maker
@@ -98,14 +98,17 @@ def start(
 ) -> Manifest:
     """Write what identifies a run that begins with this fresh model, and its given controls."""
     request, planning, team = process.request, process.planning, process.team
+    given = None
     if request.control is not None:
-        directory.write(CONTROL, packed_control(request.control, team))
+        data = packed_control(request.control, team)
+        directory.write(CONTROL, data)
+        given = checksum_of(data)
     manifest = Manifest(
         run=directory.id,
         ckio=__version__,
         request=replace(request, planner=planning.planner, overlap=process.overlap),
         control=control_of(model, team),
-        given=request.control is not None,
+        given=given,
         chain=planning.chain,
         variables=_declared(process.variables),
         platform=planning.platform.digest(),
@@ -200,8 +203,8 @@ def resumed(
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     control = request.control
-    if control is None and manifest.given:
-        parts = team.once(lambda: control_in(directory.path / CONTROL))
+    if control is None and (given := manifest.given) is not None:
+        parts = team.once(lambda: control_in(directory.path / CONTROL, given))
         control = parts.get(team.rank, {})
     if control is not None:
         fresh = with_control(fresh, control)

@@ -243,10 +243,12 @@ def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput where it is not sound."""
     file = path / MANIFEST
     text = read_text(file)
-    with suppress(ValueError, RecursionError):
-        said = json.loads(text)
-        if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
-            Manifest.loads(text, source=f"{file}")  # raises: it is older, or newer
+    try:
+        version = json.loads(text)["format"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        version = FORMAT
+    if version != FORMAT:  # what it says then has no checksum, or another one
+        return Manifest.loads(text, source=f"{file}")
     return Manifest.loads(unsealed(text, file), source=f"{file}")
 
 

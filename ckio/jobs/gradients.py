@@ -8,12 +8,13 @@
 
 Where a model of many ranks does not, `gradient/NAME` and `control/NAME` hold the parts of the ranks
 one behind the other, each flattened; `offsets` and `shapes` say where the part of each rank begins,
-and its shape. The root's attributes name the run, the model and the steps, and `xxh3_128` is the
-checksum of all names, shapes, types and bytes.
+and its shape. The root's attributes name the run, the model and the steps. The checksum of the
+file's bytes is kept beside it: of the gradient in result.json, of controls in the manifest.
 """
 
 import io
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +64,7 @@ def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Ma
 def write_gradient(
     path: Path, model: Differentiable, functional: float, about: Mapping[str, Any], team: Team, /
 ) -> str:
-    """Write functional, gradient and controls of a run that has ended; return the checksum.
+    """Write functional, gradient and controls of a run that has ended; return its checksum.
 
     The file is whole and on the disk when this returns, and was read back and compared. All ranks
     call it together, and the first one writes.
@@ -92,19 +93,19 @@ def write_gradient(
                 arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in parts.items()}
     arrays["functional"] = np.asarray(functional)
     attributes["functional"] = {"units": units.get("J", "")}
-    checksum = _checksum(arrays)
 
-    def written() -> None:
-        data = _packed(arrays, attributes, {**about, "format": FORMAT, "xxh3_128": checksum})
+    def written() -> str:
+        data = _packed(arrays, attributes, {**about, "format": FORMAT})
+        checksum = checksum_of(data)
         try:
             write_whole(path, data)
-            verify_arrays(path, checksum)
+            _bytes_of(path, checksum)
         except (OSError, BadInput) as error:
             why = getattr(error, "strerror", None) or error
             raise StorageError(f"{path}: the gradient cannot be written there: {why}") from None
+        return checksum
 
-    team.once(written)
-    return checksum
+    return team.once(written)
 
 
 def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arrays, Arrays]:
@@ -112,9 +113,7 @@ def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arr
 
     Raises BadInput where the file is not the one with this checksum.
     """
-    arrays, pieces, _ = _read(path)
-    if _checksum(arrays) != checksum:
-        raise BadInput(f"{path} is damaged: it is not the gradient of this run (checksum)")
+    arrays, pieces = _arrays_in(_bytes_of(path, checksum), path)
     found: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
     for name in arrays:
         group, _, control = name.partition("/")
@@ -144,18 +143,14 @@ def read_control(path: Path, team: Team = ALONE, /) -> Arrays:
     there is none those at the root. Of many ranks, each gets its part where the file has parts, and
     the whole otherwise.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    if start[:4] == b"PK\x03\x04":
+    data = _bytes_of(Path(os.path.realpath(path)))
+    if data.startswith(b"PK\x03\x04"):
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
         except Exception as error:
             raise BadInput(f"{path} is no npz file of plain arrays: {error}") from None
-    arrays, pieces, _ = _read(Path(os.path.realpath(path)))
+    arrays, pieces = _arrays_in(data, path)
     inner = {name for name in arrays if name.startswith("control/")}
     if not inner:
         return {name: array for name, array in arrays.items() if "/" not in name}
@@ -169,14 +164,15 @@ def packed_control(control: Arrays, team: Team = ALONE, /) -> bytes:
         for rank, mine in enumerate(team.gather(dict(control)))
         for name, array in mine.items()
     }
-    return _packed(arrays, {}, {"format": FORMAT, "xxh3_128": _checksum(arrays)})
+    return _packed(arrays, {}, {"format": FORMAT})
 
 
-def control_in(path: Path, /) -> dict[int, dict[str, Array]]:
-    """Read the controls that each rank of a run was given; raises BadInput."""
-    arrays, _, said = _read(path)
-    if said != _checksum(arrays):
-        raise BadInput(f"{path} is damaged: its checksum is not that of its content")
+def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
+    """Read the controls that each rank of a run was given.
+
+    Raises BadInput where the file is not the one with this checksum.
+    """
+    arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
     found: dict[int, dict[str, Array]] = {}
     for path_in_file, array in arrays.items():
         _, rank, _, name = path_in_file.split("/", 3)
@@ -220,15 +216,6 @@ def _parts(shapes: list[tuple[int, ...]]) -> dict[str, Any]:
     return {"offsets": np.cumsum([0, *sizes[:-1]]), "shapes": np.array(shapes, np.int64)}
 
 
-def _checksum(arrays: Arrays) -> str:
-    hasher = xxhash.xxh3_128()
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        hasher.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        hasher.update(np.ascontiguousarray(array).data)
-    return hasher.hexdigest()
-
-
 def _packed(
     arrays: Arrays, attributes: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]
 ) -> bytes:
@@ -247,38 +234,48 @@ def _packed(
     return buffer.getvalue()
 
 
-def verify_arrays(path: Path, checksum: str, /) -> dict[str, Array]:
-    """Read all arrays of a file; raises BadInput where it is not the one with this checksum."""
-    arrays, _, _ = _read(path)
-    if _checksum(arrays) != checksum:
-        raise BadInput(f"{path} is damaged: its checksum is not that of its content")
-    return arrays
+def checksum_of(data: bytes, /) -> str:
+    """Return the checksum of a file's bytes."""
+    return xxhash.xxh3_128(data).hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]], Any]:
-    """Read all datasets of numbers in an HDF5 file, where parts begin in them, and its checksum.
+def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
+    """Read a regular file, and never what a link leads to.
+
+    Raises BadInput, also where its bytes have another checksum.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            data = file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    if data is None:
+        raise BadInput(f"{path} cannot be read: it is no regular file")
+    if checksum is not None and checksum_of(data) != checksum:
+        raise BadInput(f"{path} is damaged: it is not as ckio wrote it (its checksum differs)")
+    return data
+
+
+def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+    """Return all datasets of numbers in an HDF5 file, and where parts begin in them.
 
     Nothing outside of the file is read: no link is followed. Raises BadInput.
     """
     import h5py
 
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as raw, h5py.File(raw, "r") as file:
-            limit = os.fstat(raw.fileno()).st_size
+        with h5py.File(io.BytesIO(data), "r") as file:
             arrays, pieces = dict[str, Array](), dict[str, tuple[Array, Array]]()
-            said = file.attrs.get("xxh3_128")
             for name, dataset in _datasets(file, h5py):
-                arrays[name] = _array(dataset, limit)
+                arrays[name] = _array(dataset, len(data))
                 if "offsets" in dataset.attrs and "shapes" in dataset.attrs:
                     pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # h5py says in many ways that a file is not whole
-        raise BadInput(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    return arrays, pieces, said
+        raise BadInput(f"{path} is no HDF5 file of plain arrays: {error}") from None
+    return arrays, pieces
 
 
 def _datasets(

@@ -212,8 +212,8 @@ class Manifest:
         What was asked for, with the planner and the overlap that were decided.
     control : str or None
         The digest of the controls at the start; None where the model has none to show.
-    given : bool
-        Whether these controls were given, and lie in the run's directory.
+    given : str or None
+        Where these controls were given, the checksum of their file in the run's directory.
     chain : Chain
         Steps, and all costs as they were first known: a resumed run does not measure again. There
         are no steps as long as a run of unknown length goes forward.
@@ -236,7 +236,7 @@ class Manifest:
     ckio: str
     request: Request
     control: str | None
-    given: bool = False
+    given: str | None = None
     chain: Chain
     variables: str | None = None
     platform: str
@@ -303,7 +303,7 @@ class Manifest:
             "run": isinstance(said["run"], str) and _RUN.fullmatch(self.run),
             "ckio": isinstance(said["ckio"], str),
             "control": said["control"] is None or _is_digest(self.control),
-            "given": isinstance(said["given"], bool),
+            "given": said["given"] is None or _is_digest(self.given),
             "variables": said["variables"] is None or _is_digest(self.variables),
             "platform": _is_digest(said["platform"]),
             "adjoints": isinstance(said["adjoints"], str | None),

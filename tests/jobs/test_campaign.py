@@ -1,0 +1,122 @@
+"""Files of a run are edited at random between a kill and the resumption: never a wrong gradient.
+
+`pytest -m slow tests/jobs/test_campaign.py -s` prints the figures of the whole campaign.
+"""
+
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from unittest.mock import ANY
+
+import numpy as np
+import pytest
+from cli.commands import answer, ckio
+from jobs.inversion import LINE, place
+
+CONTROL = ("--control", "control.npz")
+
+EDITS = ("flip", "byte", "cut", "insert", "digit", "line", "truncate", "zero", "swap", "empty")
+
+
+def edited(data: bytes, random: Random) -> tuple[str, bytes]:  # noqa: PLR0912  (a list)
+    """One edit of a file, and its name; it always changes something."""
+    while True:
+        what, it = random.choice(EDITS), bytearray(data)
+        at = random.randrange(len(it)) if it else 0
+        match what:
+            case "flip":
+                it[at] ^= 1 << random.randrange(8)
+            case "byte":
+                it[at] = random.randrange(256)
+            case "cut":
+                del it[at : at + random.randint(1, 40)]
+            case "insert":
+                it[at:at] = random.randbytes(random.randint(1, 20))
+            case "digit":
+                digits = [n for n, byte in enumerate(it) if chr(byte).isdigit()]
+                if digits:
+                    it[random.choice(digits)] = random.choice(b"0123456789")
+            case "line":
+                lines = bytes(it).splitlines(keepends=True)
+                number = random.randrange(len(lines))
+                lines[number:number] = [lines[random.randrange(len(lines))]]
+                it = bytearray(b"".join(lines))
+            case "truncate":
+                del it[at:]
+            case "zero":
+                it[at : at + 64] = bytes(len(it[at : at + 64]))
+            case "swap":
+                other = random.randrange(len(it))
+                it[at], it[other] = it[other], it[at]
+            case "empty":
+                it.clear()
+        if it != data:
+            return what, bytes(it)
+
+
+def begun(at: Path, overlap: bool) -> tuple[Path, tuple[object, ...]]:
+    """A run with given controls that was killed on its way back, and its line."""
+    place(at)
+    np.savez(at / "control.npz", x=np.linspace(0, 1, 64), source=np.linspace(1, 0, 64))
+    line = (*LINE, *(("--overlap", "all") if overlap else ()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KILL", "adjoint:25:run/manifest.json")
+        ckio(*line, *CONTROL, at=at, status=-9)
+    return at, line
+
+
+def campaign(tmp_path: Path, edits: int, seed: int, *, overlap: bool) -> Counter[str]:
+    """How so many edits, of a random file each, end; asserts that none ends badly."""
+    random = Random(seed)
+    whole = place(tmp_path / "whole")
+    killed, line = begun(tmp_path / "killed", overlap)
+    shutil.copy(killed / "control.npz", whole)
+    digest = answer(*line, *CONTROL, at=whole)["gradient_digest"]
+    at, ends = tmp_path / "at", Counter[str]()
+    for _ in range(edits):
+        shutil.copytree(killed, at)
+        files = sorted(path for path in (at / "run").iterdir() if path.is_file())
+        files += sorted(path for path in (at / "ck").rglob("*") if path.is_file())
+        path = random.choice(files)
+        what, data = edited(path.read_bytes(), random)
+        path.write_bytes(data)
+        done = _resumed(at, line)
+        story = f"{what} of {path.name}: {done}"
+        status, out, err = done
+        if status == 0:
+            assert json.loads(out)["gradient_digest"] == digest, story
+            ends[f"{_kind(path, at)}: resumed to the same gradient"] += 1
+        else:
+            assert status == 2, story
+            assert err.startswith("ckio: "), story
+            assert err.count("\n") == 1, story
+            assert "--debug" not in err, story
+            ends[f"{_kind(path, at)}: refused"] += 1
+        shutil.rmtree(at)
+    return ends
+
+
+def _kind(path: Path, at: Path) -> str:
+    return path.name if path.parent == at / "run" else "a level"
+
+
+def _resumed(at: Path, line: tuple[object, ...]) -> tuple[int, str, str]:
+    done = ckio(*line, "--json", at=at, status=ANY)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_edits_of_a_runs_files_are_refused_or_change_nothing(tmp_path: Path, overlap: bool) -> None:
+    ends = campaign(tmp_path, 40, 1, overlap=overlap)
+    assert sum(ends.values()) == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_thousands_of_edits(tmp_path: Path, seed: int) -> None:
+    ends = campaign(tmp_path, 600, 100 + seed, overlap=bool(seed % 2))
+    lines = [f"  {count:4} {end}" for end, count in sorted(ends.items())]
+    sys.stdout.write("\n".join([f"\nseed {seed}: {sum(ends.values())} edits", *lines, ""]))
