@@ -222,9 +222,8 @@ def in_jax(n: int, base: int = 1024) -> str:
     import jax
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "programs"))
-    from examples import listing1_in_jax
-
     from ckio.programs.jaxed import jax_program
+    from examples import listing1_in_jax
 
     jax.config.update("jax_enable_x64", True)
     p = jax_program(listing1_in_jax(n, 0.0), X, mode="switch")
