@@ -13,7 +13,7 @@ import ckio
 ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
-    "errors actions clock memory spelling printed",
+    "errors actions clock memory spelling printed started",
     "columns checks carried perstep flows variables derived chain costs prices spreads profile"
     " platforms platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",
