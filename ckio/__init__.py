@@ -1,5 +1,9 @@
 """ckio: checkpoint I/O for adjoint computation. Measure, plan, simulate, run, compare."""
 
+from ckio import started  # noqa: F401 (before all else: it listens to Ctrl-C)
+
+# isort: split
+
 import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any

@@ -14,7 +14,7 @@ import ckio
 ROOT = Path(ckio.__file__).parent
 
 FLOORS = (
-    "errors actions clock memory spelling printed wholefile",
+    "errors actions clock memory spelling printed started wholefile",
     "columns checks carried perstep flows variables derived chain costs prices spreads profile"
     " platforms platformtext timeline overlap caching comm layout arrays raster",
     "machine versions held schedule replay texts papertext occupancy traffic",

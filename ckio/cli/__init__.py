@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 
-from ckio import __version__
+from ckio import __version__, started
 from ckio.cli import console
 from ckio.cli.streams import Unprinted, printing
 from ckio.comm import launched
@@ -63,6 +63,7 @@ class _Lazy(click.Group):
             hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
+        started.begin()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

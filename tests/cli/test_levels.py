@@ -31,7 +31,7 @@ def test_an_absolute_place_stays_and_home_is_found(monkeypatch: pytest.MonkeyPat
         assert level.options["path"] == path
 
 
-@pytest.mark.parametrize("text", ["", "a", "a=", "=ram", "a=ram,capacity", "a=ram,capacity=1e3"])
+@pytest.mark.parametrize("text", ["", "a", "a=", "=ram", "a=ram,capacity", "a=ram,capacity=1e-3"])
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="--level"):
         parse_level(text, here=Path("/"))

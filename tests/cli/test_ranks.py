@@ -147,7 +147,7 @@ def test_what_cannot_be_simulated_is_bad_input(words: tuple[object, ...], what: 
         (("--ranks", "many"), "'many' is not a valid integer"),
         (("--seed", -1), "-1 is not in the range"),
         (("--shared", "archive"), "is not CHANNEL="),
-        (("--shared", "archive=1e9"), "is not a size"),
+        (("--shared", "archive=1e-9"), "is not a size"),
         (("--shared", "archive=-1GB"), "is not a size"),
         (("--shared", "archive=0"), "bandwidth = 0"),
         ((*SHARED, *SHARED), "archive is given twice"),
