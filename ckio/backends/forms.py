@@ -18,6 +18,9 @@ _DIMENSIONS = 64
 _MOST = 1 << 63
 """What shapes stay below that are read; numpy makes no others."""
 
+_LONGEST_DTYPE = 1024
+"""Characters of a dtype: numpy takes seconds to read one of a hundred thousand."""
+
 _DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
 """What numpy warns of in a dtype: the letter a, which is S, and one number in parentheses."""
 
@@ -101,6 +104,7 @@ def _is_plain(field: Field) -> bool:
         all(isinstance(text, str) for text in texts)
         and len(shape) <= _DIMENSIONS
         and all(0 <= n < _MOST for n in shape)
+        and len(field.dtype) <= _LONGEST_DTYPE
         and not _DEPRECATED.search(field.dtype)
         and not np.dtype(field.dtype).hasobject
     )

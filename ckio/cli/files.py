@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -16,6 +16,7 @@ from ckio.places import is_run_directory
 from ckio.platforms import Platform
 from ckio.rundir import SCHEDULE, write_whole
 from ckio.texts import Document, load
+from ckio.texts.words import LINE
 
 
 class _Named(click.Path):
@@ -110,21 +111,37 @@ def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
+MOST_BYTES: Final = 1 << 26
+"""Bytes of a text that is read at once: a table of the costs of a million steps has some 50 MB."""
+
+
 def read_text(path: Path, /) -> str:
-    """The text of a file, without a mark of its byte order; BadInput where it cannot be read."""
+    """The text of a file, without a mark of its byte order; BadInput where it cannot be read.
+
+    So it is where the file has more than `MOST_BYTES`, as a device may.
+    """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadInput(f"{path}: it has more than {MOST_BYTES} bytes, the most that is read")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not text") from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
 
 
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file; of one that is longer than any may be, its beginning."""
+    return iter(lambda: file.readline(LINE + 1), "")
+
+
 def read_document(path: Path, /) -> Document:
     """The schedule or timeline in a file; BadInput where there is none."""
     try:
         with path.open(encoding="utf-8") as file:
-            return load(file, source=str(path))
+            return load(_lines(file), source=str(path))
     except IsADirectoryError:
         hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
         raise BadInput(f"{path}: is a directory{hint}") from None

@@ -36,7 +36,7 @@ from ckio.timeline import Timeline
 @out("--html", metavar="OUT", help="write a page of pictures")
 @out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
 @click.option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
-@click.option("--width", type=click.IntRange(40), help="columns of the text picture")
+@click.option("--width", type=click.IntRange(40, 10_000), help="columns of the text picture")
 def command(
     *,
     file: Path,

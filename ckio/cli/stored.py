@@ -12,6 +12,20 @@ from ckio.backends.encoded import unmark
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.layout import nbytes_of
 from ckio.places import Holding, expected, is_run_directory
+from ckio.spelling import shown
+
+__all__ = [
+    "KINDS",
+    "Checkpoint",
+    "Listing",
+    "age",
+    "age_text",
+    "counted",
+    "listing",
+    "looked_for",
+    "shown",
+    "verified",
+]
 
 KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 _ORDER: Final = list(KINDS)
@@ -152,18 +166,6 @@ def age_text(seconds: float, /) -> str:
         if seconds < most * unit:
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86400:.0f} days"
-
-
-def shown(text: object, /) -> str:
-    r"""A name as it may be printed: what is in files may have been put there to steer a terminal.
-
-    >>> shown("x_0.a\x1b[2J\n")
-    'x_0.a\\x1b[2J\\n'
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in str(text)
-    )
 
 
 def looked_for(place: Path, /) -> str:
