@@ -9,7 +9,8 @@ from operator import attrgetter
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.checks import check_line
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.layout import field_nbytes
 
 _bytes_in = attrgetter("nbytes")
@@ -66,6 +67,12 @@ class Form:
 def form_of(layout: Layout, /) -> Form:
     """The form of a layout; raises StorageError for one whose buffers are not plain bytes."""
     sizes = list(map(_nbytes, layout))
+    try:
+        for field in layout:
+            check_line("the name of a field", field.name)
+            check_line(f"field {field.name!r}: unit", field.unit)
+    except BadInput as error:
+        raise StorageError(str(error)) from None
     rows = [(field.name, field.dtype, list(map(int, field.shape)), field.unit) for field in layout]
     return Form(layout, sizes, sum(sizes), json.dumps(rows, separators=(",", ":")).encode())
 

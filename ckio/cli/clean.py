@@ -77,7 +77,7 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     if not as_json:
         _show(place, plan, used, now=time.time())
     if plan and not yes:
-        click.confirm(_question(place, plan), abort=True)
+        click.confirm(shown(_question(place, plan)), abort=True)
     removed, refused = _perform(plan)
     used += [path for path, error in refused.items() if isinstance(error, LevelInUse)]
     if as_json:
@@ -85,9 +85,9 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     else:
         if removed:
             freed = sum(left.nbytes for left in removed)
-            click.echo(f"removed: {bytes_text(freed)} are free again")
+            console.echo(f"removed: {bytes_text(freed)} are free again")
         if plan.results is not None and not refused:
-            click.echo(f"removed: the results in {plan.results}")
+            console.echo(f"removed: the results in {plan.results}")
     if refused:
         raise StorageError("; ".join(map(str, refused.values())))
 
@@ -136,12 +136,12 @@ def _show(place: Path, plan: Plan, used: Sequence[Path], *, now: float) -> None:
         ]
         console.print_table("", _HEADER, rows)
     for path in plan.scraps:
-        click.echo(f"{path} was never finished")
+        console.echo(f"{path} was never finished")
     for path in used:
-        click.echo(f"{path} is in use and stays")
+        console.echo(f"{path} is in use and stays")
     if not plan:
         where = "" if used else looked_for(place)
-        click.echo(f"nothing is left in {place} that could be removed{where}")
+        console.echo(f"nothing is left in {place} that could be removed{where}")
 
 
 def _question(place: Path, plan: Plan) -> str:

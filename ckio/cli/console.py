@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ckio.cli.streams import Printed
+from ckio.spelling import shown as visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -61,16 +62,28 @@ def print_json(data: Mapping[str, Any], /) -> None:
     click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
+def echo(
+    text: str = "", /, *, bold: bool | None = None, err: bool = False, nl: bool = True
+) -> None:
+    """Print a text: all that commands say goes through here, and nothing in it steers a terminal.
+
+    Names and paths may come from files. What is not printable is shown as its escape, but for the
+    ends of lines and tabs, which are the command's own.
+    """
+    click.secho(visible(text, keep="\n\t"), bold=bold, err=err, nl=nl)
+
+
 def say(line: str, /) -> None:
     """Print a line, if there is one."""
     if line:
-        click.echo(line)
+        echo(line)
 
 
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
     """A table with its first column to the left and the others to the right; never cropped."""
+    rows = [list(map(visible, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -79,12 +92,12 @@ def print_table(
         return "  ".join(words).rstrip()
 
     if title:
-        click.secho(title, bold=True)
-    click.echo(line(header))
-    click.echo("-" * (sum(widths) + 2 * (len(widths) - 1)))
+        echo(title, bold=True)
+    echo(line(header))
+    echo("-" * (sum(widths) + 2 * (len(widths) - 1)))
     for number, row in enumerate(rows):
-        click.secho(line(row), bold=number in bold or None)
-    click.echo()
+        echo(line(row), bold=number in bold or None)
+    echo()
 
 
 def is_shown(*, quiet: bool) -> bool:
@@ -136,7 +149,8 @@ def progress(
         def render(self, task: Task) -> Text:
             return Text("" if left is None else str(timedelta(seconds=round(left()))))
 
-    columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
+    what = visible(what)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), Count(), Rate())
     rest = Left() if left is not None else TimeRemainingColumn()
     bar = Progress(
         *columns,
@@ -154,7 +168,7 @@ def progress(
         if not say and time.monotonic() < shown + _EVERY:
             return
         shown = time.monotonic()
-        bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
+        bar.update(task, completed=done, description=f"{what}: {visible(say)}" if say else what)
         if total is not None:
             bar.update(task, total=total)
 

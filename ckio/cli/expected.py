@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from ckio.cli import console
 from ckio.pictures.words import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
@@ -70,7 +68,7 @@ def show(found: Found, /) -> None:
     """The table of the intervals that were tried, and the best beside the estimates."""
     runs = len(found.tried[0].outcomes.makespan)
     often = f"one in {seconds_text(found.mean)} on the average"
-    click.echo(
+    console.echo(
         f"failures: {often if found.mean < math.inf else 'none'};"
         f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
     )
@@ -81,9 +79,9 @@ def show(found: Found, /) -> None:
     bold = [found.tried.index(best(found.tried))]
     console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
     if found.level is None:
-        click.echo("the adjoint is not stored: no durable level has room for two of them")
+        console.echo("the adjoint is not stored: no durable level has room for two of them")
     elif len(found.tried) > 1:
-        click.echo(_said(found, found.level))
+        console.echo(_said(found, found.level))
 
 
 def _row(one: Tried) -> list[str]:

@@ -119,7 +119,7 @@ def command(
         told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
         console.print_json({**told, "lossy": lossy(plan.platform)})
         return
-    click.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
+    console.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
     show(found)
     say_lossy(plan.platform)
 

@@ -201,4 +201,4 @@ def claimed_stdout() -> TextIOWrapper | None:
 def tell_written(path: Path, more: str = "", /) -> None:
     """Say where a file is; who asked for stdout sees it."""
     if path != STDOUT:
-        click.echo(f"written to {path}{more}")
+        console.echo(f"written to {path}{more}")

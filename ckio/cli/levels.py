@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import click
-
 from ckio.backends.base import Backend
 from ckio.backends.runid import of_rank, rank_of
+from ckio.cli import console
 from ckio.cli.options import typed
 from ckio.errors import BadInput, StorageError
 from ckio.platforms import Level, Option, Platform, size
@@ -53,7 +52,7 @@ def parse_level(text: str, /, *, here: Path) -> Level:
 def say_lossy(platform: Platform, /) -> None:
     """A line for each level that does not give back the very bytes it got."""
     for name, codec in lossy(platform).items():
-        click.echo(f"level {name}: LOSSY, by {codec}")
+        console.echo(f"level {name}: LOSSY, by {codec}")
 
 
 def _home(where: str) -> Path:

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import click
-
 from ckio import costs, papertext
 from ckio.actions import Kind
 from ckio.chain import COSTS, Chain
@@ -180,7 +178,7 @@ def policy(asked: Policy | None, own: Overlap, whose: str, /, *, quiet: bool) ->
     if (exact := exactly(asked)) is None:
         return own
     if own and exact != own and not quiet:
-        click.echo(f"overlap {exact if exact else 'none'} as asked for, instead of {own} {whose}")
+        console.echo(f"overlap {exact if exact else 'none'} as asked for, instead of {own} {whose}")
     return exact
 
 

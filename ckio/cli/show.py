@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
     blamed_on,
@@ -24,6 +25,7 @@ from ckio.platforms import Platform
 from ckio.registry import lossy
 from ckio.render import render
 from ckio.report import compare
+from ckio.spelling import shown
 from ckio.texts import Document
 from ckio.timeline import Timeline
 
@@ -62,7 +64,7 @@ def command(
         raise BadInput("--all-events is about the trace: give --perfetto OUT")
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
-        click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
+        console.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
         say_lossy(found.platform or Platform(()))
         return
     if png is not None:
@@ -114,7 +116,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     if found.overlap:
         facts.append(("overlap", str(found.overlap)))
     return page(
-        title=file.name,
+        title=shown(file.name),
         facts=facts,
         rows=[comparison.HEADER, *comparison.table(report)] if measured is not None else [],
         platform=platform,
