@@ -24,6 +24,7 @@ from ckio.cli import console
 from ckio.cli.streams import Unprinted, printing
 from ckio.comm import launched
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
+from ckio.memory import check_address_space
 from ckio.spelling import shown
 
 COMMANDS: Final = {
@@ -45,6 +46,9 @@ COMMANDS: Final = {
 
 ABLE: Final = frozenset({"run", "calibrate"})
 """The commands that many ranks do together; any other is done by the first alone."""
+
+LOADING: Final = frozenset({"run", "calibrate", "demo", "analyze"})
+"""The commands that load libraries of linear algebra, by themselves or for a model."""
 
 BAD_INPUT, FAILED = 2, 1
 
@@ -139,6 +143,8 @@ def _status(given: list[str]) -> int:
     notes = _Notes()
     _prepare_process(notes)
     try:
+        if LOADING.intersection(words[:1]) and not {"-h", "--help"}.intersection(words):
+            check_address_space()
         answers = _answers(words)
         with printing():
             status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
