@@ -1,11 +1,15 @@
-"""Numbers from outside, checked where they enter."""
+"""Numbers and names from outside, checked where they enter."""
 
 import math
-from typing import TypeGuard
+import re
+from typing import Final, TypeGuard
 
 import numpy as np
 
 from ckio.errors import BadInput
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""The characters that end a line, steer a terminal, or turn the direction of a text."""
 
 
 def check_cost(what: str, seconds: object, /) -> float:
@@ -23,6 +27,13 @@ def check_size(what: str, nbytes: object, /) -> int:
     if not is_whole(nbytes) or nbytes < 0:
         raise BadInput(f"{what} = {nbytes!r}; it must be a whole number of bytes >= 0")
     return int(nbytes)
+
+
+def check_line(what: str, text: str, /) -> str:
+    """`text`; raises BadInput where it has control characters, which could steer a terminal."""
+    if _CONTROL.search(text):
+        raise BadInput(f"{what} = {text[:80]!r}; it must have no control characters")
+    return text
 
 
 def as_float(value: object, /) -> float | None:

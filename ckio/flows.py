@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from ckio.checks import check_line
 from ckio.errors import BadInput
 
 Names: TypeAlias = frozenset[str]
@@ -20,6 +21,7 @@ def as_names(what: str, given: object, /) -> Names:
     for name in names:
         if not isinstance(name, str) or not name:
             raise BadInput(f"{what} has {name!r}; the name of a variable is text, and not empty")
+        check_line(f"{what}: the name of a variable", name)
     return frozenset(names)
 
 

@@ -1,8 +1,18 @@
 """How much memory this process can still have: of the machine, and of the job it runs in."""
 
-from collections.abc import Iterator
+import os
+import resource
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
+
+from ckio.errors import CkioError
+
+_LIBRARIES: Final = 384 << 20
+"""Bytes of address space that numpy, scipy and h5py take, and what they load."""
+
+_THREAD: Final = 96 << 20
+"""Bytes of address space for a thread of linear algebra: a buffer and a stack, in two libraries."""
 
 _LIMITS: Final = (
     # Where the group is mounted, its limit, what it uses, and what of that is only cache.
@@ -23,6 +33,33 @@ def available(root: Path = Path("/")) -> int | None:
     `root` is where /proc and /sys are.
     """
     return min(_offers(root), default=None)
+
+
+def check_address_space(environment: Mapping[str, str] = os.environ, /) -> None:
+    """Raise CkioError where a limit on the address space leaves too little for what ckio loads.
+
+    Libraries of linear algebra do not fail without it: they wait for memory without end, and let no
+    signal through.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    pages = _number_in(_lines(Path("/proc/self/statm")))
+    left = limit - pages * resource.getpagesize()
+    given = environment.get("OPENBLAS_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
+    threads = int(given) if given.isdecimal() else len(os.sched_getaffinity(0))
+    needed = _LIBRARIES + threads * _THREAD
+    if left < needed:
+        raise CkioError(
+            f"too little address space: {limit >> 20} MiB are allowed, of which {left >> 20} are"
+            f" left, and what is loaded for this command may take {needed >> 20}; raise the limit"
+            f" (ulimit -v), or set OPENBLAS_NUM_THREADS=1"
+        )
+
+
+def _number_in(lines: list[str]) -> int:
+    """The first number of a line; 0 where there is none."""
+    return int(lines[0].split()[0]) if lines else 0
 
 
 def _offers(root: Path) -> Iterator[int]:

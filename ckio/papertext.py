@@ -21,9 +21,9 @@ from ckio.errors import BadInput
 from ckio.schedule import Schedule
 
 _OPERATION: Final = re.compile(
-    r"F_(?P<first>\d+)(->(?P<last>\d+))?"
-    r"|B_(?P<back>\d+)"
-    r"|(?P<access>[WRD])(\^(?P<level>\d+)|(?P<place>[MD]))_(?P<step>\d+)",
+    r"F_(?P<first>\d{1,18})(->(?P<last>\d{1,18}))?"
+    r"|B_(?P<back>\d{1,18})"
+    r"|(?P<access>[WRD])(\^(?P<level>\d{1,4})|(?P<place>[MD]))_(?P<step>\d{1,18})",
     re.ASCII,
 )
 _ACCESSES: Final[dict[str, type[Write | Read | Discard]]] = {"W": Write, "R": Read, "D": Discard}
@@ -38,19 +38,24 @@ def loads(text: str, chain: Chain, /, *, source: str = "schedule") -> Schedule:
     without a length gets the one that the list implies. Raises BadInput with `source` and the line.
     """
     text = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text)
-    found = re.search(r"Sequence:\s*\[([^\]]*)\]", text) or re.search(r"\[([^\]]*)\]", text)
-    if found is None:
+    titled = re.search(r"Sequence:\s*\[", text)
+    begin = titled.end() if titled else text.find("[") + 1
+    end = text.find("]", begin)
+    if not begin or end < 0:
         raise BadInput(f"{source}: no list of operations `[W^0_0, F_0->6, ...]` is in it")
     actions: list[Action] = []
-    for word in re.finditer(r"[^\s,]+", found[1]):
+    for word in re.finditer(r"[^\s,]+", text[begin:end]):
         try:
             actions += _operation(word[0])
         except BadInput as error:
-            line = 1 + text.count("\n", 0, found.start(1) + word.start())
-            raise BadInput(f"{source}, line {line}: {word[0]!r}: {error}") from None
+            line = 1 + text.count("\n", 0, begin + word.start())
+            raise BadInput(f"{source}, line {line}: {word[0][:80]!r}: {error}") from None
     if chain.steps is None:
         ends = [action.end for action in actions if isinstance(action, Advance | Record)]
-        chain = chain.with_steps(max(ends, default=1))
+        try:
+            chain = chain.with_steps(max(ends, default=1))
+        except BadInput as error:
+            raise BadInput(f"{source}: {error}") from None
     return Schedule(chain, actions)
 
 

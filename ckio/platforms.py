@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.carried import Carried
 from ckio.chain import SECONDS, SIZES, Chain
-from ckio.checks import as_float, check_cost, is_whole
+from ckio.checks import as_float, check_cost, check_line, is_whole
 from ckio.errors import BadInput
 from ckio.prices import ACCESSES, FREE, Affine
 from ckio.printed import Printed, Sheet, bytes_text, counted, seconds_text
@@ -86,6 +86,7 @@ class Level(Carried):
         for text in ("name", "backend", "channel", "note"):
             if not isinstance(getattr(self, text), str):
                 raise BadInput(f"{where}: {text} = {getattr(self, text)!r} is not text")
+            check_line(f"{where}: {text}", getattr(self, text))
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
             raise BadInput(f"{where}: a name is letters, digits, '_', '-' and '.'")
         for access in ACCESSES:
@@ -141,6 +142,7 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
             raise BadInput(
                 f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
             )
+        check_line(f"{where}: the name of an option", name)
         if isinstance(value, str) and any("\ud800" <= it <= "\udfff" for it in value):
             raise BadInput(
                 f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
@@ -182,6 +184,8 @@ class Platform(Carried, Printed):
         object.__setattr__(self, "overhead", overhead)
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
+        for model in self.models:
+            check_line("platform: the name of a model", model)
         for model in self.spreads:
             if model not in self.models:
                 raise BadInput(f"platform: spreads are given of {model!r}, which is not a model")
@@ -217,12 +221,13 @@ class Platform(Carried, Printed):
 
         Where tapes differ, it is of how many steps in succession, whichever they are.
         """
-        room, steps = self.working_memory, np.arange(chain.length + 1)
+        room = self.working_memory
         if room is None or not (largest := chain.largest("tape")):
             return chain.length
         held = min(chain.length, room // largest)
         if not chain.varies:
             return held
+        steps = np.arange(chain.length + 1)
         more = range(held + 1, chain.length + 1)
         return held + bisect_right(
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()

@@ -11,6 +11,7 @@ import tomli_w
 
 from ckio.actions import Kind
 from ckio.chain import COSTS, SECONDS, SIZES, Chain
+from ckio.checks import check_line
 from ckio.errors import BadInput
 from ckio.platforms import Level, Platform, size
 from ckio.prices import ACCESSES, Affine
@@ -22,6 +23,27 @@ _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "mo
 
 FORMAT: Final = 1
 """The version of the TOML form; a newer one is refused."""
+
+MOST_TEXT: Final = 1 << 20
+"""Characters of a file at most. 64 levels, all of them measured, take some 200,000."""
+
+MOST_LEVELS: Final = 64
+"""Levels at most: planners go through them one inside the other, and machines have a few."""
+
+_DEEPEST: Final = 8
+"""Names in a key, and tables in each other, at most; `level.profile.read_own.latency` has four."""
+
+_LONGEST_KEY: Final = 1024
+"""Characters of the name of an entry; that of a model with its options is the longest."""
+
+_MOST_KEYS: Final = 20_000
+"""Keys with dots in them at most: the parser keeps several tables for each."""
+
+_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_DOTTED: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART})++")
+"""Parts with dots between them: a key, a number, or words of a text."""
+
+_NUMBERS: Final = 2**63
 
 _HEADER: Final = """\
 # The storage of one machine, as ckio sees it. Edit freely: nothing else is kept.
@@ -104,11 +126,58 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 def loads(text: str, /, *, source: str) -> Platform:
     """Read the TOML form; raises BadInput with the source, the level and the entry."""
+    _check_text(text, source)
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of 5000 digits is a bare ValueError
-        raise BadInput(f"{source}: not TOML: {error}") from None
+        raise BadInput(f"{source}: not TOML: {str(error).partition(';')[0]}") from None
+    _check_values(data, source)
     return _Reader(source).platform(data)
+
+
+def _check_text(text: str, source: str) -> None:
+    """Raise BadInput for what the parser would need much more memory for than the text has."""
+    _check_length(text, source)
+    for number, match in enumerate(_DOTTED.finditer(text)):
+        parts = len(re.findall(_PART, match[0]))
+        if parts > _DEEPEST or number >= _MOST_KEYS:
+            rule = f"{_DEEPEST} names with dots between them"
+            if parts <= _DEEPEST:
+                rule = f"{_MOST_KEYS} names and numbers with dots in them"
+            line = 1 + text.count("\n", 0, match.start())
+            raise BadInput(f"{source}, line {line}: {match[0][:40]!r}: at most {rule}")
+
+
+def _check_length(text: str, source: str) -> None:
+    if len(text) > MOST_TEXT:
+        raise BadInput(
+            f"{source}: {len(text)} characters; the text of a platform has {MOST_TEXT} at most"
+        )
+
+
+def _check_values(data: dict[str, Any], source: str) -> None:
+    """Raise BadInput for tables too deep, names too long, and numbers that no column holds."""
+    left: list[tuple[Any, int]] = [(data, 0)]
+    while left:
+        value, depth = left.pop()
+        if depth > _DEEPEST:
+            raise BadInput(f"{source}: tables lie in each other, more than {_DEEPEST} deep")
+        match value:
+            case dict():
+                for name in value:
+                    check_line(f"{source}: the name of an entry", name)
+                    if len(name) > _LONGEST_KEY:
+                        raise BadInput(
+                            f"{source}: {name[:40]!r}...: the name of an entry has at most"
+                            f" {_LONGEST_KEY} characters"
+                        )
+                left += [(entry, depth + 1) for entry in value.values()]
+            case list():
+                left += [(entry, depth + 1) for entry in value]
+            case int() if not -_NUMBERS <= value < _NUMBERS:
+                raise BadInput(
+                    f"{source}: a number of {value.bit_length()} bits; numbers are below 2**63"
+                )
 
 
 class _Reader:
@@ -128,6 +197,8 @@ class _Reader:
         entries = data.get("level", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             self.fail("levels are written as [[level]] tables")
+        if len(entries) > MOST_LEVELS:
+            self.fail(f"{len(entries)} levels; a platform has {MOST_LEVELS} at most")
         models = data.get("models", {})
         if not isinstance(models, dict) or not all(
             isinstance(costs, dict) for costs in models.values()
@@ -255,6 +326,7 @@ def loads_paper(text: str, /, *, source: str) -> Platform:
 
     A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
     """
+    _check_length(text, source)
     lines = [
         (number, line)
         for number, raw in enumerate(text.splitlines(), 1)
@@ -265,6 +337,10 @@ def loads_paper(text: str, /, *, source: str) -> Platform:
     (number, first), *rows = lines
     if not re.fullmatch(r"[0-9]{1,9}", first):
         raise BadInput(f"{source}, line {number}: {first[:80]!r} is not the number of levels")
+    if int(first) > MOST_LEVELS:
+        raise BadInput(
+            f"{source}, line {number}: {int(first)} levels; a platform has {MOST_LEVELS} at most"
+        )
     if len(rows) != int(first):
         raise BadInput(
             f"{source}, line {lines[-1][0]}: {int(first)} levels announced,"

@@ -79,14 +79,18 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], /) -> list[str
     return [first, "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines]
 
 
-def shown(text: object, /) -> str:
-    r"""A name as it may be printed: what is in files may have been put there to steer a terminal.
+def shown(text: object, /, *, keep: str = "") -> str:
+    r"""Return a text as it may be printed: a name in a file may have been made to steer a terminal.
+
+    Every letter that is not printable is written as its escape, but for those to `keep`.
 
     >>> shown("x_0.a\x1b[2J\n")
     'x_0.a\\x1b[2J\\n'
     """
     return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        letter
+        if letter.isprintable() or letter in keep
+        else letter.encode("unicode_escape").decode()
         for letter in str(text)
     )
 

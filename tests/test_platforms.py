@@ -294,9 +294,11 @@ def test_the_toml_form_comes_back_equal() -> None:
 
 
 PRICES = st.builds(Affine, st.floats(0, 1e9), st.floats(0, 1e9))
-OPTIONS = st.dictionaries(
-    st.text(max_size=4), st.one_of(st.text(max_size=4), st.integers(-9, 9), st.booleans())
+LINES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"]),
+    max_size=4,
 )
+OPTIONS = st.dictionaries(LINES, st.one_of(st.text(max_size=4), st.integers(-9, 9), st.booleans()))
 FACTORS: st.SearchStrategy[Spread] = st.builds(Lognormal, st.floats(0, 10)) | st.lists(
     st.floats(0.1, 10), min_size=1, max_size=4
 ).map(lambda factors: Quantiles(tuple(sorted(factors))))
@@ -323,11 +325,11 @@ LEVELS = st.builds(
     read=PRICES,
     read_cold=st.none() | PRICES,
     discard=PRICES,
-    backend=st.text(max_size=4),
+    backend=LINES,
     options=OPTIONS,
-    channel=st.text(max_size=4),
+    channel=LINES,
     ratio=st.floats(0.001, 10),
-    note=st.text(max_size=4),
+    note=LINES,
     profile=st.none() | PROFILES,
 )
 
@@ -335,9 +337,7 @@ LEVELS = st.builds(
 @given(
     st.lists(LEVELS, max_size=3, unique_by=lambda level: level.name),
     st.none() | st.integers(0, 2**60),
-    st.dictionaries(
-        st.text(max_size=4), st.dictionaries(st.sampled_from(SECONDS), FACTORS, min_size=1)
-    ),
+    st.dictionaries(LINES, st.dictionaries(st.sampled_from(SECONDS), FACTORS, min_size=1)),
     st.none() | FACTORS,
     st.floats(0, 1e9),
 )
@@ -600,3 +600,15 @@ def test_sizes_are_bytes_with_decimal_or_binary_units(text: str, nbytes: int) ->
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not a size; write bytes or"):
         size(text)
+
+
+@pytest.mark.parametrize("entry", ["channel", "note", "backend"])
+@pytest.mark.parametrize("letter", ["\x1b", "\x7f", "\x9b", "\n", "\u202e"])
+def test_what_could_steer_a_terminal_is_refused(entry: str, letter: str) -> None:
+    with pytest.raises(BadInput, match=f"level 'ram': {entry} = .* no control characters"):
+        Level(name="ram", **{entry: f"a{letter}[2Jb"})
+    with pytest.raises(BadInput, match="name of an option"):
+        Level(name="ram", options={f"a{letter}": 1})
+    chain = Chain(steps=None, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    with pytest.raises(BadInput, match="name of a model"):
+        Platform((), models={f"a{letter}": chain})

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -171,11 +172,29 @@ def test_costs_and_times_come_back_to_the_last_bit(
     assert (document.schedule.chain, document.timeline) == (chain, timeline)
 
 
-@given(st.text(min_size=1), st.text(min_size=1))
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""The characters that turn the direction of a text."""
+
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters=TURNING),
+    min_size=1,
+)
+
+
+@given(NAMES, NAMES)
 def test_names_of_any_characters_come_back(one: str, other: str) -> None:
     actions = [Write(Key(Kind.RESTART, 0, name), 0) for name in (one, other, "", one)]
     schedule = Schedule(CHAIN, actions, [{Key(Kind.TAPE, 1, other)}])
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
+
+
+@pytest.mark.parametrize("letter", ["\x1b", "\x9b", "\n", "\u2028", "\u202e"])
+def test_a_name_that_could_steer_a_terminal_is_neither_written_nor_read(letter: str) -> None:
+    with pytest.raises(BadInput, match="control characters"):
+        texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, f"a{letter}b"), 0)]))
+    text = texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, "hidden"), 0)]))
+    with pytest.raises(BadInput, match="line 10"):
+        texts.loads(text.replace("hidden", f"a{quote(letter)}b"))
 
 
 OVERLAPPED = simulate(

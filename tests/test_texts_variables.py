@@ -66,7 +66,7 @@ def test_one_step_for_all_and_as_many_equal_ones_are_told_apart() -> None:
         assert texts.loads(text).schedule.chain == chain
 
 
-name_sets = st.frozensets(st.sampled_from(["a", "b+c", "use:", "kill", "\u2028 %*"]))
+name_sets = st.frozensets(st.sampled_from(["a", "b+c", "use:", "kill", "\u2003 %*"]))
 
 
 @st.composite
@@ -86,7 +86,7 @@ def steps(draw: st.DrawFn) -> Step:
 def named_chains(draw: st.DrawFn) -> Chain:
     kinds = draw(st.lists(steps(), min_size=1, max_size=3))
     each = draw(st.sampled_from(kinds) | st.lists(st.sampled_from(kinds), min_size=1, max_size=40))
-    names = frozenset(["a", "b+c", "use:", "kill", "\u2028 %*", "z"])
+    names = frozenset(["a", "b+c", "use:", "kill", "\u2003 %*", "z"])
     nbytes = {name: draw(st.integers(0, 2**40)) for name in draw(st.permutations(sorted(names)))}
     variables = Variables(nbytes, each, draw(name_sets), draw(name_sets))
     return replace(CHAIN, steps=4 if isinstance(each, Step) else len(each), variables=variables)

@@ -75,7 +75,9 @@ def sound(stored: Stored, /) -> bool | None:
 
 
 def _tiles(stored: Stored) -> Iterator[bytes]:
-    fd = os.open(stored.path, os.O_RDONLY | os.O_CLOEXEC)
+    # It may have been replaced since it was listed: no link is followed, and no pipe waited for.
+    careful = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(stored.path, os.O_RDONLY | careful)
     try:
         for begin, nbytes in stored.spans:
             for offset in range(begin, begin + nbytes, _TILE):

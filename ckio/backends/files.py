@@ -75,7 +75,7 @@ class Files:
 
         Raises OSError with EINVAL where the file system has no direct I/O.
         """
-        return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDWR | os.O_DIRECT | _CAREFUL)
 
     def make_directory(self, path: Path, /) -> None:
         """Make a directory whose parent is there; one that is there already will do."""

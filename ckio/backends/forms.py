@@ -9,7 +9,8 @@ from operator import attrgetter
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.checks import check_line
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.layout import field_nbytes
 
 _bytes_in = attrgetter("nbytes")
@@ -17,6 +18,9 @@ _bytes_in = attrgetter("nbytes")
 _DIMENSIONS = 64
 _MOST = 1 << 63
 """What shapes stay below that are read; numpy makes no others."""
+
+_LONGEST_DTYPE = 1024
+"""Characters of a dtype: numpy takes seconds to read one of a hundred thousand."""
 
 _DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
 """What numpy warns of in a dtype: the letter a, which is S, and one number in parentheses."""
@@ -63,6 +67,12 @@ class Form:
 def form_of(layout: Layout, /) -> Form:
     """The form of a layout; raises StorageError for one whose buffers are not plain bytes."""
     sizes = list(map(_nbytes, layout))
+    try:
+        for field in layout:
+            check_line("the name of a field", field.name)
+            check_line(f"field {field.name!r}: unit", field.unit)
+    except BadInput as error:
+        raise StorageError(str(error)) from None
     rows = [(field.name, field.dtype, list(map(int, field.shape)), field.unit) for field in layout]
     return Form(layout, sizes, sum(sizes), json.dumps(rows, separators=(",", ":")).encode())
 
@@ -101,6 +111,7 @@ def _is_plain(field: Field) -> bool:
         all(isinstance(text, str) for text in texts)
         and len(shape) <= _DIMENSIONS
         and all(0 <= n < _MOST for n in shape)
+        and len(field.dtype) <= _LONGEST_DTYPE
         and not _DEPRECATED.search(field.dtype)
         and not np.dtype(field.dtype).hasobject
     )

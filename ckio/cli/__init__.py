@@ -24,6 +24,8 @@ from ckio.cli import console
 from ckio.cli.streams import Unprinted, printing
 from ckio.comm import launched
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
+from ckio.memory import check_address_space
+from ckio.printed import shown
 
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
@@ -45,7 +47,13 @@ COMMANDS: Final = {
 ABLE: Final = frozenset({"run", "calibrate"})
 """The commands that many ranks do together; any other is done by the first alone."""
 
+LOADING: Final = frozenset({"run", "calibrate", "demo", "analyze"})
+"""The commands that load libraries of linear algebra, by themselves or for a model."""
+
 BAD_INPUT, FAILED = 2, 1
+
+_LONGEST: Final = 4000
+"""Characters of an error."""
 
 _TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
 
@@ -136,6 +144,8 @@ def _status(given: list[str]) -> int:
     notes = _Notes()
     _prepare_process(notes)
     try:
+        if LOADING.intersection(words[:1]) and not {"-h", "--help"}.intersection(words):
+            check_address_space()
         answers = _answers(words)
         with printing():
             status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
@@ -150,7 +160,7 @@ def _status(given: list[str]) -> int:
         return _explain(error)
     with suppress(OSError):  # of a log on a full disk
         for line in dict.fromkeys(notes.lines):
-            click.echo(f"ckio: {line}", err=True)
+            console.echo(f"ckio: {shown(line)}", err=True)
     return status if isinstance(status, int) else 0
 
 
@@ -224,8 +234,15 @@ def _explain(error: BaseException) -> int:
         return status
     text = "; ".join([text, *getattr(error, "__notes__", ())])
     with suppress(OSError):  # of a terminal that was closed
-        click.echo(f"ckio: {' '.join(text.split())}", err=True)
+        console.echo(f"ckio: {_cut(' '.join(text.split()))}", err=True)
     return status
+
+
+def _cut(line: str) -> str:
+    """What is said, without the middle of what was quoted at length from a file."""
+    return (
+        line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    )
 
 
 def _in_our_voice(error: click.ClickException) -> str:

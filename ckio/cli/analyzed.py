@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Any, Final
 
-import click
-
 from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
 from ckio.gradient import UNCHANGED
@@ -80,7 +78,7 @@ def _say_source(figures: dict[str, Any]) -> None:
     for sentence in notes:
         _say(f"note: {sentence}")
     if wrong or notes or figures["unchanged"]:
-        click.echo()
+        console.echo()
 
 
 def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
@@ -106,8 +104,8 @@ def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
         words["tape"] = "the adjoint of a step reads it as it was before the step, on the tape"
     width = max(map(len, words), default=0)
     for word, meaning in words.items():
-        click.echo(f"{word:{width}}  {meaning}")
-    click.echo()
+        console.echo(f"{word:{width}}  {meaning}")
+    console.echo()
 
 
 def _overwritten(row: dict[str, Any]) -> str:
@@ -149,13 +147,13 @@ def _say(text: str, *, bold: bool | None = None) -> None:
     """A paragraph."""
     ends = "\n" if text.endswith("\n") else ""
     told = fill(text, width=_WIDTH, break_long_words=False, break_on_hyphens=False)
-    click.secho(f"{told}{ends}", bold=bold)
+    console.echo(f"{told}{ends}", bold=bold)
 
 
 def _say_sizes(figures: dict[str, Any]) -> None:
     whole, needed = figures["checkpoints"]["whole"], figures["checkpoints"]["needed"]
     for kind, what in (("restart", "a restart checkpoint"), ("tape", "the tape of a step")):
-        click.echo(
+        console.echo(
             f"{what + ':':22}{bytes_text(whole[kind])} with all there is ->"
             f" {bytes_text(needed[kind])} has to be stored ({_change(whole[kind], needed[kind])})"
         )
@@ -168,7 +166,7 @@ def _say_sizes(figures: dict[str, Any]) -> None:
             f" checkpoint; all versions of {_and([row['name'] for row in few])}, which checkpoints"
             f" share, are {bytes_text(once)}"
         )
-    click.echo()
+    console.echo()
 
 
 def _change(before: int, after: int) -> str:
@@ -194,7 +192,7 @@ def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
         f" {' and '.join(smaller)}. It takes {seconds_text(entry['seconds'])} (the median of"
         f" {entry['calls']} calls) {when}."
     )
-    click.echo()
+    console.echo()
     if entry["levels"]:
         rows = [
             [level["name"], seconds_text(level["seconds"]), _advice(level["less"])]
@@ -203,12 +201,12 @@ def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
         header = ["level", f"to write and read {name}", "which is less"]
         console.print_table("", *_left(header, rows, first=2))
     else:
-        click.echo("With a --platform it is said what levels take to write and read it instead.")
+        console.echo("With a --platform it is said what levels take to write and read it instead.")
     if entry["option"] is not None:
-        click.echo(f"To leave it out: {entry['option']}")
+        console.echo(f"To leave it out: {entry['option']}")
     else:
-        click.echo(f"To leave it out, hand recompute=[{json.dumps(name)}] to ArrayModel.")
-    click.echo()
+        console.echo(f"To leave it out, hand recompute=[{json.dumps(name)}] to ArrayModel.")
+    console.echo()
 
 
 def _less(nbytes: int) -> str:
@@ -220,9 +218,9 @@ def _advice(less: str) -> str:
 
 
 def _say_declaration(text: str, does: str) -> None:
-    click.echo(f"{does} handing this to ArrayModel:\n")
-    click.echo("    from ckio import Flow, Step\n")
-    click.echo("".join(f"    {line}\n" for line in text.splitlines()))
+    console.echo(f"{does} handing this to ArrayModel:\n")
+    console.echo("    from ckio import Flow, Step\n")
+    console.echo("".join(f"    {line}\n" for line in text.splitlines()))
 
 
 def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
@@ -250,7 +248,7 @@ def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
         header = ["array by array", "of", "level", "writes", "reads", "written"]
         console.print_table("", header, rows)
     needs = "" if declared else ", once the model declares it"
-    click.echo(f"`ckio run` stores what is needed{needs}; with --by-variable, array by array.")
+    console.echo(f"`ckio run` stores what is needed{needs}; with --by-variable, array by array.")
 
 
 def _plan_row(row: dict[str, Any]) -> list[str]:

@@ -163,7 +163,7 @@ def show(platform: Platform, /) -> None:
         )
     for level in platform.levels:
         if level.note:
-            click.echo(f"level {level.name}: {level.note}")
+            console.echo(f"level {level.name}: {level.note}")
     say_lossy(platform)
 
 

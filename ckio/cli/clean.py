@@ -46,9 +46,9 @@ def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     else:
         if cleaned.removed:
             freed = sum(left.nbytes for left in cleaned.removed)
-            click.echo(f"removed: {bytes_text(freed)} are free again")
+            console.echo(f"removed: {bytes_text(freed)} are free again")
         if cleaning.results is not None and not cleaned.refused:
-            click.echo(f"removed: the results in {cleaning.results}")
+            console.echo(f"removed: the results in {cleaning.results}")
     if cleaned.refused:
         raise StorageError("; ".join(map(str, cleaned.refused.values())))
 
@@ -68,12 +68,12 @@ def _show(place: Path, cleaning: Cleaning, *, now: float) -> None:
         ]
         console.print_table("", _HEADER, rows)
     for path in cleaning.half_made:
-        click.echo(f"{shown(path)} was never finished")
+        console.echo(f"{shown(path)} was never finished")
     for path in cleaning.in_use:
-        click.echo(f"{shown(path)} is in use and stays")
+        console.echo(f"{shown(path)} is in use and stays")
     if not cleaning:
         where = "" if cleaning.in_use else looked_for(place)
-        click.echo(f"nothing is left in {place} that could be removed{where}")
+        console.echo(f"nothing is left in {place} that could be removed{where}")
 
 
 def _question(place: Path, cleaning: Cleaning) -> str:

@@ -57,7 +57,7 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
     else:
         show(report)
         if report.rounding:
-            click.echo(report.rounding)
+            console.echo(report.rounding)
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:
@@ -113,5 +113,5 @@ def show(report: Report, /) -> None:
     if report.transfers:
         console.print_table("transfers behind it", ["transfer", *HEADER[1:]], behind(report))
         plan, real = report.waiting
-        click.echo(f"the program is at storage for {plan:.4g} s predicted, {real:.4g} s measured")
-    click.echo(verdict(report))
+        console.echo(f"the program is at storage for {plan:.4g} s predicted, {real:.4g} s measured")
+    console.echo(verdict(report))

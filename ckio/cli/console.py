@@ -12,7 +12,7 @@ import click
 
 from ckio.cli.streams import Printed
 from ckio.jobs.display import PATIENCE, Display, Ticker, share
-from ckio.printed import aligned
+from ckio.printed import aligned, shown
 
 __all__ = ["PATIENCE", "Display", "Ticker", "share"]
 
@@ -46,23 +46,35 @@ def print_json(data: Mapping[str, Any], /) -> None:
     click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
+def echo(
+    text: str = "", /, *, bold: bool | None = None, err: bool = False, nl: bool = True
+) -> None:
+    """Print a text: all that commands say goes through here, and nothing in it steers a terminal.
+
+    Names and paths may come from files. What is not printable is shown as its escape, but for the
+    ends of lines and tabs, which are the command's own.
+    """
+    click.secho(shown(text, keep="\n\t"), bold=bold, err=err, nl=nl)
+
+
 def say(line: str, /) -> None:
     """Print a line, if there is one."""
     if line:
-        click.echo(line)
+        echo(line)
 
 
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
     """A table with its first column to the left and the others to the right; never cropped."""
+    rows = [list(map(shown, row)) for row in rows]
     if title:
-        click.secho(title, bold=True)
+        echo(title, bold=True)
     first, rule, *lines = aligned(header, rows)
-    click.echo(f"{first}\n{rule}")
+    echo(f"{first}\n{rule}")
     for number, line in enumerate(lines):
-        click.secho(line, bold=number in bold or None)
-    click.echo()
+        echo(line, bold=number in bold or None)
+    echo()
 
 
 @contextmanager
@@ -82,11 +94,11 @@ def display(*, quiet: bool, rank: int = 0) -> Display:
 
     def say(text: str, /) -> None:
         with suppress(OSError):
-            click.echo(text)
+            echo(text)
 
     def warn(text: str, /) -> None:
         with suppress(OSError):
-            click.echo(f"ckio: {text}", err=True)
+            echo(f"ckio: {text}", err=True)
 
     def nothing(_text: str, /) -> None: ...
 

@@ -59,7 +59,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         platform = measured(asked, models=models, display=display)
         directory.write("platform.toml", platform.dumps())
         if not as_json:
-            click.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
+            console.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
             calibrate.show(platform)
         (costs,) = platform.models.values()
         name, overlap, levels = chosen(planner, None, platform)
@@ -94,11 +94,11 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         console.print_json({**figures, "report": str(report), "picture": drawn})
     else:
         show(outcome)
-        click.echo(f"store-all        {_sameness(same)}\n")
-        click.echo(f"{report}: the pictures")
+        console.echo(f"store-all        {_sameness(same)}\n")
+        console.echo(f"{report}: the pictures")
         if picture is not None:
-            click.echo(f"{picture}: those of the measured timeline, as one PNG")
-        click.echo(f"{directory.path / 'platform.toml'}: this machine, for your own plans")
+            console.echo(f"{picture}: those of the measured timeline, as one PNG")
+        console.echo(f"{directory.path / 'platform.toml'}: this machine, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
 

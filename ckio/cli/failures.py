@@ -93,7 +93,7 @@ def command(
         told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
         console.print_json({**told, "lossy": lossy(plan.platform)})
         return
-    click.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
+    console.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
     show(found)
     say_lossy(plan.platform)
 
@@ -134,7 +134,7 @@ def show(found: Forecast, /) -> None:
     """The table of the intervals that were tried, and the best beside the estimates."""
     runs = len(found.tried[0].outcomes.makespan)
     often = f"one in {seconds_text(found.mean)} on the average"
-    click.echo(
+    console.echo(
         f"failures: {often if found.mean < math.inf else 'none'};"
         f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
     )
@@ -145,9 +145,9 @@ def show(found: Forecast, /) -> None:
     bold = [found.tried.index(best(found.tried))]
     console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
     if found.level is None:
-        click.echo("the adjoint is not stored: no durable level has room for two of them")
+        console.echo("the adjoint is not stored: no durable level has room for two of them")
     elif len(found.tried) > 1:
-        click.echo(_said(found, found.level))
+        console.echo(_said(found, found.level))
 
 
 def _row(one: Tried) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -16,6 +16,7 @@ from ckio.jobs.directory import SCHEDULE
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platforms import Platform
 from ckio.texts import Document, load
+from ckio.texts.words import LINE
 from ckio.wholefile import write_whole
 
 
@@ -111,21 +112,37 @@ def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
+MOST_BYTES: Final = 1 << 26
+"""Bytes of a text that is read at once: a table of the costs of a million steps has some 50 MB."""
+
+
 def read_text(path: Path, /) -> str:
-    """The text of a file, without a mark of its byte order; BadInput where it cannot be read."""
+    """The text of a file, without a mark of its byte order; BadInput where it cannot be read.
+
+    So it is where the file has more than `MOST_BYTES`, as a device may.
+    """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadInput(f"{path}: it has more than {MOST_BYTES} bytes, the most that is read")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not text") from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
 
 
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file; of one that is longer than any may be, its beginning."""
+    return iter(lambda: file.readline(LINE + 1), "")
+
+
 def read_document(path: Path, /) -> Document:
     """The schedule or timeline in a file; BadInput where there is none."""
     try:
         with path.open(encoding="utf-8") as file:
-            return load(file, source=str(path))
+            return load(_lines(file), source=str(path))
     except IsADirectoryError:
         hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
         raise BadInput(f"{path}: is a directory{hint}") from None
@@ -185,4 +202,4 @@ def claimed_stdout() -> TextIOWrapper | None:
 def tell_written(path: Path, more: str = "", /) -> None:
     """Say where a file is; who asked for stdout sees it."""
     if path != STDOUT:
-        click.echo(f"written to {path}{more}")
+        console.echo(f"written to {path}{more}")

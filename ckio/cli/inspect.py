@@ -41,7 +41,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
     else:
         for found in listings:
             _show(found, now=now)
-        click.echo(_totals(place, listings))
+        console.echo(_totals(place, listings))
     if verify and damaged:
         raise RunFailed(f"{place}: {counted(damaged, 'thing')} found damaged")
 
@@ -114,7 +114,7 @@ def _show(found: Listing, /, *, now: float) -> None:
     foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if found.others else ""
     title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
     if not found.checkpoints:
-        click.secho(title, bold=True)
+        console.echo(title, bold=True)
         return
     rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
     bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]

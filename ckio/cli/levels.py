@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import click
-
+from ckio.cli import console
 from ckio.cli.options import typed
 from ckio.errors import BadInput
 from ckio.platforms import Level, Option, Platform, size
@@ -41,7 +40,7 @@ def parse_level(text: str, /, *, here: Path) -> Level:
 def say_lossy(platform: Platform, /) -> None:
     """A line for each level that does not give back the very bytes it got."""
     for name, codec in lossy(platform).items():
-        click.echo(f"level {name}: LOSSY, by {codec}")
+        console.echo(f"level {name}: LOSSY, by {codec}")
 
 
 def _home(where: str) -> Path:

@@ -121,7 +121,7 @@ def command(
         unsaid = overlap and (form == "paper" or short is not None)
         tell_written(output, ", which cannot say the policy" if unsaid else "")
     elif short is not None:
-        click.echo(short, nl=False)
+        console.echo(short, nl=False)
 
 
 def plan_by_variable(plan: Planning, options: Mapping[str, Any], /) -> Planning:
@@ -179,13 +179,13 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
 def show(figures: dict[str, Any], /) -> None:
     """The figures of a plan as a person reads them."""
     forward, steps = figures["forward_steps"], figures["steps"]
-    click.echo(
+    console.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
         f"{_how(figures)}, {forward} forward steps ({forward / steps:.2f} per step),"
         f" {figures['actions']} actions, planned in {seconds_text(figures['plan_seconds'])}\n"
     )
     if figures["note"]:
-        click.echo(f"{figures['note']}\n")
+        console.echo(f"{figures['note']}\n")
     header = ["level", "writes", "reads", "discards", "slots at most"]
     if figures.get("by_variable"):
         header[-1:] = ["arrays at most", "bytes at most"]

@@ -127,7 +127,7 @@ def simulate_and_say(
         size = {"steps": schedule.chain.length, "actions": len(schedule), "ranks": ranks.count}
         console.print_json({**size, **found, "lossy": lossy(platform)})
         return
-    click.echo(
+    console.echo(
         f"{ranks.count} ranks, {schedule.chain.length} steps, {len(schedule)} actions:"
         f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one alone"
         + (f"; with {overlap}\n" if overlap else "\n")

@@ -129,7 +129,7 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
                 console.print_json(result.figures)
         else:
             show(result)
-            click.echo(f"the plan, both timelines and the result are in {into}")
+            console.echo(f"the plan, both timelines and the result are in {into}")
     except Unprinted as error:
         error.add_note(f"the run has ended, and its result is in {into}")
         raise
@@ -138,13 +138,15 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
 def show(result: Result, /) -> None:
     """Print a run as a person reads it."""
     if result.report is None:
-        click.echo("the rest was planned anew on the way: nothing to compare with the first plan\n")
+        console.echo(
+            "the rest was planned anew on the way: nothing to compare with the first plan\n"
+        )
     else:
         comparison.show(result.report)
     rows = facts(result)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        click.echo(f"{name:<{width}}  {text}")
+        console.echo(f"{name:<{width}}  {text}")
 
 
 def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks: int) -> int:
@@ -156,5 +158,5 @@ def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})
     with suppress(OSError):
-        click.echo(f"ckio: {halted}; go on with: {line}", err=True)
+        console.echo(f"ckio: {halted}; go on with: {line}", err=True)
     return STOPPED

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
     blamed_on,
@@ -21,6 +22,7 @@ from ckio.errors import BadInput
 from ckio.pictures.png import needs
 from ckio.pictures.png import png as painted
 from ckio.platforms import Platform
+from ckio.printed import shown
 from ckio.registry import lossy
 from ckio.render import render
 from ckio.report import HEADER, compare, table
@@ -36,7 +38,7 @@ from ckio.timeline import Timeline
 @out("--html", metavar="OUT", help="write a page of pictures")
 @out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
 @click.option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
-@click.option("--width", type=click.IntRange(40), help="columns of the text picture")
+@click.option("--width", type=click.IntRange(40, 10_000), help="columns of the text picture")
 def command(
     *,
     file: Path,
@@ -62,7 +64,7 @@ def command(
         raise BadInput("--all-events is about the trace: give --perfetto OUT")
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
-        click.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
+        console.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
         say_lossy(found.platform or Platform(()))
         return
     if png is not None:
@@ -113,7 +115,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     if found.overlap:
         facts.append(("overlap", str(found.overlap)))
     return page(
-        title=file.name,
+        title=shown(file.name),
         facts=facts,
         rows=[HEADER, *table(report)] if measured is not None else [],
         platform=platform,

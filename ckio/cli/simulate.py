@@ -121,22 +121,22 @@ def command(
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **found})
         return
-    click.echo(
+    console.echo(
         f"{schedule.chain.length} steps, {len(schedule)} actions:"
         f" makespan {timeline.makespan:.6g} s"
     )
     if runs is not None:
-        click.echo(_told(found["repeat"]))
-    click.echo()
+        console.echo(_told(found["repeat"]))
+    console.echo()
     if "note" in found:
-        click.echo(f"{found['note']}\n")
+        console.echo(f"{found['note']}\n")
     share = [
         [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
         for name, seconds in found["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if overlap:
-        click.echo(_said(overlap, found))
+        console.echo(_said(overlap, found))
     console.say("" if plan is None else plan.not_considered)
     say_lossy(platform)
     if output is not None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-import click
-
 from ckio.cli import console
 from ckio.pictures.amounts import value_text
 from ckio.platforms import Platform
@@ -113,10 +111,10 @@ class Table:
         console.print_table(title, [*header, "memory", "pareto"], rows, bold=bold)
         reasons = dict.fromkeys(answer.reason for answer in self.answers if answer.reason)
         for reason in list(reasons)[:_REASONS]:
-            click.echo(f"no schedule: {reason}")
+            console.echo(f"no schedule: {reason}")
         if len(reasons) > _REASONS:
-            click.echo(f"and {len(reasons) - _REASONS} other reasons")
-        click.echo(self.said())
+            console.echo(f"and {len(reasons) - _REASONS} other reasons")
+        console.echo(self.said())
 
     def _row(self, at: int) -> list[str]:
         answer = self.answers[at]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ckio.printed import shown as shown_text
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -30,7 +32,7 @@ def _nothing(_text: str, /) -> None: ...
 
 
 def _log(text: str, /) -> None:
-    logging.getLogger("ckio").warning("%s", text)
+    logging.getLogger("ckio").warning("%s", shown_text(text))
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Display:
             def render(self, task: Task) -> Text:
                 return Text("" if left is None else str(timedelta(seconds=round(left()))))
 
-        columns = (TextColumn("{task.description}"), BarColumn(20), Count(), Rate())
+        what = shown_text(what)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), Count(), Rate())
         rest = Left() if left is not None else TimeRemainingColumn()
         bar = Progress(
             *columns,
@@ -123,7 +126,9 @@ class Display:
             if not say and time.monotonic() < shown + _EVERY:
                 return
             shown = time.monotonic()
-            bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
+            bar.update(
+                task, completed=done, description=f"{what}: {shown_text(say)}" if say else what
+            )
             if total is not None:
                 bar.update(task, total=total)
 

@@ -35,6 +35,9 @@ from ckio.schedule import Schedule
 FAR: Final = 1
 """The level of the writes and reads in an `Operation`: the far one, whatever its number."""
 
+MOST_STEPS: Final = 1_000_000
+"""Steps that a compact text may say by itself: a few words stand for any number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -82,7 +85,15 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     else:
         steps = max(end for _, end in _spans(form))
         writes = sum(isinstance(operation, Write) for operation in form)
+        back = sum(operation.length + 1 for operation in form if isinstance(operation, Call))
+        if back > steps:
+            raise BadInput(f"the compact schedule reverses {back} steps in all, and it has {steps}")
     if chain.steps is None:
+        if steps > MOST_STEPS:
+            raise BadInput(
+                f"the compact schedule is of {steps} steps; of more than {MOST_STEPS} the number"
+                " has to be given with it"
+            )
         chain = chain.with_steps(steps)
     if chain.steps != steps:
         raise BadInput(f"the compact schedule is of {steps} steps, and the chain of {chain.steps}")

@@ -31,7 +31,7 @@ _WORD: Final = re.compile(r"(?:1D-)?Revolve\s*\([^)]*\)?|[^\s,]+")
 _CALL: Final = re.compile(r"(1D-Revolve|Revolve)\s*\(\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)", re.ASCII)
 _ACTION: Final = re.compile(r"F_(\d{1,18})(?:->(\d{1,18}))?|([WR])D_(\d{1,18})", re.ASCII)
 _PERIODS: Final = re.compile(r"Sequence:\s*\(([\d\s,]*);\s*(\d+)\s*\)", re.ASCII)
-_LIST: Final = re.compile(r"Sequence:\s*\[([^\]]*)\]")
+_LIST: Final = re.compile(r"Sequence:\s*\[([^\[\]]*)\]")
 _NAME: Final = r"^{}:[ \t]*([A-Za-z0-9_.-]+)[ \t]*$"
 
 

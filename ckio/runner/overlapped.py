@@ -128,8 +128,12 @@ class _Hands(Hands):
         self._lossy = [not getattr(backend, "lossless", True) for backend in backends]
         for number, keys in enumerate(schedule.stored):
             for key in keys if number != self._memory else ():
-                form = form_of(backends[number].layout(key))
-                self._check_size(key, form, "the level's")
+                try:
+                    form = form_of(backends[number].layout(key))
+                    self._check_size(key, form, "the level's")
+                except StorageError as error:
+                    error.level = number
+                    raise
                 channels.forms[number, key] = form
 
     def advance(self, begin: int, end: int, /) -> int:

@@ -31,7 +31,7 @@ from ckio.replay import validate
 from ckio.runner.before import is_estimated
 from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, Times, performed
-from ckio.runner.remains import Failure, NotReady, Remains, Stored
+from ckio.runner.remains import Failure, NotReady, Remains, Stored, blamed
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Recorder, Timeline, Transfers
 
@@ -94,17 +94,17 @@ def persevere(
     Raises
     ------
     BadInput, IllegalAction, RunFailed, Stopped
-        As `run` does.
+        As `run` does; so it is BadInput where a level has no room for the plan at the start.
     StorageError
         There is no way to go on; the first failure is the `__cause__`. What lies on durable levels
-        is intact, and the run can be resumed from it. Before the start, also as `run` does.
+        is intact, and the run can be resumed from it.
     """
     _check_adjoint(schedule.chain, model)
     remains = Remains(schedule.chain, platform, backends)
     parts = _Parts(overlap, clock or WallClock(), watch, stop, carried=len(platform.levels))
     first: StorageError | None = None
     try:
-        failure = parts.perform(schedule, platform, model, backends)
+        failure = parts.perform(schedule, platform, model, blamed(backends))
         while failure is not None:
             _let_go(failure.error)
             first = first or failure.error
@@ -233,6 +233,10 @@ class _Parts:
             )
         except NotReady as failed:
             return Failure(failed.error, failed.level, None, _machine(schedule, platform, 0))
+        except StorageError as early:
+            if early.level is None:
+                raise
+            return Failure(early, early.level, None, _machine(schedule, platform, 0))
         del model  # an error that is kept keeps this frame
         now = clock.now()
         self._origin = now if self._origin is None else self._origin

@@ -201,11 +201,22 @@ class Remains:
             self._facts.append(f"{key} cannot be carried, and is computed again: {error}")
 
 
-class _Blamed:
-    """A level that raises _NotReady where it cannot be made ready; one that is full is not."""
+def blamed(backends: Sequence[Backend], /) -> list[Backend]:
+    """Levels that raise NotReady with their number where they cannot be made ready at the start.
 
-    def __init__(self, backend: Backend, number: int, *, full: bool) -> None:
-        self.durable = backend.durable
+    That one has no room for the plan is left as it is: LevelFull, which is bad input.
+    """
+    return [_Blamed(backend, number, first=True) for number, backend in enumerate(backends)]
+
+
+class _Blamed:
+    """A level that raises NotReady where it cannot be made ready; one that is full is not."""
+
+    def __init__(
+        self, backend: Backend, number: int, *, full: bool = False, first: bool = False
+    ) -> None:
+        self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
+        self._first = first
         self.write, self.layout, self.read = backend.write, backend.layout, backend.read
         self.discard, self.close = backend.discard, backend.close
         self._backend, self._number, self._full = backend, number, full
@@ -234,4 +245,6 @@ class _Blamed:
         try:
             yield
         except StorageError as error:
+            if self._first and isinstance(error, LevelFull):
+                raise
             raise NotReady(error, self._number) from error

@@ -26,6 +26,9 @@ as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come
 bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
 each step, version 3 has overlap, version 4 has variables, version 5 has what is handed over; what
 does without them is still written as version 1.
+
+Reading takes memory in proportion to the text, whatever numbers are in it: see the limits in
+`texts.words`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,6 +37,7 @@ from typing import Final, TextIO
 from urllib.parse import quote
 
 from ckio.chain import COSTS, Chain
+from ckio.checks import check_line
 from ckio.columns import WRITE, Actions
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
@@ -173,4 +177,4 @@ def _lines(actions: Actions) -> Iterator[str]:
 
 
 def _suffix(name: str) -> str:
-    return f" {quote(name, safe='')}" if name else ""
+    return f" {quote(check_line('name', name), safe='')}" if name else ""

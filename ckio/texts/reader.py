@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from ckio.actions import Key, Kind
 from ckio.chain import COSTS, SIZES, Chain
+from ckio.checks import check_line
 from ckio.columns import WRITE, Actions, Row
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
@@ -18,6 +19,8 @@ from ckio.texts.words import (
     CODES,
     LETTERS,
     LEVELS,
+    LINE,
+    NAMES,
     NO_OVERLAP,
     OPS,
     ORIGINS,
@@ -66,7 +69,7 @@ def _name(words: list[str]) -> str:
     """The name that ends a line, or "" where it has none."""
     if len(words) > 1:
         raise ValueError
-    return unquote(words[0], errors="strict") if words else ""
+    return check_line("name", unquote(words[0], errors="strict")) if words else ""
 
 
 def _row(words: list[str], names: dict[str, int]) -> Row:
@@ -121,6 +124,10 @@ class Reader:
             actions = Actions.of_rows(self.rows(names), names)
         except UnicodeDecodeError:
             raise BadInput(f"{self.source}: not text (after line {self.number})") from None
+        if len(names) > NAMES:
+            raise BadInput(
+                f"{self.source}: {len(names) - 1} variables are named; a text may name {NAMES - 1}"
+            )
         self.check_announced("actions", len(actions))
         self.check_announced("transfers", len(self.moves))
         timeline = None
@@ -141,6 +148,7 @@ class Reader:
     def title(self) -> None:
         line = next(self.lines, "")
         self.number = 1
+        self.check_length(line)
         match line.split():
             case ["#", "ckio", "schedule" | "timeline" as what, version] if version.isdecimal():
                 if int(version) > VERSION:
@@ -153,6 +161,7 @@ class Reader:
         """The rows of the actions; headers are kept as they are met."""
         for line in self.lines:
             self.number += 1
+            self.check_length(line)
             if line.startswith("#"):
                 self.keep_header(line)
                 continue
@@ -167,9 +176,13 @@ class Reader:
                     _keep_times(self.times, words)
                     words = words[3:]
                 row = _row(words, names)
-            except (ValueError, KeyError, IndexError):
+            except (BadInput, ValueError, KeyError, IndexError):
                 self.fail(line, self.form(words))
             yield row
+
+    def check_length(self, line: str) -> None:
+        if len(line) > LINE:
+            self.fail(line, f"at most {LINE} characters on a line")
 
     def keep_transfer(self, words: list[str], names: dict[str, int]) -> None:
         row = _row(words[4:], names)
@@ -239,9 +252,9 @@ class Reader:
     def keep_stored(self, line: str, level: str, kind: str, step: str, name: list[str]) -> None:
         try:
             number, key = int(level), Key(Kind(kind), int(step), _name(name))
-        except ValueError:
+        except (BadInput, ValueError):
             self.fail(line, _STORED)
-        if not 0 <= number < LEVELS:
+        if not (0 <= number < LEVELS and key.step < STEPS):
             self.fail(line, _STORED)
         self.stored.append((number, key))
 
@@ -264,7 +277,8 @@ class Reader:
             value = number(text)
         except ValueError:
             self.fail(line, expected)
-        if not least <= value < math.inf or word in self.numbers:
+        below = STEPS if number is int else math.inf
+        if not least <= value < below or word in self.numbers:
             self.fail(line, expected)
         self.numbers[word] = value
 
@@ -277,7 +291,8 @@ class Reader:
             values = [number(word) for word in line[2:].split()]
         except ValueError:
             self.fail(line, expected)
-        if not self.each or not all(0 <= value < math.inf for value in values):
+        below = STEPS if number is int else math.inf
+        if not self.each or not all(0 <= value < below for value in values):
             self.fail(line, expected)
         self.numbers[self.each] += values
 

@@ -20,9 +20,10 @@ from itertools import groupby
 from typing import Final
 from urllib.parse import quote, unquote
 
+from ckio.checks import check_line
 from ckio.errors import BadInput
 from ckio.flows import Flow, Step
-from ckio.texts.words import STEPS
+from ckio.texts.words import NAMES, STEPS, VARIED, VERSIONS
 from ckio.variables import Variables
 
 _SETS: Final = ("use:", "out:", "kill:")
@@ -121,6 +122,12 @@ class Headers:
         """
         if not (self._nbytes or self._names or self._flows or self._restored or self._runs):
             return None
+        count = len(self._nbytes)
+        if count >= NAMES or length > VARIED or count * length > VERSIONS:
+            raise BadInput(
+                f"{count} variables over {length} steps; a text may have {NAMES - 1} variables,"
+                f" {VARIED} steps with variables, and {VERSIONS} versions, one of each in each step"
+            )
         numbers = {number for number, _ in self._flows} | {number for number, _ in self._runs}
         numbers |= self._restored.keys() | {0}
         steps = {number: self._step(number) for number in sorted(numbers)}
@@ -171,4 +178,7 @@ def _number(word: str) -> int:
 def _unquoted(word: str) -> str:
     if ":" in word or "*" in word:  # a set out of place; the writer encodes these
         raise ValueError
-    return unquote(word, errors="strict")
+    try:
+        return check_line("name", unquote(word, errors="strict"))
+    except BadInput as error:
+        raise ValueError from error

@@ -19,6 +19,18 @@ ORIGINS: Final = ("predicted", "measured")
 
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
-"""Steps and levels are below these."""
+"""Steps and levels are below these, and so is every whole number in a text."""
+
+LINE: Final = 1 << 20
+"""Characters of a line at most: nothing that is written takes more, and a line is read at once."""
+
+NAMES: Final = 1 << 12
+"""Variables at most: each costs a look at all actions."""
+
+VARIED: Final = 2_000_000
+"""Steps of a chain with variables at most: some 200 bytes are kept of each."""
+
+VERSIONS: Final = 10_000_000
+"""Variables times steps at most: each variable has a version in each state, of some 60 bytes."""
 
 NO_OVERLAP: Final = Overlap()

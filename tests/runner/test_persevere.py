@@ -282,6 +282,37 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
         assert any("'level1'" in text for text in told.said)
 
 
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("verb", ["reserve", "prepare", "keys"])
+def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str, number: int) -> None:
+    """An archive that is cut short before the first action, say."""
+
+    class Unready(Ram):
+        def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
+            self._may_fail("reserve")
+            super().reserve(sizes)
+
+        def prepare(self, key, layout, count, /) -> None:  # type: ignore[no-untyped-def]
+            self._may_fail("prepare")
+
+        def keys(self):  # type: ignore[no-untyped-def]
+            self._may_fail("keys")
+            return super().keys()
+
+        def _may_fail(self, what: str) -> None:
+            if what == verb:
+                raise StorageError(f"{what} was to fail")
+
+    levels: list[Backend] = [Ram(), Ram(), Ram()]
+    levels[number] = Unready()
+    for overlap in (Overlap(), Overlap(1, 1)):
+        told = Told()
+        _, model = told.run(PLAN, PLATFORM, levels, overlap=overlap)
+        assert result(model) == TRUTH
+        assert [f"level 'level{number}' fails" in text for text in told.said] == [True]
+        levels = [level if each == number else Ram() for each, level in enumerate(levels)]
+
+
 def test_before_the_start_it_is_as_for_any_run() -> None:
     with pytest.raises(BadInput, match="level 'level0' has no room for this plan"):
         Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])

@@ -36,6 +36,14 @@ TRIAL: Final = "direct.ckio"
 _NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio", re.ASCII)
 
 
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
 class Survey(NamedTuple):
     """What a file holds.
 
@@ -86,10 +94,36 @@ def misnamed(files: Files, place: Path, /) -> list[Damaged]:
     ]
 
 
+def replaced(place: Path) -> list[Damaged]:
+    """What has the name of a file of slots and is a link, a directory, a pipe or a device.
+
+    Nothing of it is opened, and no link is followed: a file that was there is lost.
+    """
+    return [
+        Damaged(path=path, offset=0, nbytes=0, what=f"{kind} is there instead of a file of slots")
+        for path in _named(place)
+        if _stride(path) and (kind := _kind(path))
+    ]
+
+
+def _kind(path: Path) -> str:
+    """What something is that is no regular file; "" for one, and where nothing is any more."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISREG(mode):
+        return ""
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+def _named(place: Path) -> list[Path]:
+    return [path for path in sorted(place.iterdir()) if path.suffix == ".ckio"]
+
+
 def _regular(place: Path) -> list[Path]:
     """The files in a directory that may be ours; no link is followed."""
-    ours = (path for path in sorted(place.iterdir()) if path.suffix == ".ckio")
-    return [path for path in ours if path.is_file() and not path.is_symlink()]
+    return [path for path in _named(place) if path.is_file() and not path.is_symlink()]
 
 
 def _stride(path: Path) -> int:
@@ -145,6 +179,7 @@ def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
     try:
         there = place.is_dir()
         found, damaged = (listed(place), misnamed(files, place)) if there else ([], [])
+        damaged += replaced(place) if there else []
         for path, stride in found:
             for sequence, item in _items(files, path, stride):
                 if isinstance(item, Damaged):

@@ -94,6 +94,7 @@ class Slots:
         for path, stride in slotfiles.listed(self._place.path):
             yield from self._find(path, stride)
         yield from slotfiles.misnamed(self._system, self._place.path)
+        yield from slotfiles.replaced(self._place.path)
 
     def settle(self) -> None:
         """Mend what a killed process left of the files that `find` found."""
@@ -194,7 +195,8 @@ class Slots:
     def _unlink(self, file: _File) -> None:
         if self._system.is_named(self._place.fd):  # or it is deleted already
             self._place.check_here()
-            self._system.unlink(file.path)
+            if _is_at(file.path, file.fd):  # or somebody else has put something there
+                self._system.unlink(file.path)
 
     def _find(self, path: Path, stride: int) -> Iterator[tuple[Slot, Head] | Damaged]:
         size = stride - BLOCK
@@ -214,3 +216,11 @@ class Slots:
         count = (file.end - BLOCK) // stride
         # A flaw counts as a slot that is never free: a file that has one is not deleted.
         self.shelves.put(size, count=count + (not file.sound), free=free)
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    """Whether a path names what is open, itself and not by a link."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except (FileNotFoundError, NotADirectoryError):
+        return False

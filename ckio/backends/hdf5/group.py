@@ -29,6 +29,9 @@ _HEAD: Final = struct.Struct("<8sQ16s")
 _LONGEST: Final = 1 << 24
 """Bytes of the text of a head."""
 
+MOST_SLOTS: Final = 1 << 22
+"""Slots of a group: each has a number in memory, also where a file has holes in place of rows."""
+
 _BYTES: Final = ("|u1", "u1", "uint8")
 
 _WORD: Final = 8
@@ -162,7 +165,9 @@ class Group:
         leaves = sorted((at, at + nbytes) for at, nbytes in self.views.spans) if self.views else []
         marks = [begin, *chain.from_iterable(taken), self.trees]
         marks += [*chain.from_iterable(leaves), self.end]
-        return self.slots > 0 and self.rows % len(FREE) == 0 and marks == sorted(marks)
+        return (
+            0 < self.slots <= MOST_SLOTS and self.rows % len(FREE) == 0 and marks == sorted(marks)
+        )
 
 
 def _views(layout: Layout, slots: int, leaves: list[int]) -> "Views":

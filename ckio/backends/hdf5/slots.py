@@ -12,7 +12,15 @@ from typing import Final
 from ckio.actions import Key, Kind, Layout
 from ckio.backends.buffers import TILE
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5.group import Group, family, room, serves, slot_layout, slot_nbytes
+from ckio.backends.hdf5.group import (
+    MOST_SLOTS,
+    Group,
+    family,
+    room,
+    serves,
+    slot_layout,
+    slot_nbytes,
+)
 from ckio.backends.hdf5.rows import ROW
 from ckio.errors import LevelFull
 
@@ -87,8 +95,10 @@ class Slots:
     def prepare(self, key: Key, form: Form, count: int, /) -> None:
         """Make the slots that are lacking for `count` such checkpoints; raises LevelFull."""
         there = self._count_for(key.kind, form)
-        if there < count:
-            self._prepared.add(self._new(key, form, count - there))
+        while there < count:
+            group = self._new(key, form, count - there)
+            self._prepared.add(group)
+            there += group.slots
 
     def group_for(self, key: Key, form: Form, /) -> Group:
         """A group with a free slot for a checkpoint, new if need be; raises LevelFull."""
@@ -113,7 +123,8 @@ class Slots:
         raise refusal
 
     def _new(self, key: Key, form: Form, count: int) -> Group:
-        """A new group of `count` slots; raises LevelFull."""
+        """A new group of `count` slots, or of as many as a group has; raises LevelFull."""
+        count = min(count, MOST_SLOTS)
         size = self._size(key.kind, form)
         group = self._make(key, form_of(slot_layout(form.layout, size)), count)
         if size in self.reserved:

@@ -103,6 +103,10 @@ def _repeated(moments: Sequence[Moment], length: float, begin: float) -> Iterato
         turn += length
 
 
+_LONGEST = 80
+"""Characters of a time."""
+
+
 def parse_trace(text: str, kinds: dict[str, Failure], seconds: Any, /) -> tuple[Moment, ...]:
     """A trace from lines of a time and a kind; without a kind it is the first of these.
 
@@ -114,8 +118,8 @@ def parse_trace(text: str, kinds: dict[str, Failure], seconds: Any, /) -> tuple[
         if not words:
             continue
         at, kind = [*words, next(iter(kinds))][:2]
-        if len(words) > 2 or kind not in kinds:
-            raise BadInput(f"line {number}: {line.strip()!r} is not TIME [{'|'.join(kinds)}]")
+        if len(words) > 2 or kind not in kinds or len(at) > _LONGEST:
+            raise BadInput(f"line {number}: {line.strip()[:80]!r} is not TIME [{'|'.join(kinds)}]")
         try:
             moments.append((seconds(at), kinds[kind]))
         except BadInput as error:

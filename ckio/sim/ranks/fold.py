@@ -17,6 +17,9 @@ from ckio.traffic import memory_level
 
 Row: TypeAlias = tuple[int, int, float, float, float, bool]
 
+_MOST_STEPS: Final = 20_000_000
+"""Steps of all actions, each of which takes some 50 bytes here."""
+
 _MOST_SECONDS: Final = 1e200
 """So that no sum is infinite, whatever factors are drawn and however many ranks there are."""
 
@@ -219,6 +222,10 @@ def _lane(speeds: list[float], speed: float) -> int:
 def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
     """Seconds of each step of these advances, records and reversals."""
     length = actions.end - actions.begin
+    if (total := int(length.sum(dtype=np.float64))) > _MOST_STEPS:
+        raise BadInput(
+            f"ranks: the actions make {total} steps, each of which is kept; {_MOST_STEPS} at most"
+        )
     first = np.cumsum(length) - length
     op = np.repeat(actions.op, length)
     step = np.arange(len(op)) + np.repeat(actions.begin - first, length)

@@ -1,0 +1,237 @@
+"""What is in files steers no terminal: escape sequences of theirs are shown, or refused."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli.commands import CKIO, ckio
+from cli.resumable import killed, words
+from cli.resumable import place as run_place
+
+from ckio import texts
+from ckio.actions import Field, Key, Kind
+from ckio.backends.directory import Directory
+from ckio.backends.forms import form_from, form_of
+from ckio.backends.runid import RunId
+from ckio.chain import Chain
+from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.pictures import draw
+from ckio.planners.hrevolve import hrevolve
+from ckio.platforms import Level, Platform
+from ckio.sim.engine import simulate
+from ckio.testing import put
+
+EVIL = "\x1b[2J"
+"""Clears the screen."""
+
+ALSO = "\x9b2J\x07\u202e"
+
+OWN = re.compile(r"\x1b\[[01]m")
+"""The letters that ckio prints bold."""
+
+CHAIN = Chain(steps=9, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+COSTS = [f"--{name}={value}" for name, value in (("advance", 1), ("record", 1), ("reverse", 1))]
+SIZES = [f"--{name}=8" for name in ("restart", "tape", "adjoint")]
+
+
+def platform(at: Path) -> Platform:
+    levels = (
+        Level(name="ram", capacity=40),
+        Level(name="disk", backend="directory", options={"path": str(at / "level")}, note="slow"),
+    )
+    model = Chain(steps=None, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    return Platform(levels, 100, {"MODEL": model})
+
+
+def on_a_terminal(*command: object, at: Path) -> str:
+    """All that a command prints to a terminal, without what ckio prints bold."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "dumb", "COLUMNS": "200"}
+    with subprocess.Popen(
+        [CKIO, *map(str, command)], cwd=at, stdin=theirs, stdout=theirs, stderr=theirs,
+        env=environment,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        printed = b"".join(_read(ours))
+        os.close(ours)
+        process.wait()
+    return OWN.sub("", printed.decode(errors="surrogateescape"))
+
+
+def _read(fd: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(fd, 1 << 16)
+        except OSError:  # nobody has the other end any more
+            return
+        if not data:
+            return
+        yield data
+
+
+def steering(text: str) -> list[str]:
+    """The control characters in what was printed, but for ends of lines and tabs."""
+    found = (letter for letter in text if unicodedata.category(letter) in ("Cc", "Cs"))
+    return [letter for letter in found if letter not in "\r\n\t"]
+
+
+def check(*command: object, at: Path) -> str:
+    printed = on_a_terminal(*command, at=at)
+    assert printed.strip()
+    assert steering(printed) == [], printed
+    assert "\u202e" not in printed
+    assert "Traceback" not in printed
+    return printed
+
+
+def escaped(text: str) -> str:
+    """A text as TOML writes it between quotes."""
+    return "".join(f"\\u{ord(letter):04x}" for letter in text)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ('name = "ram"', 'name = "{}"'),
+        ('channel = "ram"', 'channel = "{}"'),
+        ('backend = "ram"', 'backend = "{}"'),
+        ('note = "slow"', 'note = "{}"'),
+        ("models.MODEL", 'models."{}"'),
+        ("/level", "/{}"),
+        ("path =", '"{}" ='),
+        ("capacity = 40", 'capacity = "{}"'),
+        ("working_memory =", '"{}" ='),
+        ("[level.read]", '[level."{}"]'),
+        ("ratio = 1.0", 'ratio = "{}"'),
+        ("[level.options]", '[level.profile]\ncached = "{}"\n[level.options]'),
+        ("[level.options]", '[level.options]\ncodec = "{}"'),
+        ("working_memory =", 'drift = "{}"\nworking_memory ='),
+        ("format = 1", "format = 1 {}"),
+    ],
+    ids=lambda field: field[1],
+)
+@pytest.mark.parametrize("evil", [EVIL, ALSO])
+def test_a_platform_steers_no_terminal(tmp_path: Path, field: tuple[str, str], evil: str) -> None:
+    text = platform(tmp_path).dumps()
+    assert field[0] in text
+    made = evil if field[1].endswith("1 {}") else escaped(evil)
+    (tmp_path / "p.toml").write_text(text.replace(field[0], field[1].format(made), 1))
+    check("plan", "--steps", 9, "--platform", "p.toml", *COSTS, *SIZES, at=tmp_path)
+
+
+@pytest.mark.parametrize("evil", [EVIL, ALSO])
+def test_what_was_typed_steers_no_terminal(tmp_path: Path, evil: str) -> None:
+    check(
+        "calibrate", "--level", f"a=directory:{tmp_path}/{evil}", "--model", f"m{evil}", "-o", "o",
+        at=tmp_path,
+    )  # fmt: skip
+
+
+def schedule(at: Path, *, timeline: bool = False) -> str:
+    machine = platform(at)
+    planned = hrevolve(CHAIN, machine)
+    return texts.dumps(planned, machine, *([simulate(planned, machine)] if timeline else []))
+
+
+CHANGES: list[Callable[[str, str], str]] = [
+    lambda text, evil: text.replace("# ckio ", f"# ckio {evil}", 1),
+    lambda text, evil: text.replace("# steps 9", f"# steps 9{evil}"),
+    lambda text, evil: text.replace("# steps", f"# {evil}steps"),
+    lambda text, evil: text.replace("# platform ", f"# platform {evil}"),
+    lambda text, evil: text.replace("# platform", f"# overlap {evil}\n# platform"),
+    lambda text, evil: text.replace("# platform", f"# handed {evil}\n# platform"),
+    lambda text, evil: text.replace("# platform", f"# stored 0 x 1 {evil}\n# platform"),
+    lambda text, evil: text.replace("# platform", "# variable %1B%5B2J 8\n# platform"),
+    lambda text, evil: text.replace("# platform", f"# variable {evil} 8\n# platform"),
+    lambda text, evil: text.replace("#| format = 1", f"#| {evil} = 1"),
+    lambda text, evil: text.replace('channel = "ram"', f'channel = "{escaped(evil)}"'),
+    lambda text, evil: f"{text}discard x 0 0 %1B%5B2J\n".replace("# actions", "## actions"),
+    lambda text, evil: f"{text}discard x 0 0 {evil}\n",
+    lambda text, evil: f"{text}{evil} 0 1\n",
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+@pytest.mark.parametrize("timeline", [False, True], ids=["schedule", "timeline"])
+def test_a_schedule_steers_no_terminal(tmp_path: Path, number: int, *, timeline: bool) -> None:
+    text = schedule(tmp_path, timeline=timeline)
+    for which, evil in enumerate((EVIL, ALSO)):
+        name = f"s{evil if which else ''}.txt"
+        made = CHANGES[number](text, evil)
+        assert made != text
+        (tmp_path / name).write_text(made)
+        if which:
+            check("simulate", name, at=tmp_path)
+        else:
+            for command in (["show"], ["compare", name]):
+                check(*command, name, at=tmp_path)
+
+
+def test_a_file_of_any_name_is_shown(tmp_path: Path) -> None:
+    name = f"s{EVIL}{ALSO}.txt"
+    (tmp_path / name).write_text(schedule(tmp_path))
+    for options in ((), ("--html", f"{name}.html"), ("--svg", f"{name}.svg")):
+        check("show", name, *options, at=tmp_path)
+    assert steering((tmp_path / f"{name}.html").read_text()) == []
+
+
+def test_a_picture_of_a_path_has_no_markup_in_it(tmp_path: Path) -> None:
+    machine = platform(tmp_path)
+    ram, disk = machine.levels
+    named = Level(name="ram", capacity=40, channel="<script>alert(1)</script>")
+    evil = Platform((named, disk), 100)
+    timeline = simulate(hrevolve(CHAIN, evil), evil)
+    (tmp_path / "t.txt").write_text(texts.dumps(hrevolve(CHAIN, evil), evil, timeline))
+    ckio("show", "t.txt", "--html", "t.html", "--perfetto", "t.json", at=tmp_path)
+    assert ram.channel == "ram"
+    for text in (draw(timeline, CHAIN, evil), (tmp_path / "t.html").read_text()):
+        assert "<script>alert" not in text
+    json.loads((tmp_path / "t.json").read_text())
+
+
+@pytest.mark.parametrize("evil", [EVIL, ALSO])
+def test_a_layout_that_could_steer_a_terminal_is_neither_stored_nor_read(evil: str) -> None:
+    for field in (Field(f"a{evil}", "<f8", (3,)), Field("a", "<f8", (3,), f"m{evil}")):
+        with pytest.raises(StorageError, match="no control characters"):
+            form_of((field,))
+        row = [[field.name, field.dtype, [3], field.unit]]
+        with pytest.raises(CorruptCheckpoint):
+            form_from(json.dumps(row).encode())
+
+
+def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / f"level{EVIL}"
+    level = Directory(folder, run=RunId(f"0a{EVIL}"))
+    put(level, Key(Kind.RESTART, 3, f"zeta{ALSO}"), (Field("a", "<f8", (3,)),))
+    level.close()
+    (folder / f"slots{EVIL}.ckio").write_bytes((next(folder.iterdir())).read_bytes())
+    for path in (folder, folder.parent):
+        assert "zeta" in check("inspect", path, at=tmp_path)
+        check("inspect", "--verify", path, at=tmp_path)
+    check("clean", "--yes", folder, at=tmp_path)
+    check("inspect", tmp_path / f"nothing{EVIL}", at=tmp_path)
+
+
+NAMED = ("model", "settings", "control", "planner", "platform", "overlap", "adjoints", "here")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_manifest_steers_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    at = run_place(tmp_path / "at")
+    killed(monkeypatch, at, "adjoint:17", *words())
+    monkeypatch.delenv("KILL", raising=False)
+    manifest = at / "run" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said[name] = {EVIL: ALSO} if name == "settings" else f"{said[name]}{EVIL}{ALSO}"
+    manifest.write_text(json.dumps(said))
+    check("inspect", "run", at=at)
+    check("clean", "--yes", "run", at=at)
+    check("run", "--resume", "--into", "run", at=at)
