@@ -19,7 +19,7 @@ write = {latency = 0.01}
 read = {latency = 0.01}
 """
 COSTS = "--advance 1 --record 1 --reverse 2 --restart 1000 --tape 1000 --adjoint 1000"
-PLAN = f"plan --steps 30 --platform node.toml {COSTS}"
+PLAN = f"plan --planner hrevolve --steps 30 --platform node.toml {COSTS}"
 
 
 @pytest.fixture
