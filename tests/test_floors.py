@@ -37,7 +37,7 @@ FORBIDDEN = {
 """What may not be imported although its floor would allow it."""
 
 ROOMS = {
-    "h5py": {"backends", "adapters"},
+    "h5py": {"backends", "adapters", "jobs"},
     "simpy": {"sim"},
     "zstandard": {"compression"},
     "blosc2": {"compression"},
