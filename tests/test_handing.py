@@ -8,7 +8,7 @@ from time import sleep
 
 import numpy as np
 import pytest
-from test_rundir import MANIFEST
+from jobs.begun import MANIFEST
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.arraymodel import ArrayModel
@@ -18,7 +18,7 @@ from ckio.calibrate.steps import Copying, measure_model
 from ckio.chain import Chain
 from ckio.clock import VirtualClock
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, StorageError
-from ckio.jobs.directory import Manifest
+from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.auto import auto

@@ -40,7 +40,7 @@ class RunId:
     @property
     def name(self) -> str:
         """What the run is called on its level, without what it computes."""
-        return self.text.partition(_COMPUTES)[0]
+        return run_name(self.text)
 
     def pack(self) -> bytes:
         """As it is in a file."""
@@ -68,6 +68,15 @@ class RunId:
 
 
 _COMPUTES: Final = "@"
+
+
+def run_name(text: str, /) -> str:
+    """Return the name of the run whose id has this text.
+
+    >>> run_name("0a1b2c3d@5e6f"), run_name("0a1b2c3d")
+    ('0a1b2c3d', '0a1b2c3d')
+    """
+    return text.partition(_COMPUTES)[0]
 
 
 def computing(run: str, identity: str, /) -> str:

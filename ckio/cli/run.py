@@ -25,7 +25,7 @@ from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
 from ckio.jobs.reopened import resume_line
 from ckio.jobs.result import Result, facts
-from ckio.jobs.stopping import STOPPED, Halted
+from ckio.jobs.stopping import STOPPED, Halted, Stopper
 
 
 @click.command()
@@ -109,12 +109,13 @@ def command(
             display=console.display(quiet=as_json, rank=team.rank),
             **asked,
         )
-        try:
-            result = job.run(walltime=walltime, resume=resume)
-        except Halted as halted:
-            return _show_halted(halted, job, as_json=as_json, rank=team.rank, ranks=team.size)
-        if team.rank == 0:
-            _show(result, into, as_json=as_json)
+        with Stopper.within(walltime, team) as stopper:  # also while it is told what came of it
+            try:
+                result = job.run_on(team, stopper, resume=resume)
+            except Halted as halted:
+                return _show_halted(halted, job, as_json=as_json, rank=team.rank, ranks=team.size)
+            if team.rank == 0:
+                _show(result, into, as_json=as_json)
         if result.verified is False:
             wrong = RunFailed("the gradient is NOT verified")
             wrong.shared = True  # all ranks compared the same figures

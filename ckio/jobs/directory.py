@@ -243,12 +243,11 @@ def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput where it is not sound."""
     file = path / MANIFEST
     text = read_text(file)
-    try:
-        version = json.loads(text)["format"]
-    except (ValueError, TypeError, LookupError, RecursionError):
-        version = FORMAT
-    if version != FORMAT:  # what it says then has no checksum, or another one
-        return Manifest.loads(text, source=f"{file}")
+    said: object = None
+    with suppress(ValueError, RecursionError):
+        said = json.loads(text)
+    if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
+        return Manifest.loads(text, source=f"{file}")  # raises: it is older, or newer
     return Manifest.loads(unsealed(text, file), source=f"{file}")
 
 

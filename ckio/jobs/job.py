@@ -22,7 +22,7 @@ from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.ranks import all_ranks, run_directory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back
-from ckio.jobs.stopping import Stopper, began
+from ckio.jobs.stopping import Stopper
 from ckio.model import Array
 from ckio.overlap import AUTO, SYNCHRONOUS, Policy
 from ckio.planners.compared import Planned
@@ -199,15 +199,17 @@ class Job:
             The model, or all levels that it needs, failed.
         """
         seconds = _seconds(walltime)
-        request = replace(self.request, walltime=seconds)
-        with all_ranks(self._comm) as team:
-            control = self._control
-            if isinstance(control, str | os.PathLike):
-                control = read_control(Path(control), team)
-            request = replace(request, control=control)
-            _check_alone(request, team)
-            with Stopper(None if seconds is None else began() + seconds, team) as stopper:
-                return self._work(request, stopper, team, resume=resume)
+        with all_ranks(self._comm) as team, Stopper.within(seconds, team) as stopper:
+            return self.run_on(team, stopper, resume=resume)
+
+    def run_on(self, team: Team, stopper: Stopper, /, *, resume: bool = True) -> Result:
+        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop."""
+        control = self._control
+        if isinstance(control, str | os.PathLike):
+            control = read_control(Path(control), team)
+        request = replace(self.request, control=control, walltime=stopper.walltime)
+        _check_alone(request, team)
+        return self._work(request, stopper, team, resume=resume)
 
     def again(
         self,
@@ -298,6 +300,8 @@ class Job:
                 f"--steps is missing: planner {request.planner!r} has to know the number of steps;"
                 f" {unknown.PLANNER!r} has not{hint}"
             )
+        if request.steps is None and request.by_variable:
+            raise BadInput("--by-variable needs --steps: it plans for a known number of them")
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, team)
@@ -327,8 +331,6 @@ class Job:
             has_tapes(chain, fresh),
             levels,
         )
-        if chain.steps is None and request.by_variable:
-            raise BadInput("--by-variable needs --steps: it plans for a known number of them")
         return Process(
             request=request,
             fresh=fresh,

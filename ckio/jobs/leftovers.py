@@ -31,7 +31,7 @@ from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
 from ckio.backends.locks import is_locked, names_in, opened
-from ckio.backends.runid import RunId, of_rank, rank_of
+from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
 from ckio.layout import nbytes_of
@@ -74,7 +74,10 @@ class Holding:
         if look is None:
             raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
         items: list[Stored | Damaged] = look(self.path)
-        return items
+        return [
+            replace(item, run=run_name(item.run)) if isinstance(item, Stored) and item.run else item
+            for item in items  # a backend may give the whole id that it stored
+        ]
 
     def others(self, items: Iterable[Stored | Damaged], /) -> list[str]:
         """Return the runs that stored what is listed and are not its own, in words."""

@@ -54,6 +54,8 @@ class Stopper:
     ----------
     why : str
         What asked to stop; "" if nothing did.
+    walltime : float or None
+        Seconds that the process has since it began; None if nobody said that.
     clock : Clock
         That of the team, where there are several ranks: by it, all cut long moves alike.
     """
@@ -65,10 +67,20 @@ class Stopper:
         self._team, self._agreed = team, False
         if not team.is_alone:
             self.clock = team.clock
+        self.walltime: float | None = None
         self._end = inf if end is None else end
         self._deadline = inf
         self._behind = 0.0
         self._before: dict[int, Any] = {}
+
+    @classmethod
+    def within(cls, walltime: float | None, team: Team = ALONE, /) -> Self:
+        """Return one for a process that has so many seconds since it began; None for all time."""
+        if walltime is None:
+            return cls(None, team)
+        stopper = cls(began() + walltime, team)
+        stopper.walltime = walltime
+        return stopper
 
     def start(self, needed: float, /) -> None:
         """A run begins that takes so many seconds to stop; raises RunFailed if it is too late."""

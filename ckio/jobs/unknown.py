@@ -28,6 +28,7 @@ from ckio.jobs.standing import store_standing
 from ckio.jobs.stopping import halted, seconds_to_stop
 from ckio.jobs.watching import journal_of
 from ckio.model import Differentiable
+from ckio.overlap import SYNCHRONOUS, exactly
 from ckio.planners.online import Online
 from ckio.platforms import Platform
 from ckio.runner.forward import Forward, Stored, ready_for_the_way_back, run_forward
@@ -56,6 +57,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         mtbf = request.mtbf or DAY
         kept, smaller = adjoints.without_end(chain, platform, model, every=request.every, mtbf=mtbf)
         _ = Online(chain, smaller).levels  # raises where none is of use
+        process = replace(process, overlap=exactly(request.overlap) or SYNCHRONOUS)
         directory.write_plan(_no_plan(chain, platform), "")
         manifest = start(process, directory, model, kept)
         with levels_of(process, manifest) as backends:

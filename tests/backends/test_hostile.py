@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import xxhash
+from jobs.begun import MANIFEST
 
 from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
@@ -280,10 +281,14 @@ def test_a_hostile_run_directory_is_bad_input(memory: Path, scale: int) -> None:
     paths = ("x", "..", "/", "\0", "/proc/self/fd/0", "\ud800", "~", 0, None, "a" * 5000)
 
     def made(random: Random) -> tuple[bytes, bytes]:
-        run, version = random.choice(names), random.choice((1, 1, 1, 2, None, 1.0, True))
-        said = random.choice(({"run": run, "format": version}, random_json(random)))
+        said = json.loads(MANIFEST.dumps())
+        for name in random.sample(sorted(said), random.choice((0, 1, 1, 2))):
+            said[name] = random.choice((random.choice(names), random_json(random)))
+        said["format"] = random.choice((2, 2, 2, 1, None, 2.0, True))
+        text = json.dumps(random.choice((said, said, said, random_json(random))))
+        whole = rundir.sealed(text) if text.startswith("{") else text
         path = level + json.dumps(random.choice(paths))
-        manifest = random.choice((json.dumps(said).encode(), random_bytes(random)))
+        manifest = random.choice((whole.encode(), whole.encode(), random_bytes(random)))
         return manifest, random.choice((path.encode(), b"#| " + random_bytes(random)))
 
     campaign(made, COUNTS["run"] * scale, try_one)

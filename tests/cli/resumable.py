@@ -80,7 +80,7 @@ def growth(rate=float(os.environ.get("RATE", 0.3))):
 '''
 
 STEPS = 40
-RESUME = ("run", "--resume", "--into", "run")
+RESUME = ("run", "ocean:growth", "--resume", "--into", "run")
 
 COSTS = """
 [models."ocean:growth"]
@@ -118,9 +118,12 @@ def place(
     return at
 
 
-def words(*more: object, into: str = "run", steps: int = STEPS) -> tuple[object, ...]:
-    """The line that begins a run."""
-    begun = ("run", "ocean:growth", "--steps", steps, "--platform", "node.toml", "--into", into)
+def words(*more: object, into: str = "run", steps: int | None = STEPS) -> tuple[object, ...]:
+    """The line that begins a run, by hrevolve where nothing else says how it is planned."""
+    begun = ["run", "ocean:growth", "--platform", "node.toml", "--into", into]
+    if steps is not None:
+        begun += ["--steps", str(steps)]
+        begun += [] if {"--planner", "auto"} & {*map(str, more)} else ["--planner", "hrevolve"]
     return (*begun, "--every", "8s", *more)
 
 

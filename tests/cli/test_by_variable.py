@@ -8,7 +8,7 @@ from unittest.mock import ANY
 import pytest
 from cli import resumable
 from cli.commands import answer, ckio, complaint
-from cli.resumable import RESUME, STEPS, left
+from cli.resumable import STEPS, left
 
 SEASONS = '''
 
@@ -80,11 +80,12 @@ def place(at: Path, far: str = "directory") -> Path:
 
 
 def words(*more: object, model: str = "ocean:seasons") -> tuple[object, ...]:
-    begun = ("run", model, "--steps", STEPS, "--platform", "node.toml", "--into", "run")
-    return (*begun, "--every", "8s", *more)
+    first, _, *rest = resumable.words(*more)
+    return (first, model, *rest)
 
 
 BY_VARIABLE = words("--by-variable")
+RESUME = ("run", "ocean:seasons", "--resume", "--into", "run")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`ckio clean`: what goes, what stays, and that it asks."""
 
 import fcntl
-import json
 import os
 import pty
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
+from jobs.begun import MANIFEST, begun
 
 from ckio.backends.directory import Directory
 from ckio.backends.directory.slotfiles import TRIAL
@@ -19,6 +19,8 @@ from ckio.jobs import directory as rundir
 from ckio.jobs import leftovers
 from ckio.jobs.leftovers import Cleaned, Cleaning, Holding
 from ckio.testing import FLOW, put, raw, x
+
+RUN = MANIFEST.run
 
 
 def leave(level: Any) -> Any:
@@ -130,11 +132,11 @@ def test_the_half_made_archive_of_a_run_goes_with_it(tmp_path: Path) -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    for run in ("cafe", "beef"):
+    for run in (RUN, "beef"):
         (tmp_path / f".a-{run}.h5.{child}.new").write_bytes(b"\x89HDF\r\n\x1a\n")
     run = begun(tmp_path, ['backend = "hdf5"', f'options.path = "{tmp_path}/a.h5"'])
     assert (
-        f".a-cafe.h5.{child}.new was never finished"
+        f".a-{RUN}.h5.{child}.new was never finished"
         in ckio("clean", run, "--yes", at=tmp_path).stdout
     )
     assert {path.name for path in tmp_path.iterdir()} == {"run", f".a-beef.h5.{child}.new"}
@@ -143,21 +145,10 @@ def test_the_half_made_archive_of_a_run_goes_with_it(tmp_path: Path) -> None:
 # The directory of a run
 
 
-def begun(at: Path, level: list[str], **said: str) -> Path:
-    """The directory of a run called cafe, with one level."""
-    run = at / "run"
-    run.mkdir()
-    (run / rundir.MANIFEST).write_text(json.dumps({"format": 1, "run": "cafe", **said}))
-    platform = "format = 1", "[[level]]", 'name = "far"', *level
-    headers = "".join(f"#| {line}\n" for line in platform)
-    (run / rundir.SCHEDULE).write_text(f"# ckio schedule 1\n{headers}")
-    return run
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The directory of a run that was killed, whose checkpoints are in ck/cafe."""
-    leave(Directory(tmp_path / "ck" / "cafe", run=RunId("cafe")))
+    """The directory of a run that was killed, whose checkpoints are in ck/RUN."""
+    leave(Directory(tmp_path / "ck" / RUN, run=RunId(RUN)))
     run = begun(tmp_path, ['backend = "directory"', f'options.path = "{tmp_path}/ck"'])
     part = run / f".{rundir.RESULT}.part"
     part.write_text("{")
@@ -175,11 +166,11 @@ def test_relative_places_are_found_from_where_the_run_was_begun(
     backend: str, tmp_path: Path
 ) -> None:
     begun(tmp_path, [f'backend = "{backend}"', 'options.path = "ck.h5"'], here=str(tmp_path))
-    own = RunId("cafe")
+    own = RunId(RUN)
     leave(
-        Directory(tmp_path / "ck.h5" / "cafe", run=own)
+        Directory(tmp_path / "ck.h5" / RUN, run=own)
         if backend == "directory"
-        else Hdf5(tmp_path / "ck-cafe.h5", run=own)
+        else Hdf5(tmp_path / f"ck-{RUN}.h5", run=own)
     )
     (tmp_path / "elsewhere").mkdir()
     assert len(answer("inspect", "../run", at=tmp_path / "elsewhere")["checkpoints"]) == 2
@@ -221,7 +212,7 @@ def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> 
 
 
 def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
-    level = Directory(run.parent / "ck" / "cafe")
+    level = Directory(run.parent / "ck" / RUN)
     before = names(run.parent)
     ckio("clean", run, "--yes", "--results", at=run.parent)
     assert names(run.parent) == before
@@ -245,11 +236,11 @@ def test_of_a_run_that_has_no_level_open_nothing_goes_either(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("other", ["beef", ""])
 def test_what_another_run_stored_in_its_place_stays(run: Path, other: str) -> None:
-    place = run.parent / "ck" / "cafe"
+    place = run.parent / "ck" / RUN
     ckio("clean", run, "--yes", at=run.parent)
     leave(Directory(place, run=RunId(other)))
     done = ckio("clean", run, "--yes", at=run.parent, status=1)
-    said = f"{place} is left: it holds checkpoints of {RunId(other)}, not of run cafe"
+    said = f"{place} is left: it holds checkpoints of {RunId(other)}, not of run {RUN}"
     assert said in done.stderr
     assert other in done.stdout
     level = Directory(place, run=RunId(other))
@@ -291,7 +282,7 @@ def test_it_asks_and_the_default_is_no(run: Path) -> None:
     assert status != 0
     assert names(run.parent) == before
     assert asked(run, b"y\n")[1] == 0
-    assert not (run.parent / "ck" / "cafe").exists()
+    assert not (run.parent / "ck" / RUN).exists()
 
 
 def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
@@ -323,9 +314,9 @@ def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> Non
 
 
 def test_what_is_left_of_a_trial_of_direct_io_goes(tmp_path: Path) -> None:
-    leave(Directory(tmp_path / "cafe"))
-    (tmp_path / "cafe" / TRIAL).touch()
-    leftovers.remove(Holding(tmp_path / "cafe", "directory"))
+    leave(Directory(tmp_path / RUN))
+    (tmp_path / RUN / TRIAL).touch()
+    leftovers.remove(Holding(tmp_path / RUN, "directory"))
     assert names(tmp_path) == set()
 
 
@@ -336,7 +327,7 @@ def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
         ("x_1", True),
     ]
     assert (level.in_use, level.others, level.damaged) == (False, [], [])
-    open_level = Directory(run.parent / "ck" / "cafe", run=RunId("cafe"))
+    open_level = Directory(run.parent / "ck" / RUN, run=RunId(RUN))
     assert leftovers.clean(run, results=True) == Cleaned([], [open_level.path], {})
     open_level.close()
     cleaned = leftovers.clean(str(run), results=True)

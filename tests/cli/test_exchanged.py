@@ -14,7 +14,7 @@ from cli.commands import answer, ckio
 
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.runid import RunId
+from ckio.backends.runid import RunId, computing
 from ckio.errors import ForeignLevel
 
 MODEL = '''\
@@ -60,7 +60,8 @@ Runs = dict[str, Path]
 def line(run: str, *more: object) -> tuple[object, ...]:
     model = ("ocean:Ocean", "--set", "grid=16", "--set", f"seed={len(run)}")
     machine = ("--steps", STEPS, "--platform", "node.toml", "--every", "8s")
-    return ("run", *model, *machine, "--into", run, *more)
+    planner = ("--planner", "hrevolve")
+    return ("run", *model, *machine, *planner, "--into", run, *more)
 
 
 def place(at: Path, far: str) -> Path:
@@ -102,6 +103,12 @@ def _id(at: Path, run: str) -> str:
     return str(json.loads((at / run / "manifest.json").read_text())["run"])
 
 
+def _own(at: Path, run: str) -> RunId:
+    """The id that its files have."""
+    said = json.loads((at / run / "manifest.json").read_text())
+    return RunId(computing(said["run"], said["identity"]))
+
+
 def exchange(runs: Runs) -> None:
     mine, theirs = runs["mine"], runs["theirs"]
     aside = mine.with_name("aside")
@@ -117,7 +124,7 @@ def files(at: Path) -> dict[Path, bytes]:
 def refused(at: Path, run: str) -> str:
     """What resuming says that is refused, and changes no file of a level."""
     before = files(at)
-    done = ckio("run", "--resume", "--into", run, at=at, status=2)
+    done = ckio("run", "ocean:Ocean", "--resume", "--into", run, at=at, status=2)
     assert files(at) == before
     (other,) = set(NAMES) - {run}
     assert done.stderr.startswith("ckio: level 'far': ")
@@ -127,7 +134,7 @@ def refused(at: Path, run: str) -> str:
 
 
 def digest(at: Path, run: str) -> str:
-    return str(answer("run", "--resume", "--into", run, at=at)["gradient_digest"])
+    return str(answer("run", "ocean:Ocean", "--resume", "--into", run, at=at)["gradient_digest"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +190,7 @@ def test_a_file_is_restored_in_part(
         first, then = whole[:: random.choice((1, -1))]
         here = shutil.copytree(at, tmp_path / f"case-{number}")
         (here / mine.relative_to(at)).write_bytes(first[:cut] + then[cut:])
-        if _opens(runs["mine"].name, RunId(_id(at, "mine")), here / "ck"):
+        if _opens(runs["mine"].name, _own(at, "mine"), here / "ck"):
             assert digest(here, "mine") == digests["mine"], f"cut at {cut}"
         else:
             refused(here, "mine")
@@ -214,7 +221,7 @@ def test_a_run_that_has_ended_leaves_what_another_put_into_its_place(
     assert digest(at, "mine") == digests["mine"]
     runs["theirs"].rename(runs["mine"])
     before = files(at)
-    done = ckio("run", "--resume", "--into", "mine", "--json", at=at)
+    done = ckio("run", "ocean:Ocean", "--resume", "--into", "mine", "--json", at=at)
     assert json.loads(done.stdout)["gradient_digest"] == digests["mine"]
     assert f"not of run {_id(at, 'mine')}; move it to where" in done.stderr
     assert files(at) == before

@@ -51,7 +51,8 @@ CHAIN = Chain(steps=16, advance=1, record=1, reverse=2, restart=100, tape=100, a
 def line(at: Path, options: str, *, node: str = NODE) -> list[str]:
     """The command, for this machine."""
     (at / "node.toml").write_text(node)
-    return f"failures --platform node.toml {COSTS} {options}".split()
+    planner = "" if "--planner" in options else "--planner hrevolve"
+    return f"failures --platform node.toml {COSTS} {planner} {options}".split()
 
 
 def said(at: Path, options: str, *, node: str = NODE) -> str:

@@ -1,27 +1,28 @@
 """`ckio inspect`: what is stored, where, since when, and whether it is sound."""
 
-import re
+import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
+from jobs.begun import MANIFEST, begun
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.runid import RunId
+from ckio.backends.runid import RunId, computing
 from ckio.compression import Zfp, Zstd
 from ckio.jobs import directory as rundir
 from ckio.jobs.leftovers import listing
 from ckio.testing import FLOW, a, contents, put, raw, t, x
 
 SMOOTH = (Field("u", "<f8", (64, 64), "m/s"),)
-RUN = re.compile(r'"run": "(\w+)"')
 
 
 def fill(level: Any) -> None:
@@ -172,9 +173,10 @@ def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path
     model = ("vorticity", "--set", "grid=8")
     ckio("calibrate", *words, "--repeats", 1, "--model", *model, "-o", "node.toml", at=tmp_path)
     ckio("run", *model, "--steps", 9, *node, "--into", "run", "--keep", at=tmp_path)
-    run = RUN.search((tmp_path / "run" / rundir.MANIFEST).read_text())[1]
+    said = json.loads((tmp_path / "run" / rundir.MANIFEST).read_text())
+    run, own = said["run"], RunId(computing(said["run"], said["identity"]))
     for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):
-        level = backend(tmp_path / path, run=RunId(run))
+        level = backend(tmp_path / path, run=own)
         for key in list(level.keys()):
             level.discard(key)
         put(level, x(7), FLOW)
@@ -191,18 +193,16 @@ def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path
 
 
 def test_what_another_run_stored_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / rundir.MANIFEST).write_text('{"format": 1, "run": "cafe"}')
-    platform = '#| format = 1\n#| [[level]]\n#| name = "l"\n#| backend = "directory"\n'
-    (tmp_path / "run" / rundir.SCHEDULE).write_text(f'{platform}#| options.path = "ck"\n')
-    level = Directory(tmp_path / "ck" / "cafe", run=RunId("beef"))
+    run = MANIFEST.run
+    begun(tmp_path, ['backend = "directory"', 'options.path = "ck"'])
+    level = Directory(tmp_path / "ck" / run, run=RunId("beef"))
     fill(level)
     level.close()
-    said = "ck/cafe (directory, run beef): NOT OF RUN cafe, which refuses it\n"
+    said = f"ck/{run} (directory, run beef): NOT OF RUN {run}, which refuses it\n"
     assert said in ckio("inspect", "run", at=tmp_path).stdout
     assert "(directory, run beef)\n" in ckio("inspect", "ck", at=tmp_path).stdout
     found = answer("inspect", "run", "--verify", at=tmp_path)
-    assert found["foreign"] == ["ck/cafe"]
+    assert found["foreign"] == [f"ck/{run}"]
     assert {entry["run"] for entry in found["checkpoints"]} == {"beef"}
 
 
@@ -218,8 +218,10 @@ def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "a.h5").write_text("no archive")
     assert "a.h5 is not an HDF5 file" in complaint("inspect", "a.h5", at=tmp_path)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / rundir.MANIFEST).write_text('{"format": 1, "run": "../ck"}')
-    assert "no name of a run" in complaint("inspect", "run", at=tmp_path)
+    (tmp_path / "run" / rundir.MANIFEST).write_text(
+        rundir.sealed(replace(MANIFEST, run="../ck").dumps())
+    )
+    assert "is damaged: run cannot be '../ck'" in complaint("inspect", "run", at=tmp_path)
 
 
 def test_a_newer_format_is_bad_input(tmp_path: Path) -> None:

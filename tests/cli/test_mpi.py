@@ -19,7 +19,7 @@ MODELS = tuple(
     f"failing:{name}" for name in ("Raising", "NoDisk", "NoDiskHere", "Gone", "Leaving", "Slow")
 )
 
-WAVE = ("run", "wave", "--set", "grid=32", "--steps", 60)
+WAVE = ("run", "wave", "--planner", "hrevolve", "--set", "grid=32", "--steps", 60)
 
 FAILING = """
 import os
@@ -134,7 +134,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(tmp_path, whole, model):
     assert left(tmp_path)
     # The same model, in which nobody is killed any more.
     (tmp_path / "failing.py").write_text(FAILING.replace("RANK == 2", "RANK == 9"))
-    found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
+    found = answer(4, "run", f"failing:{model}", "--resume", "--into", "run", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
     assert left(tmp_path) == []
 
@@ -153,7 +153,7 @@ def test_a_job_that_was_killed_on_the_way_back_is_resumed(tmp_path, whole):
     job.wait_for(tmp_path, "log", text="reverse")
     job.kill(1)
     job.ended(status=None)
-    found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
+    found = answer(4, "run", "failing:Slow", "--resume", "--into", "run", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
 
 
@@ -162,12 +162,12 @@ def test_other_numbers_of_ranks_do_not_resume_it(tmp_path):
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run")
     Job(4, "run", "failing:Gone", *WAVE[2:], *into, at=tmp_path).ended(status=None)
     there = left(tmp_path)
-    _, err = Job(2, "run", "--resume", "--into", "run", at=tmp_path).ended(status=2)
+    _, err = Job(2, "run", "failing:Gone", "--resume", "--into", "run", at=tmp_path).ended(status=2)
     assert err == (
         "ckio: run holds a run of 4 ranks, and this job has 2 ranks: what a rank stored is its own"
         " part of the state; resume it on 4 ranks\n"
     )
-    alone = ckio("run", "--resume", "--into", "run", at=tmp_path, status=2)
+    alone = ckio("run", "failing:Gone", "--resume", "--into", "run", at=tmp_path, status=2)
     assert "a run of 4 ranks, and this job has 1 rank" in alone.stderr
     assert left(tmp_path) == there
 
@@ -212,7 +212,7 @@ def test_a_transfer_that_fails_on_one_rank_ends_all_and_the_run_is_resumed(tmp_p
     assert "rank 2: " in line
     assert "File too large" in line
     (tmp_path / "failing.py").write_text(FAILING.replace("RANK == 2", "RANK == 9"))
-    found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
+    found = answer(4, "run", "failing:NoDisk", "--resume", "--into", "run", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
     assert left(tmp_path) == []
 
@@ -276,8 +276,8 @@ def test_one_rank_that_is_asked_to_stop_stops_all(tmp_path, whole):
     job.kill(3, signal.SIGTERM)
     out, err = job.ended(status=75)
     assert json.loads(out)["why"] == "SIGTERM"
-    assert "go on with: mpiexec -n 4 ckio run --resume --into run" in err
-    found = answer(4, "run", "--resume", "--into", "run", at=tmp_path)
+    assert "go on with: mpiexec -n 4 ckio run failing:Slow --resume --into run" in err
+    found = answer(4, "run", "failing:Slow", "--resume", "--into", "run", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
 
 

@@ -14,7 +14,7 @@ from ckio.backends.runid import RunId
 
 pytestmark = needs_mpi
 
-STEPS = ("--set", "grid=32", "--steps", 40)
+STEPS = ("--planner", "hrevolve", "--set", "grid=32", "--steps", 40)
 """On three ranks, parts of 10 and of 11 rows."""
 
 SOON = 19.0
@@ -202,12 +202,14 @@ def test_one_rank_whose_level_is_in_use_leaves_those_of_the_others_as_they_were(
     there = left(tmp_path)
     taken = Directory(tmp_path / "scratch" / run / "rank-1", run=RunId(f"{run}-1"))
     try:
-        _, err = Job(3, "run", "--resume", "--into", "run", at=tmp_path).ended(status=1)
+        _, err = Job(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path).ended(
+            status=1
+        )
         assert "rank 1: " in err.splitlines()[-1]
     finally:
         taken.close()
     assert left(tmp_path) == there
-    found = answer(3, "run", "--resume", "--into", "run", at=tmp_path)
+    found = answer(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path)
     whole = answer(3, *words[:-1], "whole", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
     assert left(tmp_path) == []
@@ -219,7 +221,7 @@ def test_a_folder_that_a_rank_had_emptied_when_it_was_killed_goes(tmp_path):
     answer(3, *words, at=tmp_path)
     run = json.loads((tmp_path / "run" / "manifest.json").read_text())["run"]
     (tmp_path / "scratch" / run / "rank-1").mkdir(parents=True)
-    answer(3, "run", "--resume", "--into", "run", at=tmp_path)
+    answer(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path)
     assert left(tmp_path) == []
 
 
@@ -235,7 +237,7 @@ def test_what_is_corrupt_on_one_rank_is_used_by_none(tmp_path):
             flipped += 1
         path.write_bytes(whole)
     assert flipped
-    out, err = Job(3, "run", "--resume", "--into", "run", at=tmp_path).ended()
+    out, err = Job(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path).ended()
     assert re.search(r"rank 2: .*discarded", err), err
     digest = re.search("digest ([0-9a-f]+)", out)
     assert digest
@@ -256,7 +258,7 @@ def test_a_stop_where_all_levels_are_full_and_parts_differ_in_size(tmp_path):
     platform.write_text(text)
     said = stopped(tmp_path, 3, words)
     assert "stopped by SIGTERM" in said
-    found = answer(3, "run", "--resume", "--into", "run", at=tmp_path)
+    found = answer(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path)
     whole = answer(3, *words[:-1], "whole", at=tmp_path)
     assert found["gradient_digest"] == whole["gradient_digest"]
     assert left(tmp_path) == []

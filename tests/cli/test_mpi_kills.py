@@ -26,7 +26,7 @@ class Slow(Wave):
 """
 
 RANKS, KILLS = 3, 5
-WORDS = ("run", "slow:Slow", "--set", "grid=32", "--steps", 60)
+WORDS = ("run", "slow:Slow", "--planner", "hrevolve", "--set", "grid=32", "--steps", 60)
 
 
 def left(at: Path) -> list[str]:

@@ -144,7 +144,7 @@ def test_where_it_was_not_one_line_says_so(place: Path, profile: str) -> None:
             said = ckio(command, *PLAN, *more, at=place).stdout
             assert said.count(NOT_CONSIDERED) == 1
             assert "`ckio calibrate --model` does that, or say --overlap auto\n" in said
-    assert answer("plan", *PLAN, at=place)["planner"] == "hrevolve"
+    assert answer("plan", *PLAN, at=place)["planner"] == "auto"
 
 
 def test_all_levels_that_were_not_measured_are_named(place: Path) -> None:
@@ -173,7 +173,7 @@ def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
     (place / "paper.txt").write_text("2\n2 0 0\n100 10 2\n")
     for line in (PLAN, ("--steps", 101, "--platform", "paper.txt")):
         found = answer("plan", *line, at=place)
-        assert (found["planner"], "overlap" in found) == ("hrevolve", False)
+        assert (found["planner"], "overlap" in found) == ("auto", False)
         assert "overlap" not in ckio("plan", *line, at=place).stdout
 
 
@@ -204,7 +204,7 @@ def test_a_run_on_a_measured_machine_overlaps(tmp_path: Path) -> None:
     assert found["predicted"] == pytest.approx(planned["makespan"])
     again = (*BY_DEFAULT[:-1], "again", "--overlap", "none")
     plain = answer(*again, at=at)
-    assert (plain["planner"], plain["overlap"], "bound" in plain) == ("hrevolve", None, False)
+    assert (plain["planner"], plain["overlap"], "bound" in plain) == ("auto", None, False)
     said = ckio(*BY_DEFAULT[:-1], "said", "--every", "1h", at=at).stdout
     assert said.index(planned["note"]) < said.index("predicted and measured")
 
@@ -233,7 +233,7 @@ def test_the_line_that_begins_a_run_goes_on_with_its_policy(
 
 def test_what_cannot_be_decided_with_a_plan_is_refused(tmp_path: Path) -> None:
     at = running(tmp_path)
-    line = [word for word in words("--overlap", "auto") if word not in ("--steps", 40)]
+    line = words("--overlap", "auto", steps=None)
     assert "--overlap auto is not for a run without --steps" in complaint(*line, at=at)
     line = words("--by-variable", "--overlap", "auto")
     assert "--overlap auto is not for --by-variable: it plans with whole" in complaint(*line, at=at)
@@ -293,7 +293,7 @@ def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
         (row,) = answer("sweep", *PLAN, *more, "--vary", "nvme=on", at=place)["points"]
         assert row["makespan"] == best
     (row,) = answer("sweep", *PLAN, "--vary", "nvme=on", at=place)["points"]
-    assert row["makespan"] == answer("plan", *PLAN, "--planner", "hrevolve", at=place)["makespan"]
+    assert row["makespan"] == answer("plan", *PLAN, "--planner", "auto", at=place)["makespan"]
     failing = ("--vary", "nvme=on", "--mtbf", "1h", "--overlap", "auto")
     assert "alone, and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
 

@@ -54,7 +54,7 @@ def test_a_short_form_is_printed_and_read_back(place: Path, concat: int) -> None
 
 
 def test_a_schedule_in_the_papers_notation_is_read(place: Path) -> None:
-    words = ("plan", *LISTING_4)
+    words = ("plan", "--planner", "hrevolve", *LISTING_4)
     found = answer(*words, "--format", "paper", "-o", "long.txt", at=place)
     again = answer("plan", "--sequence", "long.txt", "--platform", "listing_4.txt", at=place)
     assert again["makespan"] == found["makespan"]
@@ -68,7 +68,9 @@ def test_what_a_short_form_cannot_say_is_refused(place: Path) -> None:
 
 
 def test_a_sequence_leaves_nothing_to_plan(place: Path) -> None:
-    ckio("plan", *LISTING_4, "--format", "paper", "-o", "long.txt", at=place)
+    ckio(
+        "plan", "--planner", "hrevolve", *LISTING_4, "--format", "paper", "-o", "long.txt", at=place
+    )
     words = ("plan", "--sequence", "long.txt", "--platform", "listing_4.txt")
     assert "is planned already" in complaint(*words, "--planner", "revolve", at=place)
     assert "is planned already" in complaint(*words, "--period", 3, at=place)

@@ -38,7 +38,8 @@ tape = 24576
 adjoint = 49176
 """
 MODEL = ("--set", "grid=32", "--set", "steps=40")
-WHOLE = ("--model", "permafrost", *MODEL, "--steps", 40, "--platform", "node.toml")
+MACHINE = ("--steps", 40, "--platform", "node.toml", "--planner", "hrevolve")
+WHOLE = ("--model", "permafrost", *MODEL, *MACHINE)
 PARTS = (*WHOLE, "--by-variable")
 
 
@@ -80,7 +81,7 @@ def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
 
 
 def test_what_is_run_is_shown_and_compared(place: Path) -> None:
-    run = ("run", "permafrost", *MODEL, "--steps", 40, "--platform", "node.toml")
+    run = ("run", "permafrost", *MODEL, *MACHINE)
     done = ckio(*run, "--by-variable", "--into", "run", "--log", "run.log", at=place)
     planned = answer("plan", *PARTS, at=place)
     ran = loads((place / "run" / "predicted.txt").read_text())

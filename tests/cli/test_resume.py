@@ -95,7 +95,7 @@ def test_where_there_is_no_run_one_begins(
 
 def test_what_is_missing_and_in_no_manifest_is_said(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
-    assert "MODEL is missing" in complaint(*RESUME, at=at)
+    assert "MODEL is missing" in complaint("run", "--resume", "--into", "run", at=at)
     (at / "run").mkdir()
     (at / "run" / "thesis.tex").write_text("")
     assert "is not empty (thesis.tex)" in complaint(*words("--resume"), at=at)
@@ -137,9 +137,9 @@ def test_what_a_run_says_elsewhere_is_what_goes_on_with_it(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     killed(monkeypatch, at, "step:60", *words())
-    resume = ("run", "--resume", "--into", "../here & there/run")
+    resume = ("run", "ocean:growth", "--resume", "--into", "../here & there/run")
     line = complaint(*resume, at=elsewhere).partition(" go on with: ")[2]
-    assert line == f"cd '{at}' && ckio run --resume --into run\n"
+    assert line == f"cd '{at}' && ckio run ocean:growth --resume --into run\n"
     far = at / "ck"
     shutil.copytree(far, elsewhere / "ck")  # then it is the model that is not found there
     said = complaint(*resume, at=elsewhere)
@@ -155,7 +155,7 @@ def test_what_a_run_says_elsewhere_is_what_goes_on_with_it(
 
 
 def test_where_there_is_no_run_it_is_said_where_that_is(tmp_path: Path) -> None:
-    line = complaint(*RESUME, at=tmp_path)
+    line = complaint("run", "--resume", "--into", "run", at=tmp_path)
     assert f"MODEL is missing: what to run; {tmp_path / 'run'} holds no run that says it" in line
 
 
@@ -165,11 +165,11 @@ def test_from_another_directory_relative_levels_are_not_taken_for_lost(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(half / "ocean.py", elsewhere)
-    line = complaint("run", "--resume", "--into", half / "run", at=elsewhere)
+    line = complaint("run", "ocean:growth", "--resume", "--into", half / "run", at=elsewhere)
     assert line == (
         f"ckio: {half / 'run'} was begun in another directory, from which its level far is"
         f" ck/{stored_in(half)[0].path.parent.name};"
-        f" go on with: cd {half} && ckio run --resume --into run\n"
+        f" go on with: cd {half} && ckio run ocean:growth --resume --into run\n"
     )
     half.rename(tmp_path / "moved")  # with its levels: then they are found from there
     done = ckio(*RESUME, "--json", at=tmp_path / "moved")
@@ -250,8 +250,22 @@ def test_another_model_or_control_or_format_is_refused(
         here.setenv("RATE", "0.31")
         assert "the controls of the model are others" in complaint(*RESUME, at=half)
     text = (half / "run" / "manifest.json").read_text()
-    (half / "run" / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
-    assert "has format 2; this ckio reads format 1" in complaint(*RESUME, at=half)
+    (half / "run" / "manifest.json").write_text(text.replace('"format": 2', '"format": 1'))
+    assert "has format 1; this ckio reads format 2" in complaint(*RESUME, at=half)
+
+
+def test_no_model_is_imported_that_a_file_alone_names(half: Path) -> None:
+    line = complaint("run", "--resume", "--into", "run", at=half)
+    assert line == (
+        "ckio: run is a run of 'ocean:growth', and nothing that a file names is imported: name the"
+        " model again, as in: ckio run ocean:growth --resume --into run\n"
+    )
+
+
+def test_a_manifest_that_was_edited_is_refused(half: Path) -> None:
+    manifest = half / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"steps": 40', '"steps": 41'))
+    assert "is damaged: it is not as ckio wrote it" in complaint(*RESUME, at=half)
 
 
 def test_costs_that_are_measured_again_change_nothing(half: Path, digest: str) -> None:

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from cli.commands import answer, ckio
+from cli.commands import answer, ckio, complaint
 from cli.resumable import RESUME, STEPS, killed, left, place, reference, words
 
+from ckio.jobs.directory import sealed, unsealed
 from ckio.overlap import Overlap
 from ckio.planners import compiled
 from ckio.texts import loads
@@ -66,22 +67,21 @@ def test_a_run_of_unknown_length_keeps_its_policy_for_the_way_back(
     model = (at / "ocean.py").read_text()
     ends = f"    def finished(self, state, i):\n        return i == {STEPS}\n\n    def work("
     (at / "ocean.py").write_text(model.replace("    def work(", ends))
-    line = [word for word in words("--resume", *ASKED) if word not in ("--steps", STEPS)]
-    killed(monkeypatch, at, "step:30", *line)
+    killed(monkeypatch, at, "step:30", *words("--resume", *ASKED, steps=None))
     assert answer(*RESUME, at=at)["overlap"] == str(POLICY)
     assert policy(at, "run/schedule.txt") == POLICY
 
 
-def test_a_manifest_without_a_policy_means_none(
+def test_a_manifest_without_a_policy_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = place(tmp_path / "at")
     killed(monkeypatch, at, "step:30", *words())
     manifest = at / "run" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    assert said.pop("overlap") == ""
-    manifest.write_text(json.dumps(said))
-    assert answer(*RESUME, at=at)["overlap"] is None
+    said = json.loads(unsealed(manifest.read_text(), manifest))
+    assert not Overlap.parse(said["request"].pop("overlap"))
+    manifest.write_text(sealed(json.dumps(said)))
+    assert "is damaged: request cannot be" in complaint(*RESUME, at=at)
 
 
 def test_a_plan_in_a_file_has_its_policy_with_it(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     assert 17 <= reached < STEPS
     assert said == (
         f"ckio: stopped by {signal.Signals(number).name}: x_{reached} is stored on far;"
-        " go on with: ckio run --resume --into run\n"
+        " go on with: ckio run ocean:growth --resume --into run\n"
     )
     ended = answer(*RESUME, at=at)
     assert ended["gradient_digest"] == digest
@@ -96,7 +96,7 @@ def test_as_json_a_run_that_has_stopped_says_so(
         "adjoint": 31,
         "stored": {"a_31": "far"},
         "refused": None,
-        "resume": "ckio run --resume --into run",
+        "resume": "ckio run ocean:growth --resume --into run",
     }
 
 
@@ -112,7 +112,7 @@ def test_where_it_stands_may_not_fit_and_older_checkpoints_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
     at = place(tmp_path / "at", capacity=2 * 4104)  # no room for an adjoint
-    line = ("run", "ocean:growth", "--steps", STEPS, "--platform", "node.toml", "--into", "run")
+    line = _without_every(words())
     said = stopped(at, f"adjoint:9:{TERM}", *line, patch=monkeypatch)
     assert "where it stands cannot be stored (" in said
     assert "has no room for a_31" in said
@@ -128,7 +128,7 @@ def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
     (at / "node.toml").write_text(
         text.replace('backend = "directory"\noptions = {path = "ck"}', "")
     )
-    line = words()[:-2]
+    line = _without_every(words())
     assert "no level of this run outlives it" in stopped(
         at, f"adjoint:9:{TERM}", *line, patch=monkeypatch
     )
@@ -144,6 +144,10 @@ def test_a_kill_while_where_it_stands_is_stored_costs_no_more_than_any_other(
             here.setenv("THEN", str(number * 1e-4))
             killed(monkeypatch, at, f"adjoint:9:{TERM}", *words(), status=ANY)  # -9, or too late
         assert answer(*RESUME, at=at)["gradient_digest"] == digest
+
+
+def _without_every(line: tuple[object, ...]) -> list[object]:
+    return [word for word in line if word not in ("--every", "8s")]
 
 
 # Walltime
@@ -242,7 +246,7 @@ def test_what_a_stopped_run_stores_fits_the_plan_of_the_next(
 ) -> None:
     """A codec may make of it less than was planned: the level would take more than a plan may."""
     at = place(tmp_path / "at", "zstd", capacity=capacity)
-    line = ("run", "ocean:growth", "--steps", STEPS, "--platform", "node.toml", "--into", "run")
+    line = _without_every(words())
     stopped(at, f"{moment}:{TERM}", *line, patch=monkeypatch)
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
@@ -289,4 +293,4 @@ def test_a_stopped_run_that_is_told_again_still_says_how_to_go_on(
 
     monkeypatch.setattr(run, "_show_halted", told_again)
     said = stopped(place(tmp_path / "at"), f"step:17:{TERM}", *words(), patch=monkeypatch)
-    assert "go on with: ckio run --resume --into run" in said
+    assert "go on with: ckio run ocean:growth --resume --into run" in said

@@ -69,7 +69,7 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
         figures = answer(*line, *same, at=at)
         assert figures.pop("plan_seconds") > 0
         assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
-    ckio(*line, "--format", "paper", "-o", "paper.txt", at=at)
+    ckio(*line, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt", at=at)
     told = ckio(*line, *HREVOLVE, "--format", "paper", "-o", "over.txt", at=at).stdout
     assert "written to over.txt, which cannot say the policy" in told
     line = ("plan", "--sequence", "paper.txt", "--platform", "node.toml", "--overlap")

@@ -19,7 +19,7 @@ write = {latency = 0.01}
 read = {latency = 0.01}
 """
 COSTS = "--advance 1 --record 1 --reverse 2 --restart 1000 --tape 1000 --adjoint 1000"
-PLAN = f"plan --steps 30 --platform node.toml {COSTS}"
+PLAN = f"plan --planner hrevolve --steps 30 --platform node.toml {COSTS}"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_commands_work_on_each_others_output(place: Path) -> None:
 
 
 def test_a_table_and_a_platform_go_there_too(place: Path) -> None:
-    vary = (*PLAN.replace("plan", "sweep").split(), "--vary", "ram.slots=1,2")
+    vary = (*PLAN.replace("plan", "sweep", 1).split(), "--vary", "ram.slots=1,2")
     assert ckio(*vary, "-o", "-", at=place).stdout.startswith("ram.slots,makespan,")
     words = ("calibrate", "--level", "a=ram", "--size", "4KiB", "--repeats", 1)
     assert ckio(*words, "-o", "-", at=place).stdout.startswith("# The storage of one machine")
@@ -79,7 +79,7 @@ def test_stdout_is_for_one_thing(place: Path) -> None:
     ckio(*PLAN.split(), "-o", "plan.txt", at=place)
     for line in (f"{PLAN} -o - --json", "show plan.txt --svg - --html -"):
         assert "stdout is taken" in complaint(*line.split(), at=place)
-    vary = (*PLAN.replace("plan", "sweep").split(), "--vary", "ram.slots=1,2")
+    vary = (*PLAN.replace("plan", "sweep", 1).split(), "--vary", "ram.slots=1,2")
     assert "name a file" in complaint(*vary, "--picture", "-", at=place)
 
 

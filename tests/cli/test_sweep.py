@@ -185,7 +185,8 @@ def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
 
 
 def test_table_and_json_and_csv_say_the_same(node: Path) -> None:
-    axes = ("--steps", 40, "--vary", "ram.slots=1:16:5", "--vary", "nvme=on,off")
+    plan = ("--planner", "hrevolve", "--steps", 40)
+    axes = (*plan, "--vary", "ram.slots=1:16:5", "--vary", "nvme=on,off")
     rows, found, shown = table(node, *axes), answer(sweep, node, *axes), said(sweep, node, *axes)
     lines = shown.splitlines()[2:12]
     for row, point, line in zip(rows, found["points"], lines, strict=True):
@@ -195,7 +196,7 @@ def test_table_and_json_and_csv_say_the_same(node: Path) -> None:
         assert f"{point['makespan']:.6g}" in line
     assert 0 < sum(point["pareto"] for point in found["points"]) < len(rows)
     assert found["answer"] in shown
-    alone = said(sweep, node, "--steps", 40, "--vary", "ram.slots=1,2,39,60")
+    alone = said(sweep, node, *plan, "--vary", "ram.slots=1,2,39,60")
     assert "from <" not in alone
     assert "of ram.slots: " in alone
     assert "nothing is gained" in alone

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
-from cli.resumable import COSTS, RESUME, STEPS, killed, left, place, stored_in
+from cli.resumable import COSTS, STEPS, killed, left, place, stored_in
 
 MODEL = f"""\
 import os
@@ -34,6 +34,7 @@ def ending(rate=0.3):
 """
 
 LINE = ("run", "ends:ending", "--platform", "node.toml", "--into", "run", "--every", "8s")
+RESUME = ("run", "ends:ending", "--resume", "--into", "run")
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def at(tmp_path: Path) -> Path:
 @pytest.fixture
 def known(at: Path) -> dict[str, Any]:
     """What a run says whose steps are known."""
-    return answer(*LINE[:-4], "--into", "known", "--steps", STEPS, at=at)
+    return answer(*LINE[:-4], "--into", "known", "--steps", STEPS, "--planner", "hrevolve", at=at)
 
 
 def test_a_run_finds_its_own_end(at: Path, known: dict[str, Any]) -> None:

@@ -6,36 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jobs.begun import CHAIN, MANIFEST
 
 from ckio.chain import Chain
 from ckio.errors import BadInput, LevelInUse
-from ckio.jobs.directory import Manifest, RunDirectory
+from ckio.jobs.directory import RunDirectory, manifest_in, sealed, unsealed
+from ckio.jobs.request import Manifest
 from ckio.platforms import Level, Platform
 from ckio.schedule import Schedule
 from ckio.texts import dumps
-
-CHAIN = Chain(steps=3, advance=0.1, record=0.3, reverse=1 / 3, restart=8, tape=16, adjoint=24)
-MANIFEST = Manifest(
-    run="cafe",
-    ckio="1",
-    model="m",
-    settings={"grid": 4, "wind": 0.1, "name": "a b", "on": True},
-    control="dead",
-    planner="periodic",
-    options={"period": 2},
-    chain=CHAIN,
-    platform="beef",
-    adjoints="nvme",
-    every=1 / 3,
-    keep=False,
-)
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "a" / "b")
     directory.begin(replace(MANIFEST, run=directory.id))
     manifest = json.loads((tmp_path / "a" / "b" / "manifest.json").read_text())
-    assert manifest["model"] == "m"
+    assert manifest["request"]["model"] == "m"
     assert manifest["run"] == directory.id
 
 
@@ -75,9 +61,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_file_can_be_bytes(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run")
     directory.write("picture.png", b"\x89PNG\r\n")
-    directory.write("result.json", "{}\n\u00b5")
+    directory.write("notes.txt", "\u00b5")
     assert (tmp_path / "run" / "picture.png").read_bytes() == b"\x89PNG\r\n"
-    assert (tmp_path / "run" / "result.json").read_bytes() == b"{}\n\xc2\xb5"
+    assert (tmp_path / "run" / "notes.txt").read_bytes().startswith(b"\xc2\xb5\n## xxh3_128 ")
+    assert directory.read("notes.txt") == "\u00b5\n"
     (tmp_path / "run" / "other.png").mkdir()
     with pytest.raises(BadInput, match=r"other.png: cannot be written"):
         directory.write("other.png", b"\x89PNG")
@@ -89,10 +76,22 @@ def test_what_came_to_nothing_is_cleared_and_what_was_there_stays(tmp_path: Path
     for path in (tmp_path / "empty", tmp_path / "a" / "b"):
         directory = RunDirectory(path)
         directory.begin(MANIFEST)
-        (path / "levels").mkdir()
+        directory.write_plan("first", "predicted")
+        directory.write_plan("second", "predicted")
         directory.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_what_a_run_did_not_write_stays_where_its_directory_is_cleared(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run")
+    directory.begin(MANIFEST)
+    (tmp_path / "run" / "notes").mkdir()
+    (tmp_path / "run" / "notes" / "mine.txt").write_text("mine")
+    (tmp_path / "run" / "measured.txt").write_text("somebody else's")
+    directory.clear()
+    left = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*")}
+    assert left == {"notes", "notes/mine.txt", "measured.txt"}
 
 
 def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
@@ -119,17 +118,49 @@ def test_a_manifest_comes_back_to_the_last_bit(tmp_path: Path, chain: Chain) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format": 1', '"format": 9', "has format 9; this ckio reads format 1"),
-        ('"chain": {', '"chains": {', "is damaged: "),
-        ('"steps": 3', '"steps": -3', "is damaged: "),
+        ('"format": 2', '"format": 9', "has format 9; this ckio reads format 2"),
+        ('"format": 2', '"format": 1', "has format 1; this ckio reads format 2"),
+        ('"chain": {', '"chains": {', "is damaged: 'chain'"),
+        ('"steps": 3', '"steps": -3', "is damaged: steps = -3"),
         ('"steps": 3', '"stapes": 3', "is damaged: "),
+        ('"steps": 3', '"steps": 4', "is damaged: it is not of the computation"),
+        ('"grid": 4', '"grid": 5', "is damaged: it is not of the computation"),
+        ('"run": "deadcafe"', '"run": "../../up"', "is damaged: run cannot be '../../up'"),
+        ('"ranks": 1', '"ranks": 99999999', "is damaged: ranks cannot be 99999999"),
+        ('"here": ""', '"here": "/a/../b"', "is damaged: here cannot be '/a/../b'"),
+        ('"every": 0.3', '"every": -0.3', "is damaged: every cannot be -0.3"),
         ("{", "[", "is damaged: it does not say which run this is"),
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
-    (tmp_path / "manifest.json").write_text(MANIFEST.dumps().replace(old, new, 1))
+    """Its checksum is mended: so the rules behind that are reached."""
+    text = MANIFEST.dumps().replace(old, new, 1)
     with pytest.raises(BadInput, match=said):
-        RunDirectory(tmp_path, resume=True)
+        Manifest.loads(text, source="manifest.json")
+    if new != "[":
+        (tmp_path / "manifest.json").write_text(sealed(text))
+        with pytest.raises(BadInput, match=said):
+            RunDirectory(tmp_path, resume=True)
+
+
+def test_a_bit_that_is_flipped_anywhere_in_a_manifest_is_found(tmp_path: Path) -> None:
+    whole = bytearray(sealed(MANIFEST.dumps()).encode())
+    for place in range(len(whole) - 1):  # the last is the end of its line
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        (tmp_path / "manifest.json").write_bytes(flipped)
+        with pytest.raises(BadInput, match=r"is damaged|has format|cannot be read"):
+            manifest_in(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(whole)
+    assert manifest_in(tmp_path) == MANIFEST
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "", "# a schedule\n", "no end of a line"])
+def test_a_text_comes_back_from_under_its_checksum(text: str) -> None:
+    assert unsealed(sealed(text), "it").rstrip() == text.rstrip()
+    for wrong in (text, sealed(text)[:-40], sealed(text) + "more"):
+        with pytest.raises(BadInput, match="it is damaged"):
+            unsealed(wrong, "it")
 
 
 def test_what_a_process_left_that_was_killed_before_its_manifest_is_removed(tmp_path: Path) -> None:
@@ -175,9 +206,9 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
 def test_every_schedule_is_kept_and_the_last_one_has_the_platform(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     platform = Platform((Level(name="nvme", capacity=7),))
-    for text in ("first", "second", dumps(Schedule(CHAIN, []), platform)):
+    for text in ("first\n", "second\n", dumps(Schedule(CHAIN, []), platform)):
         directory.write_plan(text, "predicted")
-    assert (tmp_path / "schedule-1.txt").read_text() == "first"
-    assert (tmp_path / "schedule-2.txt").read_text() == "second"
+    assert directory.read("schedule-1.txt") == "first\n"
+    assert directory.read("schedule-2.txt") == "second\n"
     assert not (tmp_path / "schedule-3.txt").exists()
     assert directory.platform() == platform
