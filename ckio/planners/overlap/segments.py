@@ -15,11 +15,13 @@ is what a segment of l + 1 steps takes without its Records and Reverses, if its 
 the register and, for S, E and D, on the level too. Far access overlaps with computing, so it counts
 with a part rho of its cost; the number of slots m and the gap g between two writes of a sweep keep
 it from being used without end. A read made ahead takes a near slot as long as it lasts. So before
-each far read E leaves one of the c slots free, at some step from which on the program needs less
-than h seconds only if it waits for the rest of them: S_c-1 takes t_c-1 with Records and Reverses.
+each far read E leaves one of the c slots free for the last h seconds: the steps that are left then
+are reversed with c - 1 slots, which takes t_c-1 with Records and Reverses, and if that is less than
+h, the program waits for the rest.
+
 For example, with one slot, u_f = 1 and r_1 = 0, S_1(2) = 2 + F_0(0) + S_1(1) = 3: two steps to the
-last one, and one to that before. With two slots, w_1 = 0, steps reversed in a second and h = 5,
-E_2(2) = min(S_1(2) + 0, ...) = 3, as reversing them with one slot takes 6 s.
+last one, and one to that before. Let w_1 = 0, a step be reversed in a second and h be 5: with two
+slots, S_2(2) = 2 and E_2(2) = S_1(2) = 3, as t_1(2) = 6 s.
 
 With T(p, m) for what the engine says that a segment of p steps takes with m far slots,
 
@@ -63,10 +65,10 @@ Splits = NDArray[np.int32]
 _PRICES: Final = (0.0, 0.05, 0.3)
 """Parts of its cost with which far access counts: it is not free where near slots are few."""
 
-_GAPS: Final = (0.0, 0.5, 1.0)
+_GAPS: Final = (0.0, 0.75, 1.0)
 """Gaps between writes, in writes."""
 
-_AHEAD: Final = (1.0, 0.5, 1.5)
+_AHEAD: Final = (1.0, 0.5, 1.5, 0.0)
 """Seconds for which a near slot is left to a read that is made ahead, in reads."""
 
 _CUTS: Final = 12
@@ -426,15 +428,11 @@ def took(room: Room, count: int, terms: Terms) -> float:
     return perform(program, count, terms.policy, room.state)
 
 
-class Cut(NamedTuple):
-    """Where a chain is cut: the segments' places in the grid, first to last; what it may take."""
+def _cuts(machine: Machine, segments: Segments, shortest: int) -> list[tuple[int, ...]]:
+    """Return the most promising cuts into segments of at least `shortest` steps.
 
-    places: tuple[int, ...]
-    seconds: float
-
-
-def _cuts(machine: Machine, segments: Segments, shortest: int, most: int) -> list[Cut]:
-    """The most promising cuts into segments of at least `shortest` steps, by what they take."""
+    A cut is the places of its segments in the grid, first to last.
+    """
     length, costs, grid = machine.length, machine.costs, segments.grid
     count = min(machine.far, length // shortest)
     low = segments.variants[0].near.seconds[-1]
@@ -452,11 +450,10 @@ def _cuts(machine: Machine, segments: Segments, shortest: int, most: int) -> lis
     sweep = np.maximum(length * costs.advance, writing)
     total = table.ends + near + sweep[:, np.newaxis]
     found = []
-    for i in np.argsort(total.min(axis=1), kind="stable")[:most].tolist():
+    for i in np.argsort(total.min(axis=1), kind="stable")[:_CUTS].tolist():
         at = int(total[i].argmin())
         if np.isfinite(total[i, at]):
-            places = _walk(grid.lengths, table.split, i, length - reach + at)
-            found.append(Cut(places, float(total[i, at])))
+            found.append(_walk(grid.lengths, table.split, i, length - reach + at))
     return found
 
 
@@ -508,9 +505,9 @@ def _cut(table: _Table, lengths: Ints, seconds: Table, row: Ints, first: int) ->
                         table.seconds[after, end], table.split[i + 1, end] = value, place
 
 
-def _written(machine: Machine, segments: Segments, cut: Cut, place: Room) -> int:
+def _written(machine: Machine, segments: Segments, cut: tuple[int, ...], place: Room) -> int:
     """Write down the actions of a whole chain that is cut so; return how many there are."""
-    out, lengths = place.rows, segments.grid.lengths[list(cut.places)].tolist()
+    out, lengths = place.rows, segments.grid.lengths[list(cut)].tolist()
     count, at, begins = 0, 0, []
     for steps in lengths:
         begins.append(at)
@@ -518,10 +515,9 @@ def _written(machine: Machine, segments: Segments, cut: Cut, place: Room) -> int
         count = move(out, count, ADVANCE, at, at + steps)
         at += steps
     task = (FRESH, at, machine.length - at, machine.near + 1)
-    tail = segments.variants[0]
-    count = unroll(tail, task, out, count)
-    free = _free_rows(machine, segments, len(cut.places))
-    chosen = segments.chosen[:, free, list(cut.places)].T.tolist()
+    count = unroll(segments.variants[0], task, out, count)
+    free = _free_rows(machine, segments, len(cut))
+    chosen = segments.chosen[:, free, list(cut)].T.tolist()
     for number in reversed(range(len(begins))):
         variant, slots = chosen[number]
         count = access(out, count, READ, 1, begins[number])
@@ -535,7 +531,7 @@ def segmented(machine: Machine, /) -> Iterator[Rows]:
 
     The first level is 0, the far one 1.
     """
-    scale = _Scale.of(machine)
+    scale = _scale(machine)
     if scale is None:
         return
     near = near_values(machine.near, scale.tail, machine.costs)
@@ -543,35 +539,35 @@ def segmented(machine: Machine, /) -> Iterator[Rows]:
     most = ROWS * (machine.length + 2)
     place = _room(most, machine.far + machine.near, machine.length)
     for steps in scale.shortest:
-        for cut in _cuts(machine, solved, steps, _CUTS):
+        for cut in _cuts(machine, solved, steps):
             count = _written(machine, solved, cut, place)
             op, level, begin, end = (column[:count].copy() for column in place.rows[:4])
             yield place.rows._replace(op=op, level=level, begin=begin, end=end)
 
 
-@dataclass(frozen=True)
-class _Scale:
+class _Scale(NamedTuple):
     """The grid of segments, how many steps the near level may be left with, and least lengths."""
 
     grid: Grid
     tail: int
     shortest: tuple[int, ...]
 
-    @staticmethod
-    def of(machine: Machine) -> "_Scale | None":
-        length, near, far = machine.length, machine.near, machine.far
-        steps = machine.written / machine.costs.advance  # that are advanced while one is written
-        count = min(far, near + length / steps if steps else inf)
-        longest = min(length, ceil(max(2.5 * length / count, 3 * near, 60)))
-        if length / count > _LONGEST:
-            return None
-        lengths = _grid(min(longest, _LONGEST), 40, 1.04)
-        if length * count * len(lengths) > _MOST_WORK:
-            return None
-        slots = min(far, longest, ceil(1.5 * longest / steps) + near if steps else far)
-        tail = min(length, max(longest, (near + 1) * (near + 2) * 11 // 20))
-        apart = {1, min(ceil(steps) or 1, longest)}
-        return _Scale(Grid(lengths, _grid(slots, 12, 1.08)), tail, tuple(sorted(apart)))
+
+def _scale(machine: Machine) -> _Scale | None:
+    """Return the scale for a machine; None if the chain is too long for so few slots."""
+    length, near, far = machine.length, machine.near, machine.far
+    steps = machine.written / machine.costs.advance  # that are advanced while one is written
+    count = min(far, near + length / steps if steps else inf)
+    longest = min(length, ceil(max(2.5 * length / count, 3 * near, 60)))
+    if length / count > _LONGEST:
+        return None
+    lengths = _grid(min(longest, _LONGEST), 40, 1.04)
+    if length * count * len(lengths) > _MOST_WORK:
+        return None
+    slots = min(far, longest, ceil(1.5 * longest / steps) + near if steps else far)
+    tail = min(length, max(longest, (near + 1) * (near + 2) * 11 // 20))
+    apart = {1, min(ceil(steps) or 1, longest)}
+    return _Scale(Grid(lengths, _grid(slots, 12, 1.08)), tail, tuple(sorted(apart)))
 
 
 def _grid(last: int, dense: int, ratio: float) -> Ints:
