@@ -19,6 +19,7 @@ from ckio.planners.mixed import mixed
 from ckio.planners.overlap import best_policy, overlapped, plan
 from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated
+from ckio.planners.overlap.segments import Costs, near_values, with_last
 from ckio.planners.trivial import periodic, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
@@ -177,6 +178,16 @@ def test_twenty_near_slots_suffice_for_plans_close_to_the_bound(
     made = checked(chain(length + 1, reverse=1), platform, tapes=False)
     assert made.gap <= most
     assert made.makespan < made.synchronous
+
+
+def test_a_near_slot_is_left_to_the_far_read_that_comes_next() -> None:
+    made = checked(chain(909, reverse=1), machine(5, (91, 28.5, 16.5)), tapes=False)
+    assert made.makespan < 3600  # 3734 where the last steps before a read take all slots
+    costs = Costs(1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 5.0, 5.0, 0.0)
+    near = near_values(2, 2, costs)
+    assert near.seconds[2].tolist() == [0, 1, 2]
+    assert with_last(near, 2, 5.0, costs).seconds[3].tolist() == [4, 3, 3]
+    assert with_last(near, 2, 0.0, costs).seconds[3].tolist() == [0, 1, 2]
 
 
 @some

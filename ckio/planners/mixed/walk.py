@@ -132,14 +132,13 @@ class Walk:
         self._finish_all()
         return self.made
 
-    def reverse(self, into: Draft, length: int, stage: int, free: int) -> None:
-        """Append how a segment is reversed that begins at step 0 with a stored restart checkpoint.
-
-        `free` numbers what is free on its level, its own checkpoint included.
-        """
-        self.made = into
-        self.todo.append(_Part(0, length, stage, free, 0))
+    def apart(self, kind: Kind, stage: int, free: int, steps: int) -> tuple[Draft, Draft]:
+        """Return the actions of a segment at step 0: up to its end, and those that reverse it."""
+        self.made = ahead = Draft()
+        self.begin(0, Segment(kind, stage, free, steps, copies=1))
+        self.made = back = Draft()
         self._finish_all()
+        return ahead, back
 
     def _finish_all(self) -> None:
         while self.todo:

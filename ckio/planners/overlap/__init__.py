@@ -232,7 +232,8 @@ def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
             moved = chain.restart * copies(chain, platform, room.number, Kind.RESTART)
             return level.write(moved), level.read(moved), level.discard(chain.restart)
 
-        costs = Costs(chain.advance, chain.record, chain.reverse, *seconds(memory), *seconds(far))
+        steps = chain.advance, chain.record, chain.reverse
+        costs = Costs(*map(float, (*steps, *seconds(memory), *seconds(far))))
         machine = Machine(chain.length - 1, memory.slots, far.slots, costs)
         for rows in segmented(machine):
             actions = Actions(

@@ -235,7 +235,7 @@ class Problem:
 
     def schedule(self, tables: Tables, sweep: Sweep, /) -> Schedule:
         """Return the schedule of a first sweep."""
-        return Schedule(self.chain, actions(tables, self.chain, sweep.segments, sweep.rest))
+        return Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
 
     def bound(self, prices: Seconds, /) -> float:
         """Return a lower bound: the least that any schedule costs at these prices.

@@ -46,7 +46,7 @@ NONE: Final = -1
 ALL: Final = 1 << 60
 """Stands for no limit, in bytes or in number."""
 
-_WAYS: Final = np.array(
+WAYS: Final = np.array(
     [
         [COMPUTE] * 6,
         [COMPUTE] * 3 + [NEAR_WRITE, NEAR_READ, NEAR_DISCARD],
@@ -234,7 +234,7 @@ def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> 
     made = program(len(actions), len(channels))
     access, far = actions.op >= WRITE, actions.level != (NONE if near is None else near)
     nbytes, beside = schedule.chain.nbytes_of(actions), beside_of(schedule, platform)
-    made.way[:-1] = _WAYS[np.where(access, 1 + far, 0), actions.op]
+    made.way[:-1] = WAYS[np.where(access, 1 + far, 0), actions.op]
     made.direct[:-1] = seconds_of(schedule, platform)
     made.own[:-1] = np.where(access & far, beside.own, platform.overhead + made.direct[:-1])
     made.beside[:-1], made.hinders[:-1] = beside.seconds, beside.hinders

@@ -228,7 +228,7 @@ class _Use:
 
 def _use(problem: Problem, plan: Plan, segment: Segment) -> _Use:
     chain, levels = problem.chain, problem.platform.levels
-    op, kind, level, begin, end = plan.tables.rows(segment)
+    _, (op, kind, level, begin, end) = plan.tables.rows(segment)
     sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
     left, peak = np.zeros((2, len(levels)))
     left[plan.tables.level(segment)] = sizes[plan.tables.level(segment), int(segment.steps == 0)]

@@ -6,16 +6,24 @@ for every length and number of far slots on a grid and by several rules, and the
 is put together. On two levels, with m far slots and writes that must not come too close,
 
     near:  S_c(l) = min_{1<=j<=l} j u_f + F_c-1(l-j) + r_1 + S_c(j-1),    F_c(l) = w_1 + S_c(l)
-    far:   D_m(l) = min(F(l), min_j rho r_2 + D_m(j-1) + min(j u_f + F(l-j),
+    last:  E_c(l) = min(S_c-1(l) + max(0, h - t_c-1(l)),
+                        min_j j u_f + F_c-1(l-j) + r_1 + E_c(j-1)),       G_c(l) = w_1 + E_c(l)
+    far:   D_m(l) = min(G(l), min_j rho r_2 + D_m(j-1) + min(j u_f + G(l-j),
                                       max(j u_f, g) + rho w_2 + D_m-1(l-j)))
 
 is what a segment of l + 1 steps takes without its Records and Reverses, if its first state is in
-the register and, for S and D, on the level too. Far access overlaps with computing, so it counts
+the register and, for S, E and D, on the level too. Far access overlaps with computing, so it counts
 with a part rho of its cost; the number of slots m and the gap g between two writes of a sweep keep
-it from being used without end. The last `burst` writes of a sweep need no gap: they are done while
-memory is used. For example, with one slot, u_f = 1 and r_1 = 0, S_1(2) = 2 + F_0(0) + S_1(1) = 3:
-two steps to the last one, and one to that before. With T(p, m) for what the engine says that a
-segment of p steps takes with m far slots,
+it from being used without end. A read made ahead takes a near slot as long as it lasts. So before
+each far read E leaves one of the c slots free for the last h seconds: the steps that are left then
+are reversed with c - 1 slots, which takes t_c-1 with Records and Reverses, and if that is less than
+h, the program waits for the rest.
+
+For example, with one slot, u_f = 1 and r_1 = 0, S_1(2) = 2 + F_0(0) + S_1(1) = 3: two steps to the
+last one, and one to that before. Let w_1 = 0, a step be reversed in a second and h be 5: with two
+slots, S_2(2) = 2 and E_2(2) = S_1(2) = 3, as t_1(2) = 6 s.
+
+With T(p, m) for what the engine says that a segment of p steps takes with m far slots,
 
     C_i(x) = min_p C_i-1(x - p) + T(p, c - i + 1),    C_0(0) = 0
 
@@ -25,6 +33,7 @@ before; the steps after x are left to memory. Some of the best chains are simula
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, inf
 from typing import Final, NamedTuple
 
@@ -34,14 +43,8 @@ from numpy.typing import NDArray
 from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.planners.overlap.engine import (
     ALL,
-    COMPUTE,
-    FAR_DISCARD,
-    FAR_READ,
-    FAR_WRITE,
-    NEAR_DISCARD,
-    NEAR_READ,
-    NEAR_WRITE,
     NONE,
+    WAYS,
     Ints,
     Policy,
     Program,
@@ -59,17 +62,14 @@ from ckio.planners.overlap.engine import (
 Table = NDArray[np.float64]
 Splits = NDArray[np.int32]
 
-_FREE: Final = 0.005
-"""The part ρ of its cost with which far access counts where it is as good as free: it decides ties.
+_PRICES: Final = (0.0, 0.05, 0.3)
+"""Parts of its cost with which far access counts: it is not free where near slots are few."""
 
-In steps for a write, so that it does not outweigh an advance.
-"""
+_GAPS: Final = (0.0, 0.75, 1.0)
+"""Gaps between writes, in writes."""
 
-_PRICES: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
-"""Other parts: where few near slots are left for what is on its way, access is not free."""
-
-_GAPS: Final = ((0, 0), (0.5, 0), (0.75, 0), (0.75, 0.2), (0.75, 0.4), (0.9, 0), (1, 0))
-"""Gaps in writes, and bursts in near slots."""
+_AHEAD: Final = (1.0, 0.5, 1.5, 0.0)
+"""Seconds for which a near slot is left to a read that is made ahead, in reads."""
 
 _CUTS: Final = 12
 """Chains that are simulated, for each least length: what the sum of segments says is not exact."""
@@ -82,18 +82,29 @@ _MOST_WORK: Final = 6 * 10**9
 
 
 LOW = 0
-"""In place of a split: the segment is left to the near level."""
+"""In place of a split: the segment is left to the near level, or to one slot less of it."""
 
 
-class Near(NamedTuple):
-    """S_c(l) in row c, for c = 0 (none) to the slots, and the j that gives it."""
+class Costs(NamedTuple):
+    """Seconds of each action, one step or one checkpoint of it, in the order of `columns`."""
 
-    seconds: Table
-    split: Splits
+    advance: float
+    record: float
+    reverse: float
+    near_write: float
+    near_read: float
+    near_discard: float
+    far_write: float
+    far_read: float
+    far_discard: float
 
 
-class Far(NamedTuple):
-    """D_m(l) in row m, and its j: LOW, j where the near level goes on, -j where a write does."""
+class Values(NamedTuple):
+    """A solved recurrence by slots and length, and the j that gives it.
+
+    Of the near level, row c is S_c, and the last row is E for all slots. Of the far level, row m is
+    D_m, and j is LOW, or j where the near level goes on, or -j where a write does.
+    """
 
     seconds: Table
     split: Splits
@@ -105,51 +116,58 @@ class Rules(NamedTuple):
     write: float
     read: float
     gap: float
-    burst: int
 
 
-def near_table(slots: int, length: int, advance: float, write: float, read: float) -> Near:
-    """The near level, for all lengths up to `length`."""
-    found = Near(
-        np.full((slots + 1, length + 1), np.inf), np.zeros((slots + 1, length + 1), np.int32)
+def near_values(slots: int, length: int, costs: Costs) -> Values:
+    """Return S for all lengths up to `length`."""
+    near = Values(
+        np.full((slots + 1, length + 1), inf), np.zeros((slots + 1, length + 1), np.int32)
     )
-    _near(found, advance, write, read)
+    near.seconds[1:, 0] = 0.0
+    for c in range(1, slots + 1):
+        _solve_row(near, c, c - 1, costs)
+    return near
+
+
+def with_last(near: Values, slots: int, ahead: float, costs: Costs) -> Values:
+    """Return S for so many slots, and E, where h is `ahead`."""
+    less = near.seconds[slots - 1].copy()
+    less[0] = 0.0
+    steps = np.arange(1, len(less) + 1)
+    last = less + np.maximum(0.0, ahead - less - steps * (costs.record + costs.reverse))
+    found = Values(
+        np.vstack((near.seconds[: slots + 1], last)),
+        np.vstack((near.split[: slots + 1], np.full_like(near.split[0], LOW))),
+    )
+    _solve_row(found, slots + 1, slots - 1, costs)
     return found
 
 
 @kernel
-def _near(near: Near, advance: float, write: float, read: float) -> None:
-    slots, lengths = near.seconds.shape
-    for c in range(1, slots):
-        near.seconds[c, 0] = 0.0
-        for length in range(1, lengths):
-            for j in range(1, length + 1):
-                value = near.seconds[c, j - 1] + j * advance + read
-                value += fresh(near, c - 1, length - j, write)
-                if value < near.seconds[c, length]:
-                    near.seconds[c, length], near.split[c, length] = value, j
+def _solve_row(near: Values, row: int, less: int, costs: Costs) -> None:
+    """Make a row as small as it can be with checkpoints, of which one leaves row `less`."""
+    seconds, split = near
+    for length in range(1, seconds.shape[1]):
+        for j in range(1, length + 1):
+            value = j * costs.advance + costs.near_read + seconds[row, j - 1]
+            if j < length:
+                value += costs.near_write + costs.near_discard + seconds[less, length - j]
+            if value < seconds[row, length]:
+                seconds[row, length], split[row, length] = value, j
+
+
+def far_values(low: Seconds, slots: int, advance: float, rules: Rules) -> Values:
+    """Return D for all lengths that `low`, which is G, is for."""
+    far = Values(np.full((slots + 1, len(low)), inf), np.zeros((slots + 1, len(low)), np.int32))
+    far.seconds[1:, 0] = 0.0
+    _solve_far(far, low, advance, rules)
+    return far
 
 
 @kernel
-def fresh(near: Near, slots: int, length: int, write: float) -> float:
-    """F: the first state is in the register only."""
-    return 0.0 if length == 0 else write + near.seconds[slots, length]
-
-
-def far_table(low: Seconds, slots: int, advance: float, rules: Rules) -> Far:
-    """The far level, for all lengths that `low`, which is F, is for."""
-    shape = slots + 1, len(low)
-    found = Far(np.full(shape, np.inf), np.zeros(shape, np.int32))
-    _far(found, low, advance, rules)
-    return found
-
-
-@kernel
-def _far(far: Far, low: Seconds, advance: float, rules: Rules) -> None:
+def _solve_far(far: Values, low: Seconds, advance: float, rules: Rules) -> None:
     slots, lengths = far.seconds.shape
     for m in range(1, slots):
-        gap = rules.gap if m - 1 > rules.burst else 0.0
-        far.seconds[m, 0] = 0.0
         for length in range(1, lengths):
             best, split = low[length], LOW
             for j in range(1, length + 1):
@@ -158,18 +176,19 @@ def _far(far: Far, low: Seconds, advance: float, rules: Rules) -> None:
                 if value < best:
                     best, split = value, j
                 if m > 1 and j < length:
-                    value = max(j * advance, gap) + rules.write + far.seconds[m - 1, length - j]
-                    if value + back < best:
-                        best, split = value + back, -j
+                    value = max(j * advance, rules.gap) + rules.write + back
+                    value += far.seconds[m - 1, length - j]
+                    if value < best:
+                        best, split = value, -j
             far.seconds[m, length], far.split[m, length] = best, split
 
 
 class Levels(NamedTuple):
     """The near level, how many of its slots are counted on, and the far level."""
 
-    near: Near
+    near: Values
     slots: int
-    far: Far
+    far: Values
 
 
 class Rows(NamedTuple):
@@ -189,12 +208,6 @@ FRESH, NEAR, FAR, READ_NEAR, READ_FAR = range(5)
 """A task: reverse from a state in the register, also near, also far; or read it first."""
 
 _MARGIN = 8
-
-
-def _new_rows(count: int, slots: int, /) -> Rows:
-    """Room for so many rows, and for the tasks of tables with so many slots on both levels."""
-    op, level, begin, end = (np.zeros(count, np.int64) for _ in range(4))
-    return Rows(op, level, begin, end, np.zeros((3 * slots + 8, 4), np.int64))
 
 
 @kernel
@@ -219,7 +232,7 @@ def unroll(levels: Levels, task: tuple[int, int, int, int], rows: Rows, count: i
             what = NEAR
         if what == FAR and (length == 0 or far.split[free, length] == LOW):
             count = access(rows, count, DISCARD, 1, at)
-            left = push(todo, left, (FRESH, at, length, slots))
+            left = push(todo, left, (FRESH, at, length, slots + 1))
         elif what == FAR:
             j = far.split[free, length]
             count = move(rows, count, ADVANCE, at, at + abs(j))
@@ -228,12 +241,14 @@ def unroll(levels: Levels, task: tuple[int, int, int, int], rows: Rows, count: i
                 count = access(rows, count, WRITE, 1, at - j)
                 left = push(todo, left, (FAR, at - j, length + j, free - 1))
             else:
-                left = push(todo, left, (FRESH, at + j, length - j, slots))
+                left = push(todo, left, (FRESH, at + j, length - j, slots + 1))
+        elif length and near.split[free, length] == LOW:
+            left = push(todo, left, (NEAR, at, length, slots - 1))
         elif length:
             j = near.split[free, length]
             count = move(rows, count, ADVANCE, at, at + j)
             left = push(todo, left, (READ_NEAR, at, j - 1, free))
-            left = push(todo, left, (FRESH, at + j, length - j, free - 1))
+            left = push(todo, left, (FRESH, at + j, length - j, min(free, slots) - 1))
         else:
             if what == NEAR:
                 count = access(rows, count, DISCARD, 0, at)
@@ -267,20 +282,6 @@ ROWS = 64
 """Of a plan for each of its steps, at the most: those that need more are left out."""
 
 
-class Costs(NamedTuple):
-    """Seconds of each action, one step or one checkpoint of it."""
-
-    advance: float
-    record: float
-    reverse: float
-    near_write: float
-    near_read: float
-    near_discard: float
-    far_write: float
-    far_read: float
-    far_discard: float
-
-
 @dataclass(frozen=True)
 class Machine:
     """A chain on two levels.
@@ -305,13 +306,17 @@ class Machine:
         return self.costs.far_write + self.costs.far_discard
 
     @property
-    def slowest(self) -> float:
-        """The longest transfer."""
-        return max(self.costs.far_write, self.costs.far_read)
+    def terms(self) -> "Terms":
+        """The costs, and the policy that overlaps all that the pool has slots for."""
+        horizon = 10 * max(self.costs.far_write, self.costs.far_read)
+        return Terms(self.costs, Policy(self.near, ALL, ALL, horizon))
 
-    def policy(self, horizon: float) -> Policy:
-        """Return the policy that overlaps all that the pool has room for, by checkpoints."""
-        return Policy(self.near, ALL, ALL, horizon)
+
+class Terms(NamedTuple):
+    """Costs of actions, and the policy of overlap, where each checkpoint is of one byte."""
+
+    costs: Costs
+    policy: Policy
 
 
 class Grid(NamedTuple):
@@ -350,23 +355,31 @@ class Room(NamedTuple):
     state: State
 
 
-def _room(rows: int, slots: int, steps: int, /) -> Room:
+def _room(count: int, slots: int, steps: int, /) -> Room:
     """For programs of so many rows and steps, from tables with so many slots on both levels."""
-    return Room(_new_rows(rows, slots), program(rows, 1), state(rows, 1, steps + 1))
+    op, level, begin, end = (np.zeros(count, np.int64) for _ in range(4))
+    rows = Rows(op, level, begin, end, np.zeros((3 * slots + 8, 4), np.int64))
+    room = Room(rows, program(count, 1), state(count, 1, steps + 1))
+    room.program.nbytes[:] = 1
+    return room
 
 
-def solve(machine: Machine, near: Near, grid: Grid, ways: list[tuple[int, Rules]]) -> Segments:
-    """Plan and simulate all segments of the grid in all ways: near slots, and rules."""
+def solve(machine: Machine, near: Values, grid: Grid) -> Segments:
+    """Plan and simulate all segments of the grid, by all rules and with some near slots kept."""
     longest, most, costs = int(grid.lengths[-1]), int(grid.slots[-1]), machine.costs
     place = _room(ROWS * (longest + 1), most + machine.near, longest + 1)
+    kept = ceil(machine.near / 20)
+    counts = sorted({max(1, machine.near - times * kept) for times in range(3)}, reverse=True)
     variants, found = [], []
-    for count, rules in ways:
-        low = costs.near_write + costs.near_discard + near.seconds[count, :longest]
-        low[0] = 0.0
-        variants.append(Levels(near, count, far_table(low, most, costs.advance, rules)))
-        found.append(np.full((len(grid.slots), len(grid.lengths)), np.inf))
-        terms = Terms(costs, machine.policy(10 * machine.slowest))
-        _simulate(variants[-1], grid, terms, place, found[-1])
+    for slots, ahead in product(counts, _AHEAD):
+        last = with_last(near, slots, ahead * costs.far_read, costs)
+        low = last.seconds[-1, :longest] + costs.near_write + costs.near_discard
+        low[0] = last.seconds[-1, 0]
+        for price, gap in product(_PRICES, _GAPS):
+            rules = Rules(price * machine.written, price * costs.far_read, gap * machine.written)
+            variants.append(Levels(last, slots, far_values(low, most, costs.advance, rules)))
+            found.append(np.full((len(grid.slots), len(grid.lengths)), inf))
+            _simulate(variants[-1], grid, machine.terms, place, found[-1])
     return _best(variants, grid, np.array(found))
 
 
@@ -380,13 +393,6 @@ def _best(variants: list[Levels], grid: Grid, found: Table) -> Segments:
         for table in (seconds, variant, planned):
             table[row, worse] = table[row - 1, worse]
     return Segments(tuple(variants), grid, seconds, np.array([variant, planned]))
-
-
-class Terms(NamedTuple):
-    """Costs of actions, and the policy of overlap."""
-
-    costs: Costs
-    policy: Policy
 
 
 @kernel
@@ -410,48 +416,26 @@ def _simulate(levels: Levels, grid: Grid, terms: Terms, room: Room, seconds: Tab
 @kernel
 def took(room: Room, count: int, terms: Terms) -> float:
     """The seconds of so many rows."""
+    rows, program = room.rows, room.program
     for row in range(count):
-        _price(room.rows, row, terms.costs, room.program)
-    link(room.program, count, room.program.direct, room.state.last)
-    return perform(room.program, count, terms.policy, room.state)
+        op, far = rows.op[row], rows.level[row]
+        times = rows.end[row] - rows.begin[row] if op < WRITE else 1
+        program.way[row] = WAYS[far + (op >= WRITE), op]
+        program.own[row] = times * terms.costs[op]
+        program.direct[row] = program.beside[row] = times * terms.costs[op + 3 * far]
+        program.place[row], program.source[row] = rows.begin[row], NONE
+    link(program, count, program.direct, room.state.last)
+    return perform(program, count, terms.policy, room.state)
 
 
-@kernel
-def _price(rows: Rows, row: int, costs: Costs, program: Program) -> None:
-    op, far, begin, end = rows.op[row], rows.level[row], rows.begin[row], rows.end[row]
-    program.nbytes[row], program.channel[row], program.place[row] = 1, 0, begin
-    program.source[row], program.own[row] = NONE, 0.0
-    if op == WRITE:
-        program.way[row] = FAR_WRITE if far else NEAR_WRITE
-        program.direct[row] = costs.far_write if far else costs.near_write
-        program.own[row] = costs.near_write
-    elif op == READ:
-        program.way[row] = FAR_READ if far else NEAR_READ
-        program.direct[row] = costs.far_read if far else costs.near_read
-        program.own[row] = costs.near_read
-    elif op == DISCARD:
-        program.way[row] = FAR_DISCARD if far else NEAR_DISCARD
-        program.direct[row] = costs.far_discard if far else costs.near_discard
-        program.own[row] = program.direct[row]
-    else:
-        each = costs.advance if op == 0 else costs.record if op == 1 else costs.reverse
-        program.way[row], program.direct[row] = COMPUTE, (end - begin) * each
-        program.own[row] = program.direct[row]
-    program.beside[row] = program.direct[row]
+def _cuts(machine: Machine, segments: Segments, shortest: int) -> list[tuple[int, ...]]:
+    """Return the most promising cuts into segments of at least `shortest` steps.
 
-
-class Cut(NamedTuple):
-    """Where a chain is cut: the segments' places in the grid, first to last; what it may take."""
-
-    places: tuple[int, ...]
-    seconds: float
-
-
-def _cuts(machine: Machine, segments: Segments, shortest: int, most: int) -> list[Cut]:
-    """The most promising cuts into segments of at least `shortest` steps, by what they take."""
+    A cut is the places of its segments in the grid, first to last.
+    """
     length, costs, grid = machine.length, machine.costs, segments.grid
     count = min(machine.far, length // shortest)
-    low = segments.variants[0].near.seconds[machine.near]
+    low = segments.variants[0].near.seconds[-1]
     reach = min(length, len(low) - 1)
     table = _Table(
         np.empty((2, length + 1)),
@@ -466,11 +450,10 @@ def _cuts(machine: Machine, segments: Segments, shortest: int, most: int) -> lis
     sweep = np.maximum(length * costs.advance, writing)
     total = table.ends + near + sweep[:, np.newaxis]
     found = []
-    for i in np.argsort(total.min(axis=1), kind="stable")[:most].tolist():
+    for i in np.argsort(total.min(axis=1), kind="stable")[:_CUTS].tolist():
         at = int(total[i].argmin())
         if np.isfinite(total[i, at]):
-            places = _walk(grid.lengths, table.split, i, length - reach + at)
-            found.append(Cut(places, float(total[i, at])))
+            found.append(_walk(grid.lengths, table.split, i, length - reach + at))
     return found
 
 
@@ -522,20 +505,19 @@ def _cut(table: _Table, lengths: Ints, seconds: Table, row: Ints, first: int) ->
                         table.seconds[after, end], table.split[i + 1, end] = value, place
 
 
-def _written(machine: Machine, segments: Segments, cut: Cut, place: Room) -> int:
+def _written(machine: Machine, segments: Segments, cut: tuple[int, ...], place: Room) -> int:
     """Write down the actions of a whole chain that is cut so; return how many there are."""
-    out, lengths = place.rows, segments.grid.lengths[list(cut.places)].tolist()
+    out, lengths = place.rows, segments.grid.lengths[list(cut)].tolist()
     count, at, begins = 0, 0, []
     for steps in lengths:
         begins.append(at)
         count = access(out, count, WRITE, 1, at)
         count = move(out, count, ADVANCE, at, at + steps)
         at += steps
-    task = (FRESH, at, machine.length - at, machine.near)
-    tail = segments.variants[0]._replace(slots=machine.near)
-    count = unroll(tail, task, out, count)
-    free = _free_rows(machine, segments, len(cut.places))
-    chosen = segments.chosen[:, free, list(cut.places)].T.tolist()
+    task = (FRESH, at, machine.length - at, machine.near + 1)
+    count = unroll(segments.variants[0], task, out, count)
+    free = _free_rows(machine, segments, len(cut))
+    chosen = segments.chosen[:, free, list(cut)].T.tolist()
     for number in reversed(range(len(begins))):
         variant, slots = chosen[number]
         count = access(out, count, READ, 1, begins[number])
@@ -549,45 +531,43 @@ def segmented(machine: Machine, /) -> Iterator[Rows]:
 
     The first level is 0, the far one 1.
     """
-    scale = _Scale.of(machine)
+    scale = _scale(machine)
     if scale is None:
         return
-    costs = machine.costs
-    write = costs.near_write + costs.near_discard
-    near = near_table(machine.near, scale.tail, costs.advance, write, costs.near_read)
-    solved = solve(machine, near, scale.grid, _ways(machine))
+    near = near_values(machine.near, scale.tail, machine.costs)
+    solved = solve(machine, near, scale.grid)
     most = ROWS * (machine.length + 2)
     place = _room(most, machine.far + machine.near, machine.length)
     for steps in scale.shortest:
-        for cut in _cuts(machine, solved, steps, _CUTS):
+        for cut in _cuts(machine, solved, steps):
             count = _written(machine, solved, cut, place)
             op, level, begin, end = (column[:count].copy() for column in place.rows[:4])
             yield place.rows._replace(op=op, level=level, begin=begin, end=end)
 
 
-@dataclass(frozen=True)
-class _Scale:
+class _Scale(NamedTuple):
     """The grid of segments, how many steps the near level may be left with, and least lengths."""
 
     grid: Grid
     tail: int
     shortest: tuple[int, ...]
 
-    @staticmethod
-    def of(machine: Machine) -> "_Scale | None":
-        length, near, far = machine.length, machine.near, machine.far
-        steps = machine.written / machine.costs.advance  # that are advanced while one is written
-        count = min(far, near + length / steps if steps else inf)
-        longest = min(length, ceil(max(2.5 * length / count, 3 * near, 60)))
-        if length / count > _LONGEST:
-            return None
-        lengths = _grid(min(longest, _LONGEST), 40, 1.04)
-        if length * count * len(lengths) > _MOST_WORK:
-            return None
-        slots = min(far, longest, ceil(1.5 * longest / steps) + near if steps else far)
-        tail = min(length, max(longest, (near + 1) * (near + 2) * 11 // 20))
-        apart = {1, min(ceil(steps) or 1, longest)}
-        return _Scale(Grid(lengths, _grid(slots, 12, 1.08)), tail, tuple(sorted(apart)))
+
+def _scale(machine: Machine) -> _Scale | None:
+    """Return the scale for a machine; None if the chain is too long for so few slots."""
+    length, near, far = machine.length, machine.near, machine.far
+    steps = machine.written / machine.costs.advance  # that are advanced while one is written
+    count = min(far, near + length / steps if steps else inf)
+    longest = min(length, ceil(max(2.5 * length / count, 3 * near, 60)))
+    if length / count > _LONGEST:
+        return None
+    lengths = _grid(min(longest, _LONGEST), 40, 1.04)
+    if length * count * len(lengths) > _MOST_WORK:
+        return None
+    slots = min(far, longest, ceil(1.5 * longest / steps) + near if steps else far)
+    tail = min(length, max(longest, (near + 1) * (near + 2) * 11 // 20))
+    apart = {1, min(ceil(steps) or 1, longest)}
+    return _Scale(Grid(lengths, _grid(slots, 12, 1.08)), tail, tuple(sorted(apart)))
 
 
 def _grid(last: int, dense: int, ratio: float) -> Ints:
@@ -596,20 +576,3 @@ def _grid(last: int, dense: int, ratio: float) -> Ints:
     while values[-1] < last:
         values.append(min(last, max(values[-1] + 1, int(values[-1] * ratio))))
     return np.array(values)
-
-
-def _ways(machine: Machine) -> list[tuple[int, Rules]]:
-    """How segments are planned: near slots that they may count on, and rules of far access."""
-    write, read, near = machine.written, machine.costs.far_read, machine.near
-    held_back = ceil(near / 20)
-    free = _FREE * machine.costs.advance / machine.slowest if machine.slowest else 0.0
-    rules = [
-        Rules(free * write, free * read, gap * write, int(burst * near)) for gap, burst in _GAPS
-    ]
-    rules += [
-        Rules(price * write, price * read, gap * write, 0)
-        for price in _PRICES
-        for gap in (0.0, 0.5, 1.0)
-    ]
-    counts = sorted({max(1, near - times * held_back) for times in range(3)}, reverse=True)
-    return [(slots, rule) for slots in counts for rule in rules]

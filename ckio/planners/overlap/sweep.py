@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, KIND_CODE, RECORD, REVERSE, WRITE, Actions
+from ckio.columns import WRITE, Actions
 from ckio.planners.compiled import kernel
 from ckio.planners.draft import Draft
 from ckio.planners.hrevolve import runs
@@ -53,9 +52,6 @@ _ROUNDS: Final = 80
 
 _STOP, _TAPE = -1, 0
 """In place of the steps of a segment: there is none, or it is the tape of one step."""
-
-_NAMED_TAPE: Final = KIND_CODE[Kind.TAPE]
-_NAMED_RESTART: Final = KIND_CODE[Kind.RESTART]
 
 
 class Costs(NamedTuple):
@@ -159,7 +155,7 @@ class Tables:
     def __post_init__(self) -> None:
         self.stored = tuple(_stored(stage, self.unit) for stage in self.stages)
         self._walk = Walk(self.stages, held=self.held, recording=self.recording)
-        self._known: dict[Segment, Rows] = {}
+        self._known: dict[Segment, tuple[Rows, Rows]] = {}
 
     @property
     def longest(self) -> int:
@@ -180,20 +176,21 @@ class Tables:
         """Return the number of a segment's level in the platform."""
         return self.stages[segment.stage].level.space.number
 
-    def rows(self, segment: Segment, /) -> Rows:
-        """Return how a segment at step 0 is reversed: (op, kind, level, begin, end) by action."""
+    def rows(self, segment: Segment, /) -> tuple[Rows, Rows]:
+        """Return the actions of a segment at step 0: of the first sweep, and those that reverse it.
+
+        As arrays of (op, kind, level, begin, end) by action.
+        """
         if segment not in self._known:
-            made = Draft()
-            if segment.steps == _TAPE:
-                level = self.level(segment)
-                made.read(0, level=level, kind=Kind.TAPE)
-                made.discard(0, level=level, kind=Kind.TAPE)
-                made.reverse(0, 1)
-            else:
-                self._walk.reverse(made, segment.steps, segment.stage, segment.layer)
-            a = made.actions()
-            self._known[segment] = np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
+            kind = Kind.RESTART if segment.steps else Kind.TAPE
+            ahead, back = self._walk.apart(kind, *segment)
+            self._known[segment] = _rows(ahead), _rows(back)
         return self._known[segment]
+
+
+def _rows(draft: Draft) -> Rows:
+    a = draft.actions()
+    return np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
 
 
 def _stored(stage: Layers, unit: float) -> Seconds:
@@ -449,60 +446,18 @@ def _walked(
     return count, steps
 
 
-def actions(tables: Tables, chain: Chain, segments: Sequence[Segment], rest: int, /) -> Actions:
+def actions(tables: Tables, segments: Sequence[Segment], rest: int, /) -> Actions:
     """Return the actions of a whole chain whose first sweep is this, in the order of `segments`."""
-    known = {it: tables.rows(it) for it in dict.fromkeys(segments)}
-    begins = dict(zip(known, np.cumsum([0, *(it.shape[1] for it in known.values())]), strict=False))
-    pool = np.concatenate([*known.values(), np.empty((5, 0), np.int64)], axis=1)
-    columns = [(it.steps, tables.level(it), begins[it], known[it].shape[1]) for it in segments]
-    table = np.array(columns, np.int64).reshape(len(columns), 4).T.copy()
-    size = int(table[3].sum()) + 2 * len(segments) + 2 + (chain.length if tables.recording else 0)
-    out = np.empty((5, size), np.int64)
-    piece = tables.held if tables.recording else chain.length
-    count = _put_together(table, pool, (chain.length, rest, piece), tables.recording, out)
-    op, kind, level, begin, end = out[:, :count]
+    last = Draft()
+    if rest:
+        last.record(0, rest)
+        last.reverse(0, rest)
+    rows = [tables.rows(it) for it in segments]
+    parts = [*(ahead for ahead, _ in rows), _rows(last), *(back for _, back in reversed(rows))]
+    at = np.cumsum([0, *(max(1, it.steps) for it in segments)])
+    by = np.repeat(np.append(at, at[-2::-1]), [part.shape[1] for part in parts])
+    op, kind, level, begin, end = np.concatenate(parts, axis=1)
     return Actions(
         op=op.astype(np.uint8), kind=kind.astype(np.uint8), level=level.astype(np.int16),
-        begin=begin.copy(), end=end.copy(),
+        begin=begin + by, end=np.where(op < WRITE, end + by, 0),
     )  # fmt: skip
-
-
-@kernel
-def _row(out: Rows, count: int, op: int, what: tuple[int, int], span: tuple[int, int]) -> int:
-    """Write down a row of (op, kind, level, begin, end); return how many there are."""
-    out[0, count], out[1, count], out[2, count] = op, what[0], what[1]
-    out[3, count], out[4, count] = span
-    return count + 1
-
-
-@kernel
-def _put_together(
-    segments: Rows, pool: Rows, chain: tuple[int, int, int], recording: bool, out: Rows
-) -> int:
-    """Write down the first sweep, the last steps, and the segments in reverse; return the rows."""
-    length, rest, piece = chain
-    count, at = 0, 0
-    for number in range(segments.shape[1]):
-        steps, level = segments[0, number], segments[1, number]
-        if steps == 0:
-            count = _row(out, count, RECORD, (0, 0), (at, at + 1))
-            count = _row(out, count, WRITE, (_NAMED_TAPE, level), (at, 0))
-            at += 1
-        else:
-            count = _row(out, count, WRITE, (_NAMED_RESTART, level), (at, 0))
-            end = at + steps
-            while at < end:
-                to = min(end, at + piece)
-                count = _row(out, count, RECORD if recording else ADVANCE, (0, 0), (at, to))
-                at = to
-    if rest:
-        count = _row(out, count, RECORD, (0, 0), (at, length))
-        count = _row(out, count, REVERSE, (0, 0), (at, length))
-    for number in range(segments.shape[1] - 1, -1, -1):
-        at -= max(1, segments[0, number])
-        first = segments[2, number]
-        for row in range(first, first + segments[3, number]):
-            end = pool[4, row] + at if pool[0, row] < WRITE else 0
-            what = pool[1, row], pool[2, row]
-            count = _row(out, count, pool[0, row], what, (pool[3, row] + at, end))
-    return count
