@@ -77,6 +77,7 @@ def command(*, model: str, settings: Settings, watched: int, as_json: bool, **op
     plan = None
     if machine is not None and length is not None and not wrong:
         given = {**options, **dict.fromkeys(COSTS), "steps": length}
+        given["planner"] = options["planner"] or DEFAULT
         plan = plan_of(**given, model=model, settings=settings, quiet=as_json)
     figures = {
         "model": identity(model, settings),

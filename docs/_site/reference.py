@@ -37,11 +37,18 @@ PAGES: Final = {
         "Where checkpoints lie. What a level promises is on [a page of its own](../promises.md).",
         "Ram Directory Hdf5 Compressed Zstd backends.base compression.* compression.base",
     ),
+    "jobs": (
+        "Runs that survive their process",
+        "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
+        " is told in [killed, stopped, resumed](../recovery.md).",
+        "Job Result Halted jobs.request jobs.directory jobs.gradients jobs.display jobs.journal"
+        " jobs.leftovers",
+    ),
     "doing": (
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
         "calibrate simulate run perform persevere run_to_end compare render recover"
-        " with_adjoint_checkpoints recover.* leftovers report sim.failures.* sim.sweep.* trace"
+        " with_adjoint_checkpoints recover.* report sim.failures.* sim.sweep.* trace"
         " page",
     ),
     "variables": (

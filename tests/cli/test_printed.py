@@ -21,6 +21,7 @@ from ckio.backends.forms import form_from, form_of
 from ckio.backends.runid import RunId
 from ckio.chain import Chain
 from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.jobs.directory import sealed, unsealed
 from ckio.pictures import draw
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Level, Platform
@@ -218,7 +219,8 @@ def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
     check("inspect", tmp_path / f"nothing{EVIL}", at=tmp_path)
 
 
-NAMED = ("model", "settings", "control", "planner", "platform", "overlap", "adjoints", "here")
+NAMED = ("run", "control", "platform", "adjoints", "here")
+NAMED = (*NAMED, "request.model", "request.settings", "request.planner", "request.overlap")
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -229,9 +231,13 @@ def test_a_manifest_steers_no_terminal(
     killed(monkeypatch, at, "adjoint:17", *words())
     monkeypatch.delenv("KILL", raising=False)
     manifest = at / "run" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    said[name] = {EVIL: ALSO} if name == "settings" else f"{said[name]}{EVIL}{ALSO}"
-    manifest.write_text(json.dumps(said))
-    check("inspect", "run", at=at)
-    check("clean", "--yes", "run", at=at)
-    check("run", "--resume", "--into", "run", at=at)
+    said = json.loads(unsealed(manifest.read_text(), manifest))
+    part = said["request"] if "." in name else said
+    name = name.removeprefix("request.")
+    part[name] = {EVIL: ALSO} if name == "settings" else f"{part[name]}{EVIL}{ALSO}"
+    for text in (json.dumps(said), sealed(json.dumps(said))):
+        manifest.write_text(text)
+        check("inspect", "run", at=at)
+        check("clean", "--yes", "run", at=at)
+        check("run", "--resume", "--into", "run", at=at)
+        check("run", "ocean:growth", "--resume", "--into", "run", at=at)

@@ -213,6 +213,23 @@ def test_the_gradient_of_a_resumed_run_is_checked(half: Path) -> None:
     assert answer(*RESUME, "--check-gradient", at=half) == ended
 
 
+def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
+    tmp_path: Path, digest: str
+) -> None:
+    """Its files are moved away at the last look at the gradient, when all is done."""
+    at = place(tmp_path / "at")
+    text = (at / "ocean.py").read_text().replace(
+        'moment("functional")', 'os.path.exists("ck") and os.rename("ck", "away")'
+    )  # fmt: skip
+    (at / "ocean.py").write_text(text)
+    done = ckio(*words("--json"), at=at)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert done.stderr.startswith("ckio: what is on level far stays there (")
+    (at / "away").rename(at / "ck")
+    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+    assert left(at) == []
+
+
 # Another run
 
 
