@@ -112,7 +112,8 @@ _MANIFEST = {
     "format": 2,
     "run": "deadcafe",
     "ckio": "1",
-    "request": {"model": "m", "settings": {"grid": 4}, "planner": "revolve", "overlap": "none"},
+    "request": {"model": "m", "settings": {"grid": 4}, "planner": "revolve"}
+    | {"overlap": "write_behind=0,read_ahead=0"},
     "control": "dead",
     "given": False,
     "chain": {"steps": 3, "advance": 1, "record": 1, "reverse": 1}
