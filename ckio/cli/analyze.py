@@ -37,6 +37,7 @@ from ckio.schedule import Schedule, bytes_moved, counts, makespan
 from ckio.variables import TOGETHER, Variables
 
 DEFAULT: Final = "hrevolve"
+"""The planner whose own options are given where none is named."""
 
 _GIVEN: Final = ("planner", "steps", "platform")
 """The options that are not a planner's own."""

@@ -110,7 +110,7 @@ planner_options = _all(
     click.option(
         "--planner",
         metavar="NAME",
-        help="which planner  [default: hrevolve; with --overlap auto, auto]",
+        help="which planner  [default: auto]",
     ),
     click.option("--steps", type=int, help="steps of the chain"),
     click.option("--platform", type=INPUT, metavar="FILE", help="TOML, or paper 004's text"),

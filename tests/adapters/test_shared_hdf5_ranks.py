@@ -409,7 +409,8 @@ def test_a_codec_is_refused(path: Path) -> None:
 def test_a_run_of_ranks_gives_the_answer_of_a_file_per_rank_also_when_resumed(
     tmp_path: Path,
 ) -> None:
-    wave = ("failing:Gone", "--set", "grid=32", "--steps", 60, "--json", "--into", "run")
+    machine = ("--planner", "hrevolve", "--set", "grid=32", "--steps", 60)
+    wave = ("failing:Gone", *machine, "--json", "--into", "run")
     answers = []
     for backend in ("hdf5", "hdf5-shared"):
         at = tmp_path / backend
@@ -420,7 +421,7 @@ def test_a_run_of_ranks_gives_the_answer_of_a_file_per_rank_also_when_resumed(
     ckio(at, *wave, "--platform", platform(at, "hdf5-shared"), status=None, environ={"GONE": "2"})
     (left,) = at.glob("archive*.h5")
     assert {it.key for it in SharedHdf5.contents(left) if isinstance(it, Stored)}
-    said = ckio(at, "--resume", "--into", "run", "--json")
+    said = ckio(at, "failing:Gone", "--resume", "--into", "run", "--json")
     answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
     assert len(set(answers)) == 1
     assert list(at.glob("*archive*")) == []

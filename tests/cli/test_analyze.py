@@ -289,7 +289,8 @@ def test_a_plan_is_that_of_the_library(model: str, make: Any, option: str, place
     chain = costs(whole, sum(variables.nbytes[name] for name in variables.tape))
     machine = platform(f"{model} {option}", chain, 5 * whole, place)
     words = ("analyze", model, "--set", option, "--platform", "node.toml", "--steps", 200)
-    plan = answer(*words, at=place)["plan"]
+    assert answer(*words, at=place)["plan"]["planner"] == "auto"
+    plan = answer(*words, "--planner", "hrevolve", at=place)["plan"]
     assert (plan["planner"], plan["steps"]) == ("hrevolve", 200)
     rows = {row["what"]: row for row in plan["rows"]}
     chain = chain.with_steps(200)

@@ -10,7 +10,7 @@ import pytest
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
 from ckio.backends.directory import Directory
-from ckio.backends.runid import RunId
+from ckio.backends.runid import RunId, computing
 
 pytestmark = needs_mpi
 
@@ -198,9 +198,10 @@ SLOWLY = "time.sleep(0.02)"
 def test_one_rank_whose_level_is_in_use_leaves_those_of_the_others_as_they_were(tmp_path):
     words = prepared(tmp_path, each_step=SLOWLY)
     stopped(tmp_path, 3, words)
-    run = json.loads((tmp_path / "run" / "manifest.json").read_text())["run"]
+    said = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    run, own = said["run"], RunId(computing(f"{said['run']}-1", said["identity"]))
     there = left(tmp_path)
-    taken = Directory(tmp_path / "scratch" / run / "rank-1", run=RunId(f"{run}-1"))
+    taken = Directory(tmp_path / "scratch" / run / "rank-1", run=own)
     try:
         _, err = Job(3, "run", "faulty:Faulty", "--resume", "--into", "run", at=tmp_path).ended(
             status=1
