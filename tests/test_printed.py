@@ -15,7 +15,10 @@ from ckio.columns import WRITE
 from ckio.printed import PICTURES, Printed
 from ckio.timeline import EMPTY
 
-EVIL = "\x1b[2J<script>alert('x')</script>\r\n"
+MARKUP = "<script>alert('x')</script>"
+"""What may be in a note, and is no markup of a page."""
+
+EVIL = f"\x1b[2J{MARKUP}\r\n"
 
 CHAIN = Chain(steps=6, advance=1.0, record=1.5, reverse=2.5, restart=8192, tape=4096, adjoint=8192)
 PLATFORM = Platform(
@@ -26,11 +29,11 @@ PLATFORM = Platform(
             write=Affine(0.5, 1 / 2**20),
             read=Affine(0.25),
             options={"durability": "direct"},
-            note=f"measured {EVIL}",
+            note=f"measured {MARKUP}",
         ),
     ),
     working_memory=4096,
-    models={f"wave {EVIL}": replace(CHAIN, steps=None)},
+    models={f"wave {MARKUP}": replace(CHAIN, steps=None)},
 )
 SCHEDULE = Schedule(CHAIN, ckio.hrevolve(CHAIN, PLATFORM).actions, note=f"the best {EVIL}")
 TIMELINE = ckio.simulate(SCHEDULE, PLATFORM)

@@ -19,10 +19,10 @@ from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import checksum_of, control_in, packed_control, set_control
 from ckio.jobs.guarding import guarded
-from ckio.jobs.levels import opened
+from ckio.jobs.levels import left_by, opened
 from ckio.jobs.models import maker
 from ckio.jobs.planning import Planning, overlap_figures, planner_call, policy
-from ckio.jobs.process import Process, control_of, has_tapes, variables_of
+from ckio.jobs.process import Process, control_of, digest_of, has_tapes, variables_of
 from ckio.jobs.reopened import Reopened, check_here, check_same, from_there, remove_left, reopened
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
@@ -185,15 +185,9 @@ def resumed(
     `make` makes the model where the caller names it. Raises BadInput where the run is not the one
     that is requested, or its model is not named: nothing that a file names is imported.
     """
-    platform = directory.platform()
-    if platform.digest() != manifest.platform:
-        raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
-    _check_ranks(manifest, directory.path, team)
+    platform = _platform_of(request, directory, manifest, levels, team)
     check_here(manifest, platform, directory.path)
     begun = manifest.request
-    found = list(_found_different(request, manifest, platform, levels))
-    if found:
-        raise _another_run(directory, found)
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
     try:
@@ -226,6 +220,51 @@ def resumed(
     asked = request.overlap
     overlap = policy(asked, begun.overlap, "that the run was begun with", display)
     return replace(process, overlap=overlap), model
+
+
+def ended(
+    request: Request,
+    directory: RunDirectory,
+    manifest: Manifest,
+    /,
+    *,
+    levels: Sequence[Level] = (),
+    team: Team,
+) -> Result:
+    """Return the stored result of a run that has ended; what was left on its levels goes.
+
+    No model is needed. Raises BadInput where the run is not the one that is requested.
+    """
+    platform = _platform_of(request, directory, manifest, levels, team)
+    if request.control is not None and digest_of(request.control, team) != manifest.control:
+        raise _another_run(directory, ["the controls of the model are others"])
+    found = read_back(directory, platform, team)
+    if request.check and found.verified is None:
+        raise BadInput(
+            f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
+        )
+    if not (request.keep or manifest.request.keep):
+        remove_left(directory, platform, team)
+    return found
+
+
+def _platform_of(
+    request: Request,
+    directory: RunDirectory,
+    manifest: Manifest,
+    levels: Sequence[Level],
+    team: Team,
+    /,
+) -> Platform:
+    """Return the platform of a run; raises BadInput where it is not the one that is requested."""
+    platform = directory.platform()
+    if platform.digest() != manifest.platform:
+        raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
+    _check_ranks(manifest, directory.path, team)
+    found = list(_found_different(request, manifest, platform, levels))
+    if found:
+        raise _another_run(directory, found)
+    return platform
 
 
 def _declared_now(process: Process, manifest: Manifest, model: Differentiable) -> str | None:
@@ -317,8 +356,6 @@ def again(
 ) -> Result:
     """Carry a run that an earlier process began to its end."""
     display = process.display
-    if directory.has_ended:
-        return _ended(process, directory)
     kept = interval(process, manifest)
     there = reopened(process, manifest)
     with there as opened_again:
@@ -362,7 +399,7 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     except (Halted, NotKept):
         raise
     except BaseException as error:
-        if getattr(error, "__notes__", ()):  # of what is left on a level
+        if left_by(error):
             error.add_note(f"the plan is in {directory.path}")
         else:
             directory.clear()
@@ -426,18 +463,6 @@ def survived(schedule: Schedule, platform: Platform) -> str:
         f"resumed from {' and '.join(held) or 'the start'};"
         f" {steps} of {schedule.chain.length} steps are left to reverse"
     )
-
-
-def _ended(process: Process, directory: RunDirectory) -> Result:
-    """Return the stored result of a run that has ended; what was left on its levels goes."""
-    found = read_back(directory, process.platform, process.team)
-    if process.request.check and found.verified is None:
-        raise BadInput(
-            f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
-        )
-    if not process.request.keep:
-        remove_left(directory, process.platform, process.team)
-    return found
 
 
 def perform(process: Process, into: Path, /) -> Result:

@@ -187,10 +187,7 @@ class RunDirectory(NewDirectory):
 
     def platform(self) -> Platform:
         """Return the platform that schedule.txt was made for; raises BadInput."""
-        lines = self.read(SCHEDULE).splitlines(keepends=True)
-        return _platform_of(
-            takewhile(lambda line: line.startswith("#"), lines), self.path / SCHEDULE
-        )
+        return sound_platform_in(self.path)
 
     def read(self, name: str, /) -> str:
         """Return the text of one of its files, without its checksum.
@@ -249,6 +246,15 @@ def manifest_in(path: Path, /) -> Manifest:
     if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
         return Manifest.loads(text, source=f"{file}")  # raises: it is older, or newer
     return Manifest.loads(unsealed(text, file), source=f"{file}")
+
+
+def sound_platform_in(path: Path, /) -> Platform:
+    """Read the platform in schedule.txt of the directory of a run.
+
+    Raises BadInput where the file is not as it was written.
+    """
+    text = unsealed(read_text(path / SCHEDULE), path / SCHEDULE)
+    return _platform_of(iter(text.splitlines(keepends=True)), path / SCHEDULE)
 
 
 def platform_in(schedule: Path, /) -> Platform:

@@ -11,7 +11,7 @@ from ckio.chain import Chain
 from ckio.comm import Comm
 from ckio.errors import BadInput
 from ckio.jobs import begin, unknown
-from ckio.jobs.directory import MANIFEST, PLATFORM, RESULT, RunDirectory, check_new, manifest_in
+from ckio.jobs.directory import MANIFEST, PLATFORM, RESULT, check_new, manifest_in
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
 from ckio.jobs.guarding import TOLD
@@ -234,23 +234,21 @@ class Job:
 
     def result(self) -> Result:
         """Return the stored result of a run that has ended; raises BadInput where it has not."""
-        directory = RunDirectory(self.directory, resume=True)
-        try:
-            if not directory.has_ended:
+        with all_ranks(self._comm) as team:
+            if not team.once(lambda: self.has_ended):
                 raise BadInput(f"{self.directory} holds no result: the run has not ended")
-            with all_ranks(self._comm) as team:
+            directory = run_directory(self.directory, team, resume=True)
+            try:
                 return read_back(directory, directory.platform(), team)
-        finally:
-            directory.release()
+            finally:
+                directory.release()
 
     def _platform(self) -> Platform | None:
         """Return the platform of the run in this directory, if one was begun."""
         if not (self.directory / MANIFEST).is_file():
             return None
         manifest_in(self.directory)  # which says what is wrong with it
-        directory = RunDirectory.__new__(RunDirectory)
-        directory.path = self.directory
-        return directory.platform()
+        return sound_platform_in(self.directory)
 
     def _work(self, request: Request, stopper: Stopper, team: Team, /, *, resume: bool) -> Result:
         """Begin a run, or resume one, or read its result back."""
@@ -265,6 +263,10 @@ class Job:
         try:
             if request.guarded and not directory.has_ended:
                 display.tell(TOLD)
+            levels = self._levels(team) if any(self._asked) else ()
+            if directory.manifest is not None and directory.has_ended:
+                manifest = directory.manifest
+                return begin.ended(request, directory, manifest, levels=levels, team=team)
             if directory.manifest is not None:
                 manifest = directory.manifest
                 process, model = begin.resumed(
@@ -272,7 +274,7 @@ class Job:
                     self._make,
                     directory,
                     manifest,
-                    levels=self._levels(team) if any(self._asked) else (),
+                    levels=levels,
                     display=display,
                     stopper=stopper,
                     team=team,

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from ckio.backends.base import Backend
 from ckio.backends.runid import of_rank, rank_of
@@ -19,6 +19,10 @@ log = logging.getLogger("ckio")
 
 Keep = Literal["nothing", "after errors", "everything"]
 """Which checkpoints stay on the levels: none, those of a failed run, or whatever is there."""
+
+
+_LEFT: Final = "ckio_left"
+"""The attribute of an error that says what it leaves on levels."""
 
 
 @contextmanager
@@ -41,6 +45,11 @@ def opened(
         yield backends
 
 
+def left_by(error: BaseException, /) -> list[str]:
+    """Return what an error leaves on levels, in words."""
+    return list(getattr(error, _LEFT, ()))
+
+
 def called(run: str, team: Team, /) -> str:
     """What a run is called on the levels of this rank."""
     return run if team.is_alone else of_rank(run, team.rank)
@@ -59,7 +68,9 @@ def _opened(level: Level, run: str, keep: Keep, team: Team, identity: str) -> It
             _close(backend, level, own, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
-            error.add_note(f"{left} {are} left in {place(level, own) or level.name}")
+            text = f"{left} {are} left in {place(level, own) or level.name}"
+            error.add_note(text)
+            setattr(error, _LEFT, [*left_by(error), text])
         raise
     else:
         try:

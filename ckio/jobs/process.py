@@ -1,6 +1,6 @@
 """What one process has of a run: the request, the model, the plan, and those who are told."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from ckio.jobs.models import RESULTS, check_has
 from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.request import Request
 from ckio.jobs.stopping import Stopper
-from ckio.model import Differentiable, Model
+from ckio.model import Array, Differentiable, Model
 from ckio.overlap import AUTO, SYNCHRONOUS, Overlap
 from ckio.planners.compared import Planned
 from ckio.platforms import Platform
@@ -161,7 +161,12 @@ def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
 def control_of(model: Differentiable, team: Team = ALONE, /) -> str | None:
     """Return the digest of a fresh model's controls, if it has them; of those of all ranks."""
     control = getattr(model, "control", None)
-    mine = None if control is None else digest(control)
-    if team.is_alone or mine is None:
+    return None if control is None else digest_of(control, team)
+
+
+def digest_of(control: Mapping[str, Array], team: Team = ALONE, /) -> str:
+    """Return the digest of controls; of those of all ranks."""
+    mine = digest(control)
+    if team.is_alone:
         return mine
     return xxhash.xxh3_128("".join(map(str, team.gather(mine))).encode()).hexdigest()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ckio.comm import Comm, launched
 from ckio.errors import CkioError, RankFailed
 from ckio.jobs.directory import MANIFEST, SCHEDULE, RunDirectory
+from ckio.jobs.levels import left_by
 from ckio.jobs.request import Manifest
 from ckio.platforms import Platform
 from ckio.team import ALONE, Team
@@ -62,7 +63,7 @@ class _Ranks(Team):
 
         Where it is nothing, the directory of the run goes.
         """
-        every = self.comm.gather(getattr(error, "__notes__", []))
+        every = self.comm.gather(left_by(error))
         if not any(every):
             if self.directory is not None:
                 self.directory.remove()

@@ -26,7 +26,7 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW, STORED, Row
 from ckio.backends.ram import Ram
-from ckio.errors import BadInput, CkioError
+from ckio.errors import BadInput, CkioError, StorageError
 from ckio.jobs import directory as rundir
 from ckio.jobs.leftovers import holdings
 from ckio.testing import FLOW, a, put, raw, t, x
@@ -206,7 +206,10 @@ def test_hostile_compressed_bytes_give_only_our_errors(codec: Any, scale: int) -
         bad = mutated(bytes(original), how)
         unit = mutated(encoded.unit.encode(), words).decode(errors="replace")
         ram, level = compressed()
-        ram.write(x(0), (Field("encoded", "|u1", (len(bad),), unit),), [memoryview(bad)])
+        try:
+            ram.write(x(0), (Field("encoded", "|u1", (len(bad),), unit),), [memoryview(bad)])
+        except StorageError:  # a unit with control characters is refused where it enters
+            return
         into = [memoryview(bytearray(array.nbytes)) for array in arrays]
         with allocating_at_most(8 * len(original) + (8 << 20)), suppress(CkioError):
             if level.layout(x(0)) == layout:

@@ -12,9 +12,9 @@ from ckio.chain import Chain
 from ckio.columns import WRITE
 from ckio.occupancy import occupancies
 from ckio.overlap import Overlap
+from ckio.pictures.words import WORDS
 from ckio.planners.hrevolve import hrevolve
 from ckio.platforms import Affine, Level, Platform
-from ckio.printed import WORDS
 from ckio.sim.engine import simulate
 from ckio.timeline import Timeline
 from ckio.trace import trace
