@@ -11,7 +11,14 @@ from ckio.chain import Chain
 from ckio.comm import Comm
 from ckio.errors import BadInput
 from ckio.jobs import begin, unknown
-from ckio.jobs.directory import MANIFEST, PLATFORM, RESULT, check_new, manifest_in
+from ckio.jobs.directory import (
+    MANIFEST,
+    PLATFORM,
+    RESULT,
+    check_new,
+    manifest_in,
+    sound_platform_in,
+)
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
 from ckio.jobs.guarding import TOLD
