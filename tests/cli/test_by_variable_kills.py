@@ -11,7 +11,7 @@ from cli.commands import answer, ckio
 from cli.resumable import left
 from cli.test_by_variable import place, words
 
-ROUNDS = 7
+ROUNDS = 14
 LEAST = 12
 """Kills and stops, on each kind of level, that come before the end of a run."""
 FARS = ("directory", "hdf5", "zstd")
