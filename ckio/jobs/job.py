@@ -326,7 +326,7 @@ class Job:
         call = planner_call(planner, **request.options)
         chain = self._chain(platform, plain, team)
         models = {**platform.models, identity(name, request.settings, ranks=team.size): chain}
-        platform = with_room(replace(platform, models=models), chain)
+        platform = replace(with_room(platform, chain), models=models)
         self._measured[:] = [platform]
         if request.steps is not None:
             chain = chain.with_steps(request.steps)

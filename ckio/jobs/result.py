@@ -302,7 +302,7 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     ]
     if result.report is not None and result.report.rounding:
         found.append(("rounded", result.report.rounding))
-    found.append(("functional", f"{figures['functional']:.12g}"))
+    found.append(("functional", f"{result.functional:.12g}"))
     found.append(("gradient", f"{figures['gradient_file']}, digest {figures['gradient_digest']}"))
     if result.check is not None:
         found.append(("gradient check", result.check.summary()))

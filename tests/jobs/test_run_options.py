@@ -1,0 +1,79 @@
+"""What a run does by itself: working memory for another model, and values that are not finite."""
+
+from pathlib import Path
+
+import pytest
+from cli.commands import answer, ckio
+from jobs.inversion import LINE, MODEL, PLATFORM, place
+
+from ckio import Job, hrevolve
+from ckio.chain import Chain
+from ckio.errors import RunFailed
+from ckio.jobs.planning import with_room
+from ckio.platforms import Level, Platform
+
+LARGER = [word if word != "heat.py:Heat" else "heat.py:Larger" for word in LINE]
+
+MORE = """
+
+class Larger(Heat):
+    def __init__(self):
+        super().__init__(cells=128)
+
+
+class Hot(Heat):
+    def step(self, state, i):
+        super().step(state, i)
+        if i == 30:
+            state["x"][3] = np.inf if at == "0" else np.nan
+"""
+
+
+def test_a_larger_model_runs_on_the_platform_of_another_one(tmp_path: Path) -> None:
+    """Calibration has written room for the tape of the model that it measured, and no limit."""
+    at = place(tmp_path)
+    (at / "heat.py").write_text(MODEL + MORE)
+    (at / "node.toml").write_text(f"working_memory = 512\n{PLATFORM}")
+    assert answer(*LARGER, at=at)["steps"] == 60
+    assert answer(*LARGER, at=at)["steps"] == 60  # the platform of the file is still the same
+    (at / "node.toml").write_text(f"working_memory = 600\n{PLATFORM}")
+    words = ("run", *LARGER[1:-2], "tight", "--resume")
+    assert "working_memory" in ckio(*words, at=at, status=2).stderr
+
+
+def test_room_for_a_tape_is_made_where_nobody_set_a_limit() -> None:
+    costs = {"advance": 1.0, "record": 1.0, "reverse": 1.0, "restart": 8, "adjoint": 8}
+    measured = Chain(steps=None, tape=10, **costs)  # type: ignore[arg-type]
+    larger = Chain(steps=9, tape=30, **costs)  # type: ignore[arg-type]
+    platform = Platform((Level(name="ram", capacity=80),), 10, {"measured": measured})
+    assert with_room(platform, larger).working_memory == 30
+    assert with_room(Platform((), 20, {"measured": measured}), larger).working_memory == 20
+    assert with_room(Platform((), None, {"measured": measured}), larger).working_memory is None
+    assert hrevolve(larger, with_room(platform, larger)).chain == larger
+
+
+@pytest.mark.parametrize("overlap", ["none", "all"])
+def test_a_run_ends_where_values_are_not_finite(tmp_path: Path, overlap: str) -> None:
+    at = place(tmp_path)
+    (at / "heat.py").write_text(MODEL + MORE)
+    words = [word if word != "heat.py:Heat" else "heat.py:Hot" for word in LINE]
+    line = ckio(*words, "--overlap", overlap, at=at, status=1).stderr
+    assert "not finite" in line
+    assert "--allow-nan goes on with such values" in line
+    assert line.count("\n") == 1
+    found = answer(*words, "--overlap", overlap, "--allow-nan", "--into", "on", at=at)
+    assert found["functional"] is None
+    again = ckio(*words, "--into", "on", at=at)  # a result that is not finite is read back
+    assert "nan" in again.stdout
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_a_python_caller_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = place(tmp_path)
+    (at / "heat.py").write_text(MODEL + MORE)
+    monkeypatch.chdir(at)
+    options = {"model": "heat.py:Hot", "steps": 60, "platform": "node.toml"}
+    with pytest.raises(RunFailed, match="'x' and 'J' are not finite in x_60"):
+        Job("run", **options).run()  # type: ignore[arg-type]
+    result = Job("on", allow_nan=True, **options).run()  # type: ignore[arg-type]
+    assert result.functional != result.functional
