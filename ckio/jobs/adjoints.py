@@ -206,7 +206,7 @@ def _with_no_more(
 
 
 def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
-    """What is stored how often, and what a kill costs; nothing where no adjoint is stored.
+    """Say where adjoints are stored how often, and what a kill costs; "" where none is stored.
 
     With overlap, what is on its way is lost in a kill, and what it costs is not known before. Nor
     is it by variable: what is killed is not taken up again then, but planned anew.

@@ -1,4 +1,4 @@
-"""What one process does of a run: it begins it, or resumes what an earlier one began."""
+"""Beginning a run, and resuming one that an earlier process began."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -33,7 +33,7 @@ HALVINGS: Final = 5
 
 
 class NotKept(RunFailed):
-    """What came of a run that ended well cannot be written."""
+    """The result of a run that ended well cannot be written."""
 
 
 def conclude(
@@ -171,7 +171,7 @@ def _performed(
 def _behind(
     backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None
 ) -> list[Backend]:
-    """What transfers go to that go on behind the steps; raises BadInput where none can."""
+    """Return the levels to which transfers overlap with steps; raises BadInput where none can."""
     if getattr(model, "unequal", False):
         raise BadInput(
             "--overlap is for parts of one size, and those of these ranks differ: leave it out, or"

@@ -97,7 +97,7 @@ class NewDirectory:
         self._remove_folders()
 
     def _in_the_way(self) -> list[str]:
-        """What it holds and should not; raises OSError."""
+        """List what it holds and should not; raises OSError."""
         return sorted(entry.name for entry in self.path.iterdir())
 
     def _remove_folders(self) -> None:

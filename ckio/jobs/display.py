@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: lines of text, warnings, and a bar with the remaining time."""
+"""Lines of text, warnings, and a bar with the remaining time, while a run goes on."""
 
 import logging
 import sys

@@ -44,7 +44,7 @@ RUNS: Final = 200
 
 @dataclass(frozen=True)
 class Forecast:
-    """What failures do to a run.
+    """The expected course of a run that fails.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Failing:
-    """What a command line says of failures; raises BadInput where it does not fit together.
+    """How often a run fails, and what is lost then; raises BadInput where that does not fit together.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ _SETTLED: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one run keeps on one level.
+    """The place where one run keeps its checkpoints on one level.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ def holdings(path: Path, /) -> list[Holding]:
 
 
 def _of_run(path: Path) -> Iterator[Holding]:
-    """What the run of this directory keeps on the levels of its platform."""
+    """Find the checkpoints of the run of this directory on the levels of its platform."""
     for holding in expected(path):
         where = holding.path
         if not os.path.lexists(where):
@@ -187,7 +187,7 @@ def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]
 
 
 def _run(path: Path) -> tuple[list[str], Path]:
-    """What a run is called on its levels, by each of its ranks, and where it was begun.
+    """Return the names of a run on its levels, one for each rank, and where it was begun.
 
     Raises BadInput.
     """
@@ -218,7 +218,7 @@ def _no_drafts(path: Path) -> dict[Path, Path]:
 
 
 def _drafts_of_run(path: Path) -> list[Path]:
-    """What killed processes of a run had half made beside its levels."""
+    """Find what killed processes of a run had half made beside its levels."""
     levels = {(level.backend, level.path) for level in expected(path)}
     found: list[Path] = []
     for backend, folder in sorted({(backend, level.parent) for backend, level in levels}):
@@ -271,7 +271,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What one run keeps on one level, as it was found."""
+    """The checkpoints of one run on one level, as they were found."""
 
     holding: Holding
     in_use: bool
@@ -346,7 +346,7 @@ def _rank(stored: Stored) -> tuple[int, int, str]:
 
 
 def _checkpoint(stored: Stored) -> Checkpoint:
-    """What was stored, read from its layout; raises CorruptCheckpoint where that makes no sense."""
+    """Read a checkpoint's layout; raises CorruptCheckpoint where that makes no sense."""
     encoding = unmark(stored.layout)
     if encoding is None:
         return Checkpoint(stored, stored.layout)
@@ -376,7 +376,7 @@ def age(written: float, now: float, /) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What an abandoned run keeps on a level.
+    """The checkpoints that an abandoned run left on a level.
 
     Attributes
     ----------
@@ -399,7 +399,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was removed, and what stays.
+    """The outcome of cleaning: what was removed, and what stays.
 
     Attributes
     ----------
@@ -417,7 +417,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What is to be removed: leftovers, half-written files, perhaps the directory of the run.
+    """A plan of cleaning: leftovers, half-written files, perhaps the directory of the run.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ def left_by(error: BaseException, /) -> list[str]:
 
 
 def called(run: str, team: Team, /) -> str:
-    """What a run is called on the levels of this rank."""
+    """Return the name of a run on the levels of this rank."""
     return run if team.is_alone else of_rank(run, team.rank)
 
 

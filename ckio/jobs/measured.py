@@ -117,7 +117,7 @@ def _without_auto(level: Level, models: Collection[str]) -> Level:
 def _late(
     asked: Sequence[Level], models: Mapping[str, Callable[[], Any]], clock: Clock | None
 ) -> "tuple[Sequence[Checkpoint], float]":
-    """What codecs are chosen by, where any is to be: the model's last checkpoints, and its pace."""
+    """Return the model's last checkpoints and its pace, by which codecs are chosen."""
     if all(level.options.get("codec") != AUTO for level in asked):
         return [], 0.0
     from ckio.calibrate.late import kept, late_checkpoints

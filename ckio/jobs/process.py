@@ -1,4 +1,4 @@
-"""What one process has of a run: the request, the model, the plan, and those who are told."""
+"""One process of a run: its request, its model, its plan, and who is told of it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -80,7 +80,7 @@ def check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
 
 
 def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
-    """What differs between two platforms, in words."""
+    """Say what differs between two platforms."""
     if given.working_memory != there.working_memory:
         yield f"working_memory {given.working_memory} for {there.working_memory}"
     mine, theirs = ({level.name: level for level in found.levels} for found in (given, there))
@@ -97,7 +97,7 @@ def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Reopened:
-    """What a process that goes on finds.
+    """The levels of a run as the process that resumes it finds them.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Reopened:
     lost: list[str]
 
     def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
-        """The same with a damaged level, which gets no more than the bytes that are sound on it.
+        """Return this with a damaged level, which gets no more than the bytes that are sound on it.
 
         Its files may not grow any more, and what is damaged takes room of its own.
         """
@@ -133,7 +133,7 @@ class Reopened:
         return replace(self, platform=platform, damaged=self.damaged | {number})
 
     def without(self, numbers: Iterable[int], why: str, /) -> "Reopened":
-        """The same without these levels: what lies there is lost, and nothing is stored there."""
+        """Return this without these levels: what lies there is lost, and nothing is stored there."""
         found = replace(
             self,
             backends=list(self.backends),
@@ -196,7 +196,7 @@ def reopened(process: Process, manifest: Manifest, /) -> Iterator[Reopened]:
 
 
 def _of_all(team: Team, words: list[str], /) -> list[str]:
-    """What any rank has to say, the first of them with its number."""
+    """Return what any rank has to say, the first of them with its number."""
     if team.is_alone:
         return words
     team.meet()
@@ -208,7 +208,7 @@ def _of_all(team: Team, words: list[str], /) -> list[str]:
 
 
 def _damage(level: Level, where: Path | None) -> list[str]:
-    """What was stored on a level and can no longer be told, in words."""
+    """Say what was stored on a level and can no longer be told."""
     look = getattr(registry.find("backends", level.backend), "contents", None)
     if where is None or look is None or not where.exists():
         return []

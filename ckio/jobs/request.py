@@ -1,4 +1,4 @@
-"""What is asked of a run, in one record, and what a begun run keeps of it for later processes.
+"""The request for a run, in one record, and the manifest that a begun run keeps of it.
 
 A `Request` is what a command line or a Python caller says. An option that survives the process is
 a field made by `_option`: its types say what a manifest may hold, and `resume` what becomes of it
@@ -32,14 +32,14 @@ FORMAT: Final = 2
 DAY: Final = 86400.0
 
 MOST_RANKS: Final = 1 << 20
-"""As many ranks as a run may have."""
+"""The most ranks that a run may have."""
 
 _RUN: Final = re.compile(r"[0-9a-f]{8}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{1,64}")
 
 Resume = Literal["same", "replace", "either"]
-"""What becomes of an option when a run is resumed: it has to be the same, takes the place of what
-the run was begun with, or holds if either process asks for it."""
+"""How an option of a resumed run relates to the one that it was begun with: it has to be the same,
+takes its place, or holds if either process asks for it."""
 
 
 def _option(default: Any, *types: type, said: str, resume: Resume) -> Any:
@@ -52,7 +52,7 @@ def _option(default: Any, *types: type, said: str, resume: Resume) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of a run; None, False, and no entry, where it is not said.
+    """A request for a run; None, False, and no entry, where something is not said.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ def _words(types: tuple[type, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What identifies a run, and what a later process needs to resume it.
+    """The identity of a run, and all that a later process needs to resume it.
 
     Attributes
     ----------

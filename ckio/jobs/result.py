@@ -42,12 +42,12 @@ _FIGURES: Final = {
     "verified": bool | None,
     "levels": list,
 }
-"""What a stored result must say, and of which type."""
+"""The entries that a stored result must have, and their types."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run that has ended.
+    """The result of a run that has ended.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class Standing:
     further: bool = True
 
     def told(self) -> str:
-        """It in words."""
+        """Say it in words."""
         kept = [f"{key} is stored on {level}" for key, level in self.stored]
         lost = [f"where it stands cannot be stored ({self.refused})"] if self.refused else []
         return "; ".join([*kept, *lost]) or "older checkpoints remain"
@@ -116,7 +116,7 @@ def _come(key: Key, there: Collection[Key], steps: int) -> float:
 
 @dataclass(frozen=True)
 class _Storing:
-    """What stores a key of a model whose adjoint is at this step, at the cost of other keys."""
+    """A way to store keys of a model whose adjoint is at this step, at the cost of other keys."""
 
     model: Model
     levels: _Levels

@@ -152,7 +152,7 @@ def began() -> float:
 
 
 def seconds_to_stop(schedule: Schedule, platform: Platform, /) -> float:
-    """What stopping may take: the longest time between two pauses, then to store where it stands.
+    """Return how long stopping may take: until the next pause, and to store where the run stands.
 
     Storing is taken to be twice as slow as when the levels were measured.
     """
@@ -188,7 +188,7 @@ class Halted(CkioError):
         self.standing = standing
 
     def figures(self) -> dict[str, Any]:
-        """What `--json` says."""
+        """Return the entries of `--json`."""
         standing = self.standing
         return {
             "stopped": True,

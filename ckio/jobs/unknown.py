@@ -83,7 +83,7 @@ def again(
 
 
 def _no_plan(chain: Chain, platform: Platform) -> str:
-    """What schedule.txt is before there is a plan."""
+    """Return the text of schedule.txt before there is a plan."""
     text = dumps(Schedule(chain.with_steps(1), ()), platform)
     first, rest = text.split("\n", 1)
     return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"

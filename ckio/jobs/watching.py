@@ -1,4 +1,4 @@
-"""What is seen of a run while it goes on: a bar with the time that remains, and a journal."""
+"""A bar with the remaining time and a journal, while a run goes on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from ckio.timeline import Event, Timeline
 
 
 class Watched(NamedTuple):
-    """What moves the bar, and what is to be called with each event, if anything is."""
+    """The ticker of the bar, and the function to call with each event, if there is one."""
 
     tick: Ticker
     watch: Callable[[Event], None] | None
