@@ -67,7 +67,7 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Failing:
-    """How often a run fails, and what is lost then; raises BadInput where that does not fit together.
+    """How often a run fails, and what is lost; raises BadInput where that does not fit together.
 
     Attributes
     ----------

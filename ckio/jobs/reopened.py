@@ -133,7 +133,7 @@ class Reopened:
         return replace(self, platform=platform, damaged=self.damaged | {number})
 
     def without(self, numbers: Iterable[int], why: str, /) -> "Reopened":
-        """Return this without these levels: what lies there is lost, and nothing is stored there."""
+        """Return this without these levels: what lies there is lost, and no more is stored."""
         found = replace(
             self,
             backends=list(self.backends),
