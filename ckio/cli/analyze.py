@@ -36,7 +36,7 @@ from ckio.registry import find_model, lossy, options_of
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 from ckio.variables import TOGETHER, Variables
 
-DEFAULT: Final = "hrevolve"
+DEFAULT: Final = "auto"
 """The planner whose own options are given where none is named."""
 
 _GIVEN: Final = ("planner", "steps", "platform")
@@ -78,7 +78,6 @@ def command(*, model: str, settings: Settings, watched: int, as_json: bool, **op
     plan = None
     if machine is not None and length is not None and not wrong:
         given = {**options, **dict.fromkeys(COSTS), "steps": length}
-        given["planner"] = options["planner"] or DEFAULT
         plan = plan_of(**given, model=model, settings=settings, quiet=as_json)
     figures = {
         "model": identity(model, settings),

@@ -28,6 +28,9 @@ not overflow."""
 _TOLERANCE: Final = struct.Struct("<d")
 """Begins a block whose tolerance the codec's name does not say."""
 
+_LARGEST: Final = 0.25
+"""The part of the largest number up to which zfp scales values without overflow."""
+
 
 class Zfp:
     """zfp: float32 and float64, of any shape; lossless, or with errors up to a bound.
@@ -121,6 +124,8 @@ class Zfp:
         if self.lossless or not _is_float(block):
             return None
         largest = max(abs(float(block.min())), abs(float(block.max())))
+        if largest > _LARGEST * float(np.finfo(block.dtype).max):
+            return 0.0  # a value that is decoded within the tolerance may be infinite
         relative = self._relative
         tolerance = self._tolerance if relative is None else relative * largest
         # zfp counts in steps of the largest value / 2**bits, and its transform loses some of them.

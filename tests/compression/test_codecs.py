@@ -239,3 +239,15 @@ def test_a_relative_tolerance_may_be_extreme(dtype: str, relative: float) -> Non
         if np.isfinite(values).all():
             back = decoded(codec, encoded(codec, values), values).astype("<f8")
             assert np.abs(back - values).max() <= relative * np.abs(values).max()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_zfp_keeps_its_bound_beside_the_largest_number(dtype: str) -> None:
+    pytest.importorskip("zfpy")
+    block = np.full(64, 0.99 * np.finfo(dtype).max, dtype)
+    for codec in (Zfp(relative=1e-2), Zfp(tolerance=1e300 if dtype == "<f8" else 1e35)):
+        into = memoryview(bytearray(codec.bound(block.nbytes)))
+        size = codec.encode(block, into)
+        found = np.empty_like(block)
+        codec.decode(into[:size], found)
+        assert np.isfinite(found).all()
