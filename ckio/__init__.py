@@ -20,6 +20,7 @@ from ckio.model import ArrayModel, Handing, Model, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.printed import PICTURES
@@ -42,13 +43,18 @@ if TYPE_CHECKING:
     from ckio.jobs.stopping import Halted
     from ckio.planners.auto import auto, plan
     from ckio.planners.bisection import Bisection, bisection
-    from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
+    from ckio.planners.literature import (
+        disk_revolve,
+        multistage,
+        per_rev_revolve,
+        periodic_disk_revolve,
+        revolve_1d,
+        two_level,
+        wang_moin,
+    )
     from ckio.planners.mixed import mixed
-    from ckio.planners.multistage import multistage
     from ckio.planners.online import Online, online
     from ckio.planners.overlap import overlapped
-    from ckio.planners.twolevel import two_level
-    from ckio.planners.wang_moin import wang_moin
     from ckio.programs.compiled import program
     from ckio.runner.persevere import persevere
     from ckio.runner.unknown import run_to_end
@@ -129,7 +135,7 @@ __all__ = [
     "with_adjoint_checkpoints",
 ]
 
-_LATER = {
+_LATER = {each.function: each.module for each in PLANNERS} | {
     "Bisection": "ckio.planners.bisection",
     "Compressed": "ckio.backends.compressed",
     "Halted": "ckio.jobs.stopping",
@@ -138,24 +144,12 @@ _LATER = {
     "Online": "ckio.planners.online",
     "Result": "ckio.jobs.result",
     "Zstd": "ckio.compression",
-    "auto": "ckio.planners.auto",
-    "bisection": "ckio.planners.bisection",
-    "disk_revolve": "ckio.planners.disk",
     "lower": "ckio.analysis.lowering",
-    "mixed": "ckio.planners.mixed",
-    "multistage": "ckio.planners.multistage",
-    "online": "ckio.planners.online",
-    "overlapped": "ckio.planners.overlap",
-    "per_rev_revolve": "ckio.planners.disk",
-    "periodic_disk_revolve": "ckio.planners.disk",
     "persevere": "ckio.runner.persevere",
     "plan": "ckio.planners.auto",
     "program": "ckio.programs.compiled",
-    "revolve_1d": "ckio.planners.disk",
     "run_to_end": "ckio.runner.unknown",
     "simulate": "ckio.sim.engine",
-    "two_level": "ckio.planners.twolevel",
-    "wang_moin": "ckio.planners.wang_moin",
 }
 """What needs more than numpy, or is one of many, is imported when it is first asked for."""
 

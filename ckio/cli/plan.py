@@ -26,6 +26,7 @@ from ckio.jobs.process import variables_of
 from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
+from ckio.planners.table import PLANNERS
 from ckio.platforms import Platform
 from ckio.printed import bytes_text, seconds_text
 from ckio.registry import lossy
@@ -37,7 +38,16 @@ by_variable_option = click.option(
 )
 
 
-@click.command()
+class _Planners(click.Command):
+    """A command that lists the planners after its options."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Planners (--planner)"):
+            formatter.write_dl([(each.name, each.what) for each in PLANNERS])
+
+
+@click.command(cls=_Planners)
 @planner_options
 @cost_options
 @out("-o", "--output", help="write the schedule to this file; - is stdout")
@@ -79,13 +89,7 @@ def command(
     With --by-variable, for a --model that says what its steps use and overwrite (see `ckio
     analyze`), the schedule stores each array of a state only where it is needed: `ckio run` does so
     too.
-
-    \b
-    Planners: auto (the best of all), mixed, hrevolve, hrevolve-2020, revolve,
-    overlapped (auto with --overlap auto), multistage, two-level, disk-revolve,
-    1d-revolve, periodic-disk-revolve, per-rev-revolve, bisection, store-all,
-    periodic, recompute-all, online, wang-moin.
-    """  # noqa: D301  (the mark tells click to leave these lines as they are)
+    """
     if by_variable and overlap is None:
         overlap = SYNCHRONOUS
     plan = plan_of(**options, overlap=overlap, quiet=as_json)

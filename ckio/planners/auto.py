@@ -5,7 +5,6 @@ tells which levels were not measured so that the two can be compared.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from ckio.chain import Chain
 from ckio.errors import NoSchedule
@@ -14,18 +13,15 @@ from ckio.planners.base import Planner, log
 from ckio.planners.compared import (
     FOLLOWERS,
     SHORT,
+    SLOW,
     STATES_ONLY,
     WITH_TAPES,
     Planned,
     asked,
     note_useless,
 )
-from ckio.planners.disk import disk_revolve
 from ckio.platforms import Level, Platform, memory_level
 from ckio.schedule import Schedule, makespan
-
-_SLOW: Final[Mapping[str, Planner]] = {"disk-revolve": disk_revolve}
-"""The time of these may grow with the square of the steps."""
 
 
 def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
@@ -43,7 +39,7 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
     short = chain.length <= SHORT
     if short or "hrevolve" not in schedules:
-        more, others = asked({**FOLLOWERS, **(_SLOW if short else {})}, chain, platform)
+        more, others = asked({**FOLLOWERS, **(SLOW if short else {})}, chain, platform)
         schedules, refused = schedules | more, refused | others
     if not schedules:
         raise NoSchedule(next(reversed(refused.values())))

@@ -28,7 +28,7 @@ from ckio.planners.blocks import (
     places,
     revolved,
 )
-from ckio.planners.disk import by_1d_revolve
+from ckio.planners.literature import by_1d_revolve
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 

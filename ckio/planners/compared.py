@@ -8,33 +8,19 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.base import Planner, log, note_ignored, without_notes
-from ckio.planners.binomial import revolve
-from ckio.planners.disk import per_rev_revolve, periodic_disk_revolve, revolve_1d
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
-from ckio.planners.multistage import multistage
-from ckio.planners.trivial import periodic, store_all
-from ckio.planners.twolevel import two_level
+from ckio.planners.table import compared
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 
-WITH_TAPES: Final[Mapping[str, Planner]] = {
-    "store-all": store_all,
-    "periodic": periodic,
-    "mixed": mixed,
-}
-STATES_ONLY: Final[Mapping[str, Planner]] = {"hrevolve": hrevolve}
+WITH_TAPES: Final[Mapping[str, Planner]] = compared("tapes")
+STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")
 """One of these two groups has the best synchronous schedule, up to the rounding of costs."""
 
-FOLLOWERS: Final[Mapping[str, Planner]] = {
-    "revolve": revolve,
-    "multistage": multistage,
-    "two-level": two_level,
-    "per-rev-revolve": per_rev_revolve,
-    "periodic-disk-revolve": periodic_disk_revolve,
-    "1d-revolve": revolve_1d,
-}
+FOLLOWERS: Final[Mapping[str, Planner]] = compared("follower")
 """Quick for any chain. They store states only, and ignore some costs."""
+
+SLOW: Final[Mapping[str, Planner]] = compared("slow")
+"""The time of these may grow with the square of the steps."""
 
 SHORT: Final = 5_000
 """Steps up to which all planners are asked: it costs less than a second there."""

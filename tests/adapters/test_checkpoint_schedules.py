@@ -38,7 +38,7 @@ from ckio import (
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.multistage import multistage
+from ckio.planners.literature import multistage
 from ckio.schedule import Schedule, makespan
 
 numba = pytest.importorskip("numba")

@@ -11,13 +11,18 @@ from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import bisection
-from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.literature import (
+    disk_revolve,
+    multistage,
+    per_rev_revolve,
+    periodic_disk_revolve,
+    revolve_1d,
+    two_level,
+)
 from ckio.planners.mixed import mixed
-from ckio.planners.multistage import multistage
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -15,10 +15,9 @@ from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.literature import multistage, two_level
 from ckio.planners.mixed import levels as mixed_levels
-from ckio.planners.multistage import multistage
 from ckio.planners.overlap import best_policy
-from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
 from ckio.replay import validate

@@ -15,10 +15,15 @@ from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Periods
 from ckio.planners.calls import Call, Compact
-from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.multistage import multistage
-from ckio.planners.twolevel import two_level
+from ckio.planners.literature import (
+    disk_revolve,
+    multistage,
+    per_rev_revolve,
+    periodic_disk_revolve,
+    revolve_1d,
+    two_level,
+)
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan

@@ -14,8 +14,13 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.disk import disk_revolve, per_rev_revolve, periodic_disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.literature import (
+    disk_revolve,
+    per_rev_revolve,
+    periodic_disk_revolve,
+    revolve_1d,
+)
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan

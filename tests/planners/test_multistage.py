@@ -10,7 +10,7 @@ from ckio.actions import Discard, Read, Write
 from ckio.chain import Chain
 from ckio.planners.binomial import revolve, revolve_forward_steps
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.multistage import multistage
+from ckio.planners.literature import multistage
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan

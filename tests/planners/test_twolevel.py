@@ -9,7 +9,7 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.binomial import revolve, revolve_forward_steps
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.twolevel import two_level
+from ckio.planners.literature import two_level
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan

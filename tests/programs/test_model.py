@@ -23,9 +23,8 @@ from ckio.overlap import Overlap
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import Bisection, bisection
-from ckio.planners.disk import disk_revolve
 from ckio.planners.hrevolve import hrevolve
-from ckio.planners.multistage import multistage
+from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.online import Online
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform

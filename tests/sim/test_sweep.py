@@ -24,12 +24,10 @@ from ckio.overlap import AUTO, Overlap
 from ckio.overlap import SYNCHRONOUS as NONE
 from ckio.planners.auto import auto, plan
 from ckio.planners.base import Planner, without_notes
-from ckio.planners.disk import disk_revolve, revolve_1d
 from ckio.planners.hrevolve import hrevolve
+from ckio.planners.literature import disk_revolve, multistage, revolve_1d, two_level
 from ckio.planners.mixed import mixed
-from ckio.planners.multistage import multistage
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.planners.twolevel import two_level
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.sim.engine import simulate

@@ -34,10 +34,10 @@ from ckio.columns import Actions
 from ckio.planners import stored as from_stored
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
+from ckio.planners.literature import wang_moin
 from ckio.planners.online.follower import Follower
 from ckio.planners.online.levels import Levels, levels
 from ckio.planners.online.sweep import Sweep
-from ckio.planners.wang_moin import wang_moin
 from ckio.platforms import Platform
 from ckio.schedule import Schedule
 
