@@ -49,8 +49,6 @@ from ckio.schedule import Schedule
 _Ints = NDArray[np.int64]
 
 
-# Multistage
-#
 # Multistage: Revolve in the slots of several levels, those used most on the nearest.
 #
 # Revolve's checkpoints form a stack. For a chain of n steps and s slots in all, each place in the
@@ -98,8 +96,6 @@ def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
     return levels
 
 
-# Disk-Revolve and its relatives
-#
 # Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that does.
 #
 #     disk-revolve            the least makespan, if the far level never fills
@@ -306,8 +302,6 @@ def _longest_that_pays(once: NDArray[np.int64], place: Place) -> int:
     return before + 1 + int(np.count_nonzero(saved <= far.write + far.read))
 
 
-# Two-level
-#
 # Two-level: a far checkpoint every so many steps, and Revolve in near slots within each block.
 #
 # This is the scheme of Pringle et al., "Providing the ARCHER community with adjoint modelling
@@ -396,8 +390,6 @@ def _most_often(lengths: _Ints, slots: int) -> tuple[NDArray[np.float64], _Ints]
     return reread(lengths, slots, advance=1, read=0)
 
 
-# Minimal repetition
-#
 # Minimal repetition dynamic checkpointing: a rule for a chain whose end is not known.
 #
 # Every checkpoint has a height. x_0 has one without limit, and the others 0, when each state that
