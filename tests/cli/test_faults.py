@@ -206,7 +206,7 @@ def test_costs_that_the_platform_has_not_are_measured_and_that_is_said(place: Pa
 def test_where_there_is_no_plan_for_measured_costs_it_is_said_that_they_were(place: Path) -> None:
     costs = '[models."vorticity grid=4"]\nadvance = 1\nrecord = 1\nreverse = 1\nrestart = 9\n'
     level = '[[level]]\nname = "ram"\n'
-    (place / "small.toml").write_text(f"working_memory = 9\n{level}{costs}tape = 9\nadjoint = 9\n")
+    (place / "small.toml").write_text(f"working_memory = 8\n{level}{costs}tape = 9\nadjoint = 9\n")
     words = ("--steps", 3, "--platform", "small.toml", "--into", "w")
     line = complaint("run", "vorticity", "--set", "grid=5", *words, at=place)
     assert "raise `working_memory`; the platform has no costs of 'vorticity grid=5'" in line
