@@ -55,7 +55,7 @@ def test_machines_drawn_at_random_are_the_same_every_time() -> None:
 def test_a_machine_drawn_at_random() -> None:
     case = min(drawn(3), key=lambda case: case.chain.length)
     for policy in policies(case)[:2]:
-        from ckio.planners.hrevolve import hrevolve
+        from ckio.planners.dp import hrevolve
 
         schedule = hrevolve(case.chain, case.platform)
         seconds = simulate(schedule, case.platform, overlap=policy).makespan

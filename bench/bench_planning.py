@@ -22,7 +22,7 @@ import record
 
 from ckio.chain import Chain
 from ckio.errors import NoSchedule
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Platform
 from ckio.registry import find
 from ckio.replay import validate

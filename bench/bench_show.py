@@ -17,7 +17,7 @@ from ckio.chain import Chain
 from ckio.page import page
 from ckio.pictures import draw
 from ckio.pictures.png import png
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.render import render
 from ckio.sim.engine import simulate

@@ -15,7 +15,7 @@ import record
 from ckio.chain import Chain
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import adjoint_seconds, every
 from ckio.schedule import makespan

@@ -17,7 +17,7 @@ from ckio.analysis.lowering import lower
 from ckio.chain import Chain
 from ckio.models.permafrost import CONDUCT, THAW
 from ckio.models.vorticity import FLOW
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.variables import Variables

@@ -21,7 +21,7 @@ import record
 
 from ckio.chain import Chain
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate

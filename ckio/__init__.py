@@ -19,7 +19,7 @@ from ckio.machine import Machine
 from ckio.model import ArrayModel, Handing, Model, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.dp import hrevolve, hrevolve_2020
 from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         two_level,
         wang_moin,
     )
-    from ckio.planners.mixed import mixed
+    from ckio.planners.dp import mixed
     from ckio.planners.online import Online, online
     from ckio.planners.overlap import overlapped
     from ckio.programs.compiled import program

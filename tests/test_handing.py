@@ -22,8 +22,8 @@ from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.overlap import Overlap
 from ckio.planners.auto import auto
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.stored import finish
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying

@@ -20,9 +20,9 @@ from ckio.model import ArrayModel, sizes_of
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import periodic, recompute_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

@@ -23,7 +23,7 @@ from ckio.errors import BadInput, CkioError, LevelFull, RankFailed, Stopped
 from ckio.flows import Flow, Step
 from ckio.overlap import Overlap
 from ckio.planners.bisection import Bisection
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.platforms import Affine, Level, Platform, size
 from ckio.prices import ACCESSES

@@ -23,7 +23,7 @@ from ckio.backends.hdf5.start import PAGE, Start, load
 from ckio.chain import Chain
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint
 from ckio.planners import compact
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Level, Platform
 from ckio.platformtext import MOST_LEVELS, MOST_TEXT
 from ckio.render import render

@@ -13,7 +13,7 @@ from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, seconds_of
 from ckio.sim.engine import simulate

@@ -18,8 +18,8 @@ from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.overlap import overlapped
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile

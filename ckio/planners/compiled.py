@@ -1,4 +1,4 @@
-"""The door to numba: what makes plans of a million steps a matter of seconds.
+"""The use of numba: what makes plans of a million steps a matter of seconds.
 
 Modules with kernels need numba (`pip install ckio[fast]`), so whoever plans with them asks
 `available` first and imports them only then; `import ckio` loads none of them.
@@ -17,11 +17,7 @@ from ckio.planners.base import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WITH_KERNELS = (
-    "ckio.planners.hrevolve.runs",
-    "ckio.planners.hrevolve.unroll",
-    "ckio.planners.mixed.runs",
-)
+_WITH_KERNELS = ("ckio.planners.dp.pieces",)
 """Modules whose `warm_up()` calls each of their kernels once, and which most planners need."""
 
 _taken: dict[tuple[str, ...], float] = {}

@@ -1,6 +1,7 @@
 """A schedule while it is written: actions appended straight to columns."""
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +15,10 @@ class Draft:
     """Appends actions and hands out their schedule; it does not check them, the Machine does."""
 
     def __init__(self) -> None:
+        self._laid: list[tuple[Actions, Sequence[int]]] = []
+        self._clear()
+
+    def _clear(self) -> None:
         self._op, self._kind, self._level = array("B"), array("B"), array("h")
         self._begin, self._end = array("q"), array("q")
 
@@ -48,11 +53,40 @@ class Draft:
         self._end.append(end)
 
     def schedule(self, chain: Chain, /, note: str = "") -> Schedule:
-        """The schedule of the actions so far, with what its planner has to say of it."""
+        """Return the schedule of the actions so far, with its planner's note."""
         return Schedule(chain, self.actions(), note=note)
 
+    def lay(self, tile: Actions, begins: Sequence[int], /) -> None:
+        """Append actions on steps that count from 0, once at each of these steps."""
+        if len(self._op):
+            self._laid.append((self._appended(), (0,)))
+            self._clear()
+        self._laid.append((tile, begins))
+
     def actions(self) -> Actions:
-        """The actions so far."""
+        """Return the actions so far."""
+        if not self._laid:
+            return self._appended()
+        pieces = [*self._laid, (self._appended(), (0,))]
+        size = sum(len(tile) * len(begins) for tile, begins in pieces)
+        op, kind = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        level = np.empty(size, np.int16)
+        begin, end = np.empty(size, np.int64), np.empty(size, np.int64)
+        row = 0
+        for tile, begins in pieces:
+            here = slice(row, row + len(tile) * len(begins))
+            shape, at = (len(begins), len(tile)), np.asarray(begins)[:, None]
+            op[here].reshape(shape)[:] = tile.op
+            kind[here].reshape(shape)[:] = tile.kind
+            level[here].reshape(shape)[:] = tile.level
+            np.add(tile.begin, at, out=begin[here].reshape(shape))
+            ends = end[here].reshape(shape)
+            np.multiply(tile.op < WRITE, at, out=ends)  # of an access, `end` is 0 and stays so
+            ends += tile.end
+            row = here.stop
+        return Actions(op=op, begin=begin, end=end, kind=kind, level=level)
+
+    def _appended(self) -> Actions:
         return Actions(
             op=np.array(self._op, np.uint8),
             begin=np.array(self._begin, np.int64),

@@ -59,9 +59,9 @@ PLANNERS: Final = (  # of equally good schedules `auto` takes that of the first
         "a state every so many steps, and the tapes of one block",
         "tapes",
     ),
-    Listed("mixed", "mixed:mixed", "the best with tapes and states on any levels", "tapes"),
-    Listed("hrevolve", "hrevolve:hrevolve", "the best of states only on any levels", "states"),
-    Listed("hrevolve-2020", "hrevolve:hrevolve_2020", "hrevolve as it was printed in 2020"),
+    Listed("mixed", "dp:mixed", "the best with tapes and states on any levels", "tapes"),
+    Listed("hrevolve", "dp:hrevolve", "the best of states only on any levels", "states"),
+    Listed("hrevolve-2020", "dp:hrevolve_2020", "hrevolve as it was printed in 2020"),
     Listed("overlapped", "overlap:overlapped", "auto with --overlap auto"),
     Listed("revolve", "binomial:revolve", "the fewest steps on one level", "follower"),
     Listed(

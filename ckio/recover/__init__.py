@@ -15,8 +15,8 @@ from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import without_notes
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.stored import finish
 from ckio.planners.stored.standing import checked
 from ckio.platforms import Platform

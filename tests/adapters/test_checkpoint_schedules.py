@@ -37,7 +37,7 @@ from ckio import (
 )
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
 from ckio.schedule import Schedule, makespan
 

@@ -21,7 +21,7 @@ from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
 from ckio.gradient import check_gradient  # noqa: E402
 from ckio.model import sizes_of  # noqa: E402
-from ckio.planners.hrevolve import hrevolve  # noqa: E402
+from ckio.planners.dp import hrevolve  # noqa: E402
 from ckio.planners.trivial import periodic  # noqa: E402
 from ckio.registry import open_level  # noqa: E402
 from ckio.runner.perform import perform_one  # noqa: E402

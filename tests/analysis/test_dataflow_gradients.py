@@ -13,9 +13,9 @@ from ckio.analysis.dataflow import ArrayPlan, Flow, Step, earliest, plan_schedul
 from ckio.chain import Chain
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.online import online
 from ckio.planners.trivial import periodic, store_all
 from ckio.platforms import Affine, Level, Platform

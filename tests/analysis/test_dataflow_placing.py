@@ -16,7 +16,7 @@ from ckio.analysis.dataflow import (
 )
 from ckio.analysis.dataflow.placing import BEFORE, Chance
 from ckio.chain import Chain
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 
 from .test_dataflow_symbols import NAMES, Symbols, is_right, perform, random_steps

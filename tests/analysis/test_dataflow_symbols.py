@@ -20,9 +20,9 @@ from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage, two_level
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform

@@ -25,7 +25,7 @@ from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.literature import multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

@@ -15,9 +15,9 @@ from ckio.analysis.reduced import ByVariable, reduced
 from ckio.chain import Chain
 from ckio.columns import WRITE
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import recover

@@ -15,8 +15,8 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
 from ckio.gradient import check_gradient
 from ckio.model import sizes_of
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

@@ -19,8 +19,8 @@ from ckio.jobs.planning import Planning
 from ckio.jobs.process import Process
 from ckio.jobs.request import Request
 from ckio.planners.base import without_notes
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule

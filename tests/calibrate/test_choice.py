@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ckio.calibrate.choice import SHRINKS, Decision, Trial, break_even, choose, decline
 from ckio.calibrate.samples import MARGIN, planned
 from ckio.chain import Chain
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import makespan
 

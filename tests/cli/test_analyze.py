@@ -13,7 +13,7 @@ from ckio.chain import Chain
 from ckio.flows import Flow, Step
 from ckio.models.permafrost import Permafrost
 from ckio.models.vorticity import Vorticity
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.printed import bytes_text, seconds_text
 from ckio.schedule import makespan

@@ -16,7 +16,7 @@ from ckio.chain import Chain
 from ckio.columns import RECORD, REVERSE
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Platform
 from ckio.printed import seconds_text
 from ckio.registry import find

@@ -23,7 +23,7 @@ from ckio.chain import Chain
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.jobs.directory import sealed, unsealed
 from ckio.pictures import draw
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Level, Platform
 from ckio.sim.engine import simulate
 from ckio.testing import put

@@ -12,7 +12,7 @@ from ckio.cli.options import json_option, overlap_option
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Platform
 from ckio.schedule import makespan
 from ckio.sim.engine import simulate

@@ -18,7 +18,7 @@ from ckio.jobs.standing import Standing, displaced, store_standing
 from ckio.jobs.stopping import seconds_to_stop
 from ckio.model import sizes_of
 from ckio.models.permafrost import Permafrost
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner.perform import perform
 from ckio.variables import Variables

@@ -11,8 +11,8 @@ from ckio.backends.ram import Ram
 from ckio.chain import Chain
 from ckio.model import sizes_of
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import periodic, recompute_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

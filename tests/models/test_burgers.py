@@ -18,7 +18,7 @@ from ckio.gradient import check_gradient
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import periodic, recompute_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

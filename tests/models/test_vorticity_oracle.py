@@ -20,7 +20,7 @@ from ckio.model import sizes_of
 from ckio.models.basin import INSIDE
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.dp import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run

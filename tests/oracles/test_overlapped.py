@@ -21,8 +21,8 @@ from planners.overlapsearch import Case, least_makespan
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import periodic, store_all
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.replay import validate

@@ -20,8 +20,8 @@ from ckio.occupancy import BEFORE, Lifetimes, accesses
 from ckio.overlap import Overlap
 from ckio.pictures import Axis, spacetime, storage, sweeps
 from ckio.pictures.lines import Places, members, of_program
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.render import render

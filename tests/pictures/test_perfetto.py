@@ -13,7 +13,7 @@ from ckio.columns import WRITE
 from ckio.occupancy import occupancies
 from ckio.overlap import Overlap
 from ckio.pictures.words import WORDS
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.sim.engine import simulate
 from ckio.timeline import Timeline

@@ -11,7 +11,7 @@ from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import bisection
-from ckio.planners.hrevolve import hrevolve, hrevolve_2020
+from ckio.planners.dp import hrevolve, hrevolve_2020, mixed
 from ckio.planners.literature import (
     disk_revolve,
     multistage,
@@ -20,7 +20,6 @@ from ckio.planners.literature import (
     revolve_1d,
     two_level,
 )
-from ckio.planners.mixed import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform

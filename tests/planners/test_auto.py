@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, exactly
-from ckio.planners import compiled
+from ckio.planners import compiled, dp
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage, two_level
-from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.overlap import best_policy
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
@@ -74,7 +73,7 @@ def test_where_none_applies_it_says_what_is_needed() -> None:
 def test_where_hrevolve_does_not_apply_others_are_asked_however_long_the_chain(
     monkeypatch: pytest.MonkeyPatch, slots: int | None, far: float
 ) -> None:
-    for module in (compiled, mixed_levels):
+    for module in (compiled, dp):
         monkeypatch.setattr(module, "available", lambda: False)
     costs, machine = chain(30_000, record=1), platform((5, 1, 1), (slots, far, far))
     with pytest.raises(BadInput):

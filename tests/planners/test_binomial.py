@@ -4,7 +4,7 @@ import pytest
 
 from ckio.errors import BadInput
 from ckio.planners.binomial import revolve, revolve_forward_steps
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.schedule import counts, makespan
 
 from .cases import chain, platform

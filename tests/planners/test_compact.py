@@ -15,7 +15,7 @@ from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Periods
 from ckio.planners.calls import Call, Compact
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import (
     disk_revolve,
     multistage,

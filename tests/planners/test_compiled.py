@@ -10,10 +10,8 @@ import numba
 import pytest
 
 from ckio.planners import compiled
-from ckio.planners import hrevolve as planner
-from ckio.planners.hrevolve import certificates as periods
-from ckio.planners.hrevolve import convolution, hrevolve, hulls, runs, unroll
-from ckio.planners.mixed import runs as mixed_runs
+from ckio.planners import dp as planner
+from ckio.planners.dp import certificates, convolution, hrevolve, hulls, pieces, sweep
 from ckio.schedule import makespan
 
 from .cases import chain, platform
@@ -96,22 +94,22 @@ def test_without_numba_there_is_nothing_to_prepare() -> None:
 
 def kernels() -> dict[str, list[Any]]:
     """The signatures that each kernel has been compiled for."""
-    modules = (hulls, periods, convolution, runs, unroll, mixed_runs)
+    modules = (hulls, certificates, convolution, pieces, sweep)
     found = {
         f"{module.__name__}.{name}": function.signatures
         for module in modules
         for name, function in vars(module).items()
         if hasattr(function, "py_func") and function.__module__ == module.__name__
     }
-    assert len(found) > 30
+    assert len(found) > 25
     return found
 
 
 def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
     compiled.prepare()
     before = {name: list(signatures) for name, signatures in kernels().items()}
-    assert before["ckio.planners.hrevolve.convolution.solve"]
-    assert before["ckio.planners.hrevolve.unroll._unroll"]
+    assert before["ckio.planners.dp.convolution.solve"]
+    assert before["ckio.planners.dp.pieces._fill"]
     hrevolve(chain(3000), MACHINE)
     assert kernels() == before
 

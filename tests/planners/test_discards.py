@@ -10,7 +10,7 @@ from ckio.chain import Chain
 from ckio.columns import DISCARD
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.stored.discards import with_discards
 from ckio.planners.trivial import periodic, store_all
 from ckio.platforms import Platform

@@ -14,7 +14,7 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import (
     disk_revolve,
     per_rev_revolve,

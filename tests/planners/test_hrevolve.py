@@ -6,16 +6,17 @@ from functools import lru_cache
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.planners import hrevolve as module
-from ckio.planners.base import Room, rooms
-from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
-from ckio.planners.hrevolve.layers import solve_layers
+from ckio.planners import dp as module
+from ckio.planners.dp import hrevolve, hrevolve_2020, solve_states
+from ckio.planners.dp.spaces import Space, orders, restart_spaces, slots_of
+from ckio.planners.dp.tables import solve as solve_table
 from ckio.platforms import Platform
 from ckio.replay import validate
 from ckio.schedule import counts, makespan
@@ -34,7 +35,9 @@ def planned(name: str, chain: Chain, platform: Platform) -> float:
     assert machine.adjoint == 0
     assert not any(machine.stored)
     seconds = makespan(schedule, platform)
-    assert seconds == solve(chain, platform, planner=name, repaired=name == "hrevolve").seconds
+    assert (
+        seconds == solve_states(chain, platform, planner=name, repaired=name == "hrevolve").seconds
+    )
     return seconds
 
 
@@ -169,11 +172,11 @@ def test_the_order_in_which_levels_are_listed_does_not_matter(
     assert planned("hrevolve", chain, shuffled) == planned("hrevolve", chain, platform)
 
 
-def room(number: int, write: float, read: float) -> Room:
-    return Room(number=number, slots=1, write=write, read=read)
+def room(number: int, write: float, read: float) -> Space:
+    return slots_of(str(number), number, 1, write=write, read=read)
 
 
-def numbers(*given: Room) -> list[list[int]]:
+def numbers(*given: Space) -> list[list[int]]:
     return sorted([room.number for room in order] for order in orders(given))
 
 
@@ -242,7 +245,7 @@ def test_long_chains_on_the_machines_of_the_paper(name: str, machine: str) -> No
 
 def test_decimal_costs_are_not_rounded() -> None:
     machine = platform((5, 0.05, 0.05), (50, 1, 1), (1000, 5, 5))
-    plan = solve(chain(3000), machine, planner="hrevolve", repaired=True)
+    plan = solve_states(chain(3000), machine, planner="hrevolve", repaired=True)
     schedule = hrevolve(chain(3000), machine)
     assert schedule.note == plan.note == "the least makespan by H-Revolve's recurrence"
     assert makespan(schedule, machine) == pytest.approx(plan.seconds, rel=1e-12)
@@ -253,8 +256,10 @@ def test_measured_costs_of_long_chains_are_rounded_and_the_note_says_so() -> Non
     measured = chain(3000, advance=1.0007)
     schedule = hrevolve(measured, machine)
     assert "costs rounded to 0.001 s: at most 0.2% more" in schedule.note
-    offered = rooms(measured, machine, planner="hrevolve")
-    exact = solve_layers(2999, offered, measured.advance, repaired=True).least
+    lower = np.where(np.arange(3001) <= 1, 0.0, np.inf)
+    for space in restart_spaces(measured, machine, planner="hrevolve"):
+        lower = solve_table((space,), lower, move=measured.advance).finish
+    exact = lower[-1]
     assert exact <= makespan(schedule, machine) * (1 + 1e-12) <= 1.002 * exact
 
 

@@ -16,13 +16,12 @@ from ckio import texts
 from ckio.actions import Advance, Record, Reverse
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners import dp
 from ckio.planners.base import Planner
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import levels as mixed_levels
-from ckio.planners.mixed import mixed, solve
-from ckio.planners.mixed import segments as mixed_segments
-from ckio.planners.mixed.full import table
-from ckio.planners.mixed.space import spaces
+from ckio.planners.dp import hrevolve, mixed, solve
+from ckio.planners.dp import segments as dp_segments
+from ckio.planners.dp.spaces import spaces
+from ckio.planners.dp.tables import solve as table
 from ckio.planners.varying import varying
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.replay import validate
@@ -55,7 +54,9 @@ def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) ->
     """The makespan of the schedule, which is what was promised."""
     held = platform.tapes(chain)
     plan = solve(chain, platform, held=held, jointly=jointly)
-    seconds = checked(plan.schedule(chain, held=held), platform)
+    seconds = checked(
+        plan.schedule(chain, held=held, recording=chain.record < chain.advance), platform
+    )
     assert seconds == plan.seconds
     return seconds
 
@@ -104,7 +105,7 @@ def test_from_a_stored_state_one_level_gives_equation_2() -> None:
         # For n = s + 2 all tapes fit once x_0 is given up; beyond, it is advanced from.
         assert solved.stored(s + 2, s + 1, 0) == 0
         for n in range(s + 3, longest + 1):
-            inner, again = solved.inner[0][:, s + 1], solved.again[0][:, s + 1]
+            inner, again = solved.seconds[s], solved.again[0][s + 1]
             assert n + min(inner[1:n] + again[n - 1 : 0 : -1]) == equation_2(n, s)
 
 
@@ -249,13 +250,14 @@ def test_tables_and_straight_pieces_give_the_same_hierarchical_plans(
     for _ in range(40):
         chain, machine = small_case(random, levels=random.randint(1, 3), most_steps=40)
         try:
-            pieces = planned(chain, machine, jointly=False)
+            by_row = planned(chain, machine, jointly=False)
         except NoSchedule:
             continue
-        with monkeypatch.context() as without_numba:
-            without_numba.setattr(mixed_levels, "available", lambda: False)
-            assert planned(chain, machine, jointly=False) == pieces
-        assert planned(chain, machine, jointly=True) <= pieces
+        with monkeypatch.context() as in_pieces:
+            in_pieces.setattr(dp, "_SHORT", 0)
+            in_pieces.setattr(dp._Asked, "_swept", lambda *_: None)
+            assert planned(chain, machine, jointly=False) == by_row
+        assert planned(chain, machine, jointly=True) <= by_row
 
 
 def slots_case(random: Random, *, steps: int) -> tuple[Chain, Platform]:
@@ -288,7 +290,7 @@ def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.Mon
         chain, machine = slots_case(random, steps=steps)
         segments = solve(chain, machine, held=machine.tapes(chain), jointly=False)
         with monkeypatch.context() as in_layers:
-            in_layers.setattr(mixed_segments, "plan", lambda *_: None)
+            in_layers.setattr(dp_segments, "plan", lambda *_, **__: None)
             layers = planned(chain, machine, jointly=False)
         assert planned(chain, machine, jointly=False) == segments.seconds == layers
         shortened += bool(segments.first)
@@ -482,7 +484,7 @@ import sys
 sys.modules["numba"] = None
 from ckio import Chain, Level, Platform
 from ckio.errors import BadInput
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.platforms import Affine
 
 near = Level(name="ram", capacity=20)
@@ -525,8 +527,8 @@ def test_without_numba_two_thousand_steps_are_planned() -> None:
 def test_without_numba_a_long_chain_has_to_be_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Platform((RAM, level("nvme", 20, 1)), working_memory=1)
     least = planned(alike(300), machine, jointly=False)
-    monkeypatch.setattr(mixed_levels, "available", lambda: False)
-    monkeypatch.setattr(mixed_levels, "_LONG", 298)
+    monkeypatch.setattr(dp, "available", lambda: False)
+    monkeypatch.setattr(dp, "_LONG", 298)
     with pytest.raises(BadInput, match=r"mixed: 300 steps .* pip install ckio\[fast\]"):
         solve(alike(300), machine, held=1, jointly=False)
     assert solve(alike(299), machine, held=1, jointly=False).seconds < least

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ckio.actions import Discard, Read, Write
 from ckio.chain import Chain
 from ckio.planners.binomial import revolve, revolve_forward_steps
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
 from ckio.platforms import Platform
 from ckio.replay import validate

@@ -15,7 +15,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.machine import Machine
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.levels import levels
 from ckio.platforms import Platform

@@ -14,8 +14,7 @@ from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.overlap import Overlap
 from ckio.planners.compared import Planned
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.overlap import best_policy, overlapped, plan
 from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated

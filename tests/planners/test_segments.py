@@ -1,6 +1,6 @@
 """Plans in segments cost what the recurrence says, although no table reaches so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -10,15 +10,17 @@ import pytest
 
 from ckio.chain import Chain
 from ckio.planners import compiled
-from ckio.planners.hrevolve.group import Ints, Price, Slots, optimum, price
-from ckio.planners.hrevolve.runs import Tables, solve_runs
-from ckio.planners.hrevolve.segments import Segments, extended, plan
-from ckio.planners.hrevolve.short import ShortTables, solve_short
-from ckio.planners.hrevolve.tails import longest_worthwhile
-from ckio.planners.hrevolve.tiles import actions
+from ckio.planners.dp.group import Ints, Price, Slots, longest_worthwhile, optimum, price
+from ckio.planners.dp.pieces import in_order
+from ckio.planners.dp.segments import LongPlan, Solved, extend, plan
+from ckio.planners.dp.spaces import Space, slots_of
+from ckio.planners.dp.tables import FAR as NOWHERE
+from ckio.planners.dp.tables import Table
+from ckio.planners.dp.tables import solve as solve_table
+from ckio.planners.dp.walk import Walk
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import makespan
 
 FAR = 1 << 40
 
@@ -32,14 +34,38 @@ class Machine:
     read: list[int]
     advance: int
 
-    def tables(self, longest: int) -> Tables:
-        return solve_runs(longest, self.slots, self.write, self.read, self.advance)
+    def spaces(self) -> list[Space]:
+        return [
+            slots_of(str(number), number, slots, write=write, read=read)
+            for number, (slots, write, read) in enumerate(
+                zip(self.slots, self.write, self.read, strict=True)
+            )
+        ]
 
-    def plan(self, length: int, shortest: int = 256) -> Segments | None:
-        return plan(length, self.slots, self.write, self.read, self.advance, shortest=shortest)
+    def tables(self, spaces: Sequence[Space], longest: int) -> Solved:
+        """In numpy where that is quicker, and else compiled, as `dp` does."""
+        if longest > 1000 and compiled.available():
+            lower = np.array([0, *[NOWHERE] * (longest - 1)])
+            return in_order(spaces, lower, move=self.advance)
+        lower, stages = np.array([0, 0, *[NOWHERE] * (longest - 1)]), list[Table]()
+        for space in spaces:
+            stages.append(solve_table((space,), lower, move=self.advance))
+            lower = stages[-1].finish
+        return stages
+
+    def plan(self, length: int, shortest: int = 256) -> LongPlan | None:
+        """The plan of a chain of `length` + 1 steps."""
+        return plan(self.spaces(), length + 1, self.tables, move=self.advance, shortest=shortest)
+
+    def extended(self, longest: int, length: int) -> LongPlan | int | None:
+        """The plan that tables for segments of `longest` steps give."""
+        spaces = [space.in_slots(longest) for space in self.spaces()]
+        return extend(self.tables(spaces, longest), self.slots, length, self.advance)
 
     def general(self, length: int) -> int:
-        return self.tables(length).value(length)
+        lower = np.array([0, *[NOWHERE] * length])
+        spaces = [space.in_slots(length) for space in self.spaces()]
+        return int(in_order(spaces, lower, move=self.advance)[-1].finish[-1])
 
 
 REAL = Machine([50, 1000, 10_000], [1, 20, 100], [1, 20, 100], 20)
@@ -92,7 +118,12 @@ def recurrence(machine: Machine, longest: int) -> tuple[Ints, list[Ints]]:
     return fresh[-1], stored
 
 
-def check_schedule(machine: Machine, found: Segments) -> None:
+def longest(found: LongPlan) -> int:
+    """The steps of the longest segment that the tables of a plan tell of."""
+    return len(found.stages[0].lower) - isinstance(found.stages[0], Table)
+
+
+def check_schedule(machine: Machine, found: LongPlan) -> None:
     """It is legal, fits, reverses all, leaves nothing, and costs what the plan says."""
     levels = zip(machine.slots, machine.write, machine.read, strict=True)
     platform = Platform(
@@ -102,7 +133,7 @@ def check_schedule(machine: Machine, found: Segments) -> None:
         )
     )
     chain = Chain(
-        steps=found.length + 1,
+        steps=sum(part.steps * part.copies for part in found.first) + 1,
         advance=machine.advance,
         record=0,
         reverse=0,
@@ -110,11 +141,12 @@ def check_schedule(machine: Machine, found: Segments) -> None:
         tape=1,
         adjoint=1,
     )
-    schedule = Schedule(chain, actions(found, range(len(machine.slots))))
+    draft = Walk(found.stages, held=1).draft(chain.length, found.first)
+    schedule = draft.schedule(chain)
     end = validate(schedule, platform)
     assert end.adjoint == 0
     assert not any(end.stored)
-    assert makespan(schedule, platform) == found.least
+    assert makespan(schedule, platform) == found.cost
 
 
 def check_instances(seed: int, instances: int, *, length: int) -> Iterator[bool]:
@@ -124,14 +156,13 @@ def check_instances(seed: int, instances: int, *, length: int) -> Iterator[bool]
         given = machine(random)
         best, _ = recurrence(given, length)
         for longest in (8, 16, 32, 64):
-            tables = given.tables(longest)
             for _ in range(2):
                 steps = random.randint(longest + 2, length)
-                found = extended(tables, steps)
-                if isinstance(found, Segments):
-                    assert found.least == best[steps]
+                found = given.extended(longest, steps)
+                if isinstance(found, LongPlan):
+                    assert found.cost == best[steps]
                     check_schedule(given, found)
-                yield isinstance(found, Segments)
+                yield isinstance(found, LongPlan)
 
 
 def test_short_tables_give_optimal_plans_of_longer_chains() -> None:
@@ -152,7 +183,7 @@ def test_tables_grow_until_they_give_a_plan() -> None:
         given = machine(random)
         best, _ = recurrence(given, 300)
         if found := given.plan(300, shortest=8):
-            assert found.least == best[300]
+            assert found.cost == best[300]
             planned += 1
     assert planned > 20
 
@@ -173,8 +204,8 @@ def test_tables_grow_until_they_give_a_plan() -> None:
 def test_a_plan_costs_what_the_general_algorithm_finds(given: Machine, length: int) -> None:
     found = given.plan(length)
     assert found is not None
-    assert found.tables.length < length / 2
-    assert found.least == given.general(length)
+    assert longest(found) < length / 2
+    assert found.cost == given.general(length)
     check_schedule(given, found)
 
 
@@ -188,7 +219,7 @@ def test_measured_costs_cost_what_the_general_algorithm_finds(seed: int) -> None
         given = Machine(slots, costs[::2], costs[1::2], 1000)
         length = random.randint(5_000, 20_000)
         if found := given.plan(length):
-            assert found.least == given.general(length)
+            assert found.cost == given.general(length)
             check_schedule(given, found)
             planned += 1
     assert planned >= 4
@@ -205,12 +236,15 @@ def test_a_million_steps_are_legal(given: Machine) -> None:
 def test_a_million_steps_take_tables_of_a_few_hundred() -> None:
     found = REAL.plan(10**6)
     assert found is not None
-    assert found.tables.length == 256
-    assert found.least == 52_111_775
-    assert str(found) == (
-        "segments: 8733 of 101, 1 of 76, 1266 of 51 steps on level 3; 1000 of 52 steps on level 2;"
-        " 1 of 51, 1 of 50, 1 of 49, ... steps on level 1"
-    )
+    assert longest(found) == 256
+    assert found.cost == 52_111_775
+    assert [tuple(part)[1:] for part in found.first[:4]] == [
+        (2, 1, 101, 8733),
+        (2, 1, 76, 1),
+        (2, 1, 51, 1266),
+        (1, 1, 52, 1000),
+    ]
+    assert [part.steps for part in found.first[4:7]] == [51, 50, 49]
 
 
 @pytest.mark.parametrize("given", [REAL, CROSSING, ARCH_1, ROOM_FOR_ALL])
@@ -220,37 +254,27 @@ def test_plans_without_numba_cost_the_same(given: Machine, monkeypatch: pytest.M
     monkeypatch.setattr(compiled, "available", lambda: False)
     found = given.plan(12_345)
     assert found is not None
-    assert isinstance(found.tables, ShortTables)
-    assert found.least == expected.least
+    assert isinstance(found.stages[0], Table)
+    assert found.cost == expected.cost
     check_schedule(given, found)
 
 
-def test_tables_in_numpy_have_every_layer_that_differs() -> None:
-    random = Random(11)
-    for _ in range(20):
-        given = machine(random)
-        _, stored = recurrence(given, 70)
-        tables = solve_short(70, given.slots, given.write, given.read, given.advance)
-        for table, rows in zip(tables.levels, stored, strict=True):
-            kept = len(table.layers)
-            assert (table.layers == rows[:kept]).all()
-            assert (rows[kept:] == rows[kept - 1]).all()
-
-
 def test_a_plan_is_the_same_whoever_makes_it() -> None:
-    assert REAL.plan(54_321) == REAL.plan(54_321)
-    assert REAL.plan(54_321) != REAL.plan(54_322)
+    one, other, longer = (REAL.plan(length) for length in (54_321, 54_321, 54_322))
+    assert one is not None
+    assert other is not None
+    assert longer is not None
+    assert one.first == other.first != longer.first
 
 
 def test_the_segments_make_up_the_chain_and_use_no_more_slots_than_there_are() -> None:
     found = CROSSING.plan(123_456)
     assert found is not None
-    assert sum(part.steps * part.copies for part in found.parts) == 123_456
-    for level, slots in enumerate(CROSSING.slots, 1):
-        assert sum(part.copies for part in found.parts if part.level == level) <= slots
-    assert [part.level for part in found.parts] == sorted(
-        (part.level for part in found.parts), reverse=True
-    )
+    assert sum(part.steps * part.copies for part in found.first) == 123_456
+    for level, slots in enumerate(CROSSING.slots):
+        assert sum(part.copies for part in found.first if part.stage == level) <= slots
+    stages = [part.stage for part in found.first]
+    assert stages == sorted(stages, reverse=True)
 
 
 def test_short_chains_and_too_few_slots_are_left_to_the_general_algorithm() -> None:
@@ -267,17 +291,17 @@ def test_tails_are_proved_by_tables_far_shorter_than_they_are() -> None:
             most = random.choice([2, 5, 20])
             priced = Price(g, g * given.advance * most + random.randint(0, sum(given.read)))
             worthwhile, needed = longest_worthwhile(
-                slots_of(given, stored, longest), priced, given.advance
+                kinds_of(given, stored, longest), priced, given.advance
             )
             if needed <= longest:
-                costs = slots_of(given, stored, 250).costs
+                costs = kinds_of(given, stored, 250).costs
                 differences = costs[:, g + 1 :] - costs[:, 1:-g]
                 assert (differences[:, worthwhile - g :] >= priced.kappa).all()
                 proved += 1
     assert proved > 60
 
 
-def slots_of(machine: Machine, stored: list[Ints], longest: int) -> Slots:
+def kinds_of(machine: Machine, stored: list[Ints], longest: int) -> Slots:
     """phi, from the definition; every slot is a kind of its own."""
     rows = []
     for write, read, level in zip(machine.write, machine.read, stored, strict=True):

@@ -11,8 +11,7 @@ import pytest
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.stored import exact as stored_exact
 from ckio.planners.stored import finish
 from ckio.planners.stored import long as stored_long

@@ -8,7 +8,7 @@ from ckio.actions import Read, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.binomial import revolve, revolve_forward_steps
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import two_level
 from ckio.platforms import Platform
 from ckio.replay import validate

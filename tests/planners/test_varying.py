@@ -16,7 +16,7 @@ from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.varying import varying
 from ckio.planners.varying.bound import sorted_bound
 from ckio.planners.varying.freeroom import FreeRoom, in_units

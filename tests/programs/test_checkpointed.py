@@ -14,7 +14,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platforms import Platform
 from ckio.programs import program

@@ -14,7 +14,7 @@ from growing import GROWING, refined
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Level, Platform
 from ckio.programs import checkpoint_vjp, program, vjp
 from ckio.programs.meter import metered

@@ -23,7 +23,7 @@ from ckio.overlap import Overlap
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import Bisection, bisection
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.online import Online
 from ckio.planners.trivial import recompute_all, store_all

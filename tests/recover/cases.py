@@ -15,8 +15,8 @@ from ckio.errors import BadInput
 from ckio.machine import Machine
 from ckio.planners.base import Planner, without_notes
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import Killed, aside, recover, with_adjoint_checkpoints

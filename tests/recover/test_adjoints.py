@@ -13,7 +13,7 @@ from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, 
 from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.machine import Machine
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.stored import finish
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform

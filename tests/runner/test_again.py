@@ -21,7 +21,7 @@ from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.planners.stored import finish
 from ckio.planners.trivial import periodic

@@ -14,7 +14,7 @@ from ckio.errors import RunFailed
 from ckio.model import Handing, sizes_of
 from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import store_all
 from ckio.platforms import Level, Platform
 from ckio.runner import Finite, run

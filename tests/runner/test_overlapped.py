@@ -26,8 +26,8 @@ from ckio.errors import BadInput
 from ckio.layout import nbytes_of
 from ckio.model import sizes_of
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped

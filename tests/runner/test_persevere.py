@@ -35,7 +35,7 @@ from ckio.errors import (
     UnsupportedKind,
 )
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.stored import finish
 from ckio.platforms import Platform
 from ckio.runner import run

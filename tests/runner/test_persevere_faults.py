@@ -24,7 +24,7 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import StorageError
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.schedule import counts
 from ckio.timeline import Event
 from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts

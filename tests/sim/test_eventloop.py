@@ -16,9 +16,9 @@ from ckio.chain import Chain
 from ckio.occupancy import occupancies
 from ckio.overlap import Overlap
 from ckio.planners.base import Planner
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.stored import finish
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile

@@ -15,7 +15,7 @@ from ckio.actions import Discard, Read, Record, Reverse, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.machine import Machine
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import aside, every, recover
 from ckio.schedule import Schedule, makespan, seconds_of

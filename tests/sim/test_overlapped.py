@@ -17,9 +17,9 @@ from ckio.chain import Chain
 from ckio.columns import READ, REVERSE, WRITE
 from ckio.errors import IllegalAction
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.stored import finish
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.schedule import Schedule, makespan, seconds_of

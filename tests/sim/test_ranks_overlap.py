@@ -12,8 +12,8 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import hrevolve
+from ckio.planners.dp import mixed
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
 from ckio.schedule import Schedule

@@ -10,7 +10,7 @@ from ckio.chain import Chain
 from ckio.columns import ADVANCE, READ, WRITE
 from ckio.errors import BadInput
 from ckio.overlap import Overlap
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
 from ckio.schedule import makespan, seconds_of

@@ -24,9 +24,9 @@ from ckio.overlap import AUTO, Overlap
 from ckio.overlap import SYNCHRONOUS as NONE
 from ckio.planners.auto import auto, plan
 from ckio.planners.base import Planner, without_notes
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage, revolve_1d, two_level
-from ckio.planners.mixed import mixed
+from ckio.planners.dp import mixed
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, counts, makespan

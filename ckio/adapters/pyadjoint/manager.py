@@ -20,7 +20,7 @@ from ckio.chain import Chain
 from ckio.checks import is_whole
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
-from ckio.planners.hrevolve import hrevolve
+from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.platforms import Platform
 from ckio.replay import validate

@@ -45,21 +45,20 @@ from ckio.chain import Chain
 from ckio.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
-from ckio.planners.hrevolve import runs
-from ckio.planners.integers import Whole
-from ckio.planners.mixed.full import columns, table
-from ckio.planners.mixed.levels import orders, stages_of
-from ckio.planners.mixed.space import Space, spaces, sums
-from ckio.planners.overlap.sweep import (
+from ckio.planners.dp import pieces, priced
+from ckio.planners.dp import tables as dp_tables
+from ckio.planners.dp.spaces import Space, orders, spaces, sums
+from ckio.planners.dp.sweep import (
     Costs,
     Filling,
     Seconds,
+    SegmentTables,
     Sweep,
-    Tables,
     actions,
     filling,
     first_sweep,
 )
+from ckio.planners.dp.whole import Whole
 from ckio.platforms import Level, Platform, memory_level
 from ckio.platforms import copies as copied_by
 from ckio.profile import Profile
@@ -75,7 +74,7 @@ _LARGEST: Final = 1 << 21
 """Numbers that all tables of one plan may hold: 16 MB."""
 
 _KEPT: Final = 4
-"""Tables that are kept for other plans with the same prices of phase b."""
+"""SegmentTables that are kept for other plans with the same prices of phase b."""
 
 _MOST_SUMS: Final = 4000
 """Sums of checkpoints that are told apart on a level; with more, sizes are rounded."""
@@ -165,7 +164,7 @@ class Plan:
 
     schedule: Schedule
     cut: Cut
-    tables: Tables
+    tables: SegmentTables
     sweep: Sweep
     choice: Choice
 
@@ -204,7 +203,7 @@ class Problem:
         self.costs, self.least_costs = _accesses(self, least=False), _accesses(self, least=True)
         self._longest = min(chain.length, _SHORTEST)
         self._spaces: dict[tuple[int, bool], list[Space]] = {}
-        self._tables: dict[tuple[object, ...], Tables] = {}
+        self._tables: dict[tuple[object, ...], SegmentTables] = {}
 
     @cached_property
     def per_byte(self) -> Seconds:
@@ -233,7 +232,7 @@ class Problem:
         cut = Cut(self.load(schedule), held, prices, value)
         return Plan(schedule, cut, tables, sweep, choice)
 
-    def schedule(self, tables: Tables, sweep: Sweep, /) -> Schedule:
+    def schedule(self, tables: SegmentTables, sweep: Sweep, /) -> Schedule:
         """Return the schedule of a first sweep."""
         return Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
 
@@ -254,7 +253,7 @@ class Problem:
         """Whether the bound is of plans on all levels at once."""
         back = _priced(self.least_costs, self.of_level, np.ones(1 + len(self.channels)))
         given = next(self._orders(back, 0, generous=True), ())
-        cells = columns(given) * (self.chain.length + 1) * (1 + 2 * len(given))
+        cells = dp_tables.rows(given) * (self.chain.length + 1) * (1 + 2 * len(given))
         return cells * self.chain.length <= _JOINT and all(space.exact for space in given)
 
     def _jointly(self, prices: Seconds) -> float:
@@ -264,20 +263,20 @@ class Problem:
         swept = self._swept(self.least_costs, prices, given)
         lengths = np.arange(length + 1)
         unaided = np.where(lengths <= self.held, 0.0, inf)
-        tables = table(given, unaided, move=self.move)
+        tables = dp_tables.solve(given, unaided, move=self.move)
         found = np.full_like(tables.seconds, inf)
         for n in range(1, length + 1):
-            row = found[n, :-1]
-            row[:] = n * swept.held if n <= self.held else inf
+            row = np.full(len(found) - 1, n * swept.held if n <= self.held else inf)
             for k, space in enumerate(given):
-                np.minimum(row, swept.tape[k] + found[n - 1, tables.after_tape[k]], out=row)
-                later = tables.again[k][1:n, :-1] - space.read
-                later = later + ((swept.move - self.move) * lengths[1:n])[:, np.newaxis]
-                sweep = (found[n - 1 : 0 : -1, tables.after_restart[k]] + later).min(
-                    axis=0, initial=inf
+                np.minimum(row, swept.tape[k] + found[tables.after_tape[k], n - 1], out=row)
+                later = tables.again[k][:-1, 1:n] - space.read
+                later = later + (swept.move - self.move) * lengths[1:n]
+                sweep = (found[tables.after_restart[k], n - 1 : 0 : -1] + later).min(
+                    axis=1, initial=inf
                 )
                 np.minimum(row, swept.restart[k] + sweep, out=row)
-        return float(found[length, tables.empty])
+            found[:-1, n] = row
+        return float(found[tables.empty, length])
 
     def zeta(self, prices: Seconds, /) -> float:
         """Return the most seconds that a byte in memory is worth at the turn."""
@@ -312,7 +311,7 @@ class Problem:
 
     def _sweeps(
         self, costs: Accesses, prices: Seconds, choice: Choice
-    ) -> Iterator[tuple[Tables, Sweep]]:
+    ) -> Iterator[tuple[SegmentTables, Sweep]]:
         """The best first sweep by order of the levels, in seconds of the program in phase b."""
         back, generous = _priced(costs, self.of_level, prices[1]), costs is self.least_costs
         for order in self._orders(back, choice.reserve, generous=generous):
@@ -344,7 +343,7 @@ class Problem:
         tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
         return Costs(np.array(restart), tapes, ratio * self.move, again)
 
-    def _lengthen(self, tables: Tables) -> bool:
+    def _lengthen(self, tables: SegmentTables) -> bool:
         """Have longer tables from now on, if they are not too large."""
         longest = min(self.chain.length, 2 * self._longest)
         if sum(len(stage.layers) for stage in tables.stages) * longest > _LARGEST:
@@ -370,17 +369,17 @@ class Problem:
         ]
         return islice(orders(priced), _MOST_ORDERS)
 
-    def _solved(self, order: Sequence[Space], of: tuple[object, ...]) -> Tables:
+    def _solved(self, order: Sequence[Space], of: tuple[object, ...]) -> SegmentTables:
         """The tables of an order, made once."""
         key = (*of, *((it.number, it.costs) for it in order))
         if key not in self._tables:
             while len(self._tables) >= _KEPT:
                 del self._tables[next(iter(self._tables))]
             costs = [cost for it in order for cost in it.costs]
-            lower = np.where(np.arange(1, self._longest + 1) <= self.held, 0, runs.FAR)
+            lower = np.where(np.arange(1, self._longest + 1) <= self.held, 0, dp_tables.FAR)
             prices = _rounded_down(self.move, costs, self.chain.length)
-            stages = stages_of(order, lower, prices)
-            self._tables[key] = Tables(stages, self.held, self.recording, float(prices.unit))
+            stages = pieces.in_order(priced(order, prices), lower, move=prices.advance)
+            self._tables[key] = SegmentTables(stages, self.held, self.recording, float(prices.unit))
         return self._tables[key]
 
     def _with_reserve(self, reserve: int, generous: bool) -> list[Space]:

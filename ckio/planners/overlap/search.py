@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ckio.columns import DISCARD, REVERSE, WRITE
+from ckio.planners.dp.sweep import Seconds, Stretch
 from ckio.planners.overlap.dual import Choice, Dual, Plan, Problem
 from ckio.planners.overlap.race import Race
-from ckio.planners.overlap.sweep import Seconds, Segment
 
 _CLOSE: Final = 1.002
 """A plan that takes no more than so many times the bound is not made better."""
@@ -226,7 +226,7 @@ class _Use:
     seconds: float
 
 
-def _use(problem: Problem, plan: Plan, segment: Segment) -> _Use:
+def _use(problem: Problem, plan: Plan, segment: Stretch) -> _Use:
     chain, levels = problem.chain, problem.platform.levels
     _, (op, kind, level, begin, end) = plan.tables.rows(segment)
     sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
@@ -245,7 +245,7 @@ def _use(problem: Problem, plan: Plan, segment: Segment) -> _Use:
     return _Use(left, peak, seconds + first)
 
 
-def _spread(problem: Problem, plan: Plan, power: float) -> tuple[Segment, ...] | None:
+def _spread(problem: Problem, plan: Plan, power: float) -> tuple[Stretch, ...] | None:
     """Put the far segments that need no memory evenly among the others; None if nothing changes."""
     segments, near = plan.sweep.segments, problem.near
     uses = {it: _use(problem, plan, it) for it in dict.fromkeys(segments)}

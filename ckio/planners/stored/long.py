@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
 from ckio.chain import Chain
 from ckio.columns import ADVANCE, RECORD, Actions
-from ckio.planners.mixed.full import table
-from ckio.planners.mixed.space import Space
+from ckio.planners.dp.spaces import Space
+from ckio.planners.dp.tables import solve as table
 from ckio.planners.stored.discards import with_discards
 from ckio.planners.stored.rooms import Rooms, spaces
 from ckio.planners.stored.segments import Segments

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.chain import Chain
-from ckio.planners.mixed.space import Space
-from ckio.planners.mixed.walk import Stage
+from ckio.planners.dp.spaces import Space
+from ckio.planners.dp.walk import Stage
 from ckio.platforms import Platform, copies
 
 Seconds = NDArray[np.float64]

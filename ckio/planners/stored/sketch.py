@@ -25,9 +25,8 @@ from operator import mul
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.mixed.levels import orders
-from ckio.planners.mixed.space import Numbers, Space
-from ckio.planners.mixed.walk import Choice
+from ckio.planners.dp.spaces import Numbers, Space, orders
+from ckio.planners.dp.walk import Decision as Choice
 from ckio.planners.stored.rooms import excess, left_by, slots
 from ckio.planners.stored.stage import FOREVER, Lengths, Seconds, Stage
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.planners.mixed.space import Numbers, Space
+from ckio.planners.dp.spaces import Numbers, Space
 
 Seconds = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The room that levels offer to restart checkpoints and tapes together.
+"""The free space that levels offer to restart checkpoints and tapes together, as numbers.
 
 What can still be stored on a level with f bytes free, at a bytes for a restart checkpoint and b for
 a tape, depends only on the largest sum i a + j b <= f. A planner therefore numbers these sums, in
@@ -6,12 +6,20 @@ increasing order and from 0, and plans with the number: storing a checkpoint lea
 the largest that still fits. As a sum is only ever left for a smaller one, and come back to, this
 loses nothing, whatever the sizes. Where a level has more sums than a planner can go through, bytes
 are counted in units to which the sizes of checkpoints are rounded up and the capacity down: no plan
-needs more room than there is.
+needs more than there is.
+
+For example, on a level of 7 bytes restart checkpoints of 3 and tapes of 2 bytes make up the sums 0,
+2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4, number 3:
+
+>>> sums(3, 2, 7).tolist()
+[0, 2, 3, 4, 5, 6, 7]
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import gcd
+from functools import partial
+from math import gcd, inf
 from typing import Final
 
 import numpy as np
@@ -19,7 +27,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.chain import Chain
-from ckio.planners.base import no_schedule, note_ignored
+from ckio.planners.base import no_schedule, note_ignored, rooms
 from ckio.platforms import Platform, copies
 
 Numbers = NDArray[np.intp]
@@ -38,23 +46,25 @@ _LENGTHS: Final = 20_000_000
 class Space:
     """A level, seen by a planner that stores both kinds of checkpoints.
 
+    Costs are in seconds, or in whole units.
+
     Attributes
     ----------
     name, number : str, int
         Of the level, in the platform.
-    write, read : float
-        Seconds to write a restart checkpoint and to discard it later; to read it.
-    tape : float
-        Seconds to write, read and discard a tape: each is read once.
+    write, read : float or int
+        To write a restart checkpoint and to discard it later; to read it.
+    tape : float or int
+        To write, read and discard a tape: each is read once.
     after_restart, after_tape : arrays of int
         For each number of a sum, the one that is left when a restart checkpoint or a tape has been
-        stored; -1 where none fits. The last is for the empty level. A level with room for
+        stored; -1 where none fits. The last is for the empty level. A level with space for
         everything that a chain can use has one number only, which is never left.
     exact : bool
         Whether sizes were not rounded up.
     slots : int
-        How many checkpoints fit, where both kinds take the same room; 0 where they do not. This
-        is never rounded.
+        How many checkpoints fit, where those that are stored have one size; 0 where they have two.
+        This is never rounded.
     """
 
     name: str
@@ -74,8 +84,72 @@ class Space:
 
     @property
     def costs(self) -> tuple[float, float, float]:
-        """All that it costs, in seconds."""
+        """The costs of a restart checkpoint, and that of a tape."""
         return self.write, self.read, self.tape
+
+    @property
+    def tapes(self) -> bool:
+        """Whether a tape fits."""
+        return bool(self.after_tape[-1] >= 0)
+
+    @property
+    def endless(self) -> bool:
+        """Whether some number is never left: what it stands for can be stored without end."""
+        return bool(self.after_restart[0] == 0 or self.after_tape[0] == 0)
+
+    @property
+    def reach(self) -> int:
+        """How far below any number those are that storing a checkpoint leads to."""
+        both = (self.after_restart, self.after_tape)
+        return max(int((np.arange(len(it)) - it)[it >= 0].max(initial=0)) for it in both)
+
+    def in_slots(self, most: int, /) -> "Space":
+        """Return the level with its slots counted, `most` of them, whatever is stored in one."""
+        after = np.arange(-1, min(self.slots, most))
+        tapes = after if self.tapes else np.full_like(after, -1)
+        return replace(self, after_restart=after, after_tape=tapes)
+
+
+def slots_of(
+    name: str, number: int, slots: int, *, write: float, read: float, endless: bool = False
+) -> Space:
+    """Return a level of slots for restart checkpoints only; if `endless`, one that never fills."""
+    after = np.zeros(1, np.intp) if endless else np.arange(-1, slots)
+    return Space(name, number, write, read, inf, after, np.full_like(after, -1), True, slots)
+
+
+def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list[Space]:
+    """Return what each level offers to restart checkpoints only, nearest first.
+
+    A level that cannot hold one is left out, with a note in the log. Raises NoSchedule where none
+    is left.
+    """
+    return [
+        slots_of(
+            platform.levels[room.number].name,
+            room.number,
+            room.slots,
+            write=room.write,
+            read=room.read,
+            endless=room.slots >= chain.length - 1,
+        )
+        for room in rooms(chain, platform, planner=planner)
+    ]
+
+
+def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:
+    """Yield every order in which no level comes after one that it equals or beats in all costs."""
+    # A level that beats another in all has the smaller sum, so it can only stand before it here.
+    by_sum = sorted(given, key=lambda space: (sum(space.costs), space.costs))
+    if not by_sum:
+        yield ()
+    for place, first in enumerate(by_sum):
+        if not any(
+            all(cost <= other for cost, other in zip(earlier.costs, first.costs, strict=True))
+            for earlier in by_sum[:place]
+        ):
+            for others in orders(by_sum[:place] + by_sum[place + 1 :]):
+                yield first, *others
 
 
 def spaces(
@@ -85,14 +159,16 @@ def spaces(
     *,
     held: int,
     most: int = _MOST_SUMS,
+    units: int | None = None,
     generous: bool = False,
 ) -> list[Space]:
-    """What each level offers, nearest first.
+    """Return what each level offers to restart checkpoints and tapes, nearest first.
 
     A level that cannot hold a checkpoint of either kind is left out, with a note in the log. The
     working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
-    units, which offer no more room than there is, or no less if they are `generous`. Raises
-    NoSchedule where no restart checkpoint fits on any level, and not all tapes either.
+    so many units, or as many as there is time for; they offer no more space than there is, or no
+    less if they are `generous`. Raises NoSchedule where no restart checkpoint fits on any level, and
+    not all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held
@@ -110,25 +186,27 @@ def spaces(
         if level not in usable:
             note_ignored(level, "mixed")
     numbers = [platform.number(level.name) for level in usable]
-    return [_space(platform, number, chain, most, generous=generous) for number in numbers]
+    units = units or min(most // 4, max(_UNITS[0], _LENGTHS // chain.length))
+    counted = partial(_counted, most=most, units=units, generous=generous)
+    return [_space(platform, number, chain, counted) for number in numbers]
 
 
-def _space(platform: Platform, number: int, chain: Chain, most: int, *, generous: bool) -> Space:
+_Counted = Callable[[int, int, int], tuple[Numbers, Numbers, bool]]
+"""Numbers what is free, from the sizes and the capacity; and whether no size was rounded."""
+
+
+def _space(platform: Platform, number: int, chain: Chain, counted: _Counted) -> Space:
     level = platform.levels[number]
     sizes = level.stored(chain.restart), level.stored(chain.tape)
     useful = (chain.length - 1) * max(
         size for size in sizes if level.capacity is None or size <= level.capacity
     )
-    exact = True
     if level.capacity is None:
-        after = _unfilled(*sizes, useful)
+        after_restart, after_tape, exact = *_unfilled(*sizes, useful), True
     elif level.capacity >= useful:
-        after = _unfilled(*sizes, level.capacity)
-    elif _few_sums(*sizes, level.capacity, most):
-        after = _after(*sizes, level.capacity)
+        after_restart, after_tape, exact = *_unfilled(*sizes, level.capacity), True
     else:
-        units = min(most // 4, max(_UNITS[0], _LENGTHS // chain.length))
-        after, exact = _after(*_in_units(*sizes, level.capacity, units, generous)), False
+        after_restart, after_tape, exact = counted(*sizes, level.capacity)
     restart = chain.restart * copies(chain, platform, number, Kind.RESTART)
     tape = chain.tape * copies(chain, platform, number, Kind.TAPE)
     return Space(
@@ -137,28 +215,41 @@ def _space(platform: Platform, number: int, chain: Chain, most: int, *, generous
         write=level.write(restart) + level.discard(chain.restart),
         read=level.read(restart),
         tape=level.write(tape) + level.read(tape) + level.discard(chain.tape),
-        after_restart=after[0],
-        after_tape=after[1],
+        after_restart=after_restart,
+        after_tape=after_tape,
         exact=exact,
         slots=_slots(*sizes, level.capacity, chain.length - 1),
     )
 
 
+def _counted(
+    restart: int, tape: int, capacity: int, *, most: int, units: int, generous: bool
+) -> tuple[Numbers, Numbers, bool]:
+    if _few_sums(restart, tape, capacity, most):
+        return *_after(restart, tape, capacity), True
+    return *_after(*_in_units(restart, tape, capacity, units, generous)), False
+
+
 def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
-    """How many checkpoints of either kind fit, of `most` that are of use; 0 if they differ."""
+    """How many checkpoints of either kind fit, of `most` that are of use; 0 if they differ.
+
+    A tape that does not fit at all is not counted.
+    """
     largest = max(restart, tape)
     if capacity is None or largest * most <= capacity:
         return most
-    return capacity // restart if restart == tape else 0
+    if restart == tape or restart <= capacity < tape:
+        return min(most, capacity // restart) if restart else most
+    return 0
 
 
 def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
-    """What is left of a level that never fills: all of it, but for what does not fit at all."""
+    """Return the numbers of a level that never fills: its own, or -1 for what does not fit."""
     return np.array([-(restart > capacity)], np.intp), np.array([-(tape > capacity)], np.intp)
 
 
 def _after(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
-    """What is left on a level, by the number of the sum, after a restart checkpoint or a tape."""
+    """Return the number left after a restart checkpoint, and after a tape, for each sum."""
     found = sums(restart, tape, capacity)
     restarts, tapes = (
         np.searchsorted(found, found - size, side="right") - 1 for size in (restart, tape)
@@ -175,7 +266,7 @@ def sums(restart: int, tape: int, capacity: int, /) -> Numbers:
 
 
 def _few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
-    """Whether no more than `most` sums are within the capacity."""
+    """Return whether no more than `most` sums are within the capacity."""
     firsts, each = _restarts(restart, tape, capacity), tape or capacity + 1
     if len(firsts) > most:
         return False
@@ -183,7 +274,7 @@ def _few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
 
 
 def _restarts(restart: int, tape: int, capacity: int) -> range:
-    """The sums i a that fit, as far as adding tapes to them gives each sum once: i < b / (a, b)."""
+    """Return the sums i a that fit, if adding tapes gives each sum once: i < b / gcd(a, b)."""
     if restart == 0:
         return range(1)
     end = tape // gcd(restart, tape) * restart if tape else capacity + 1
@@ -193,7 +284,7 @@ def _restarts(restart: int, tape: int, capacity: int) -> range:
 def _in_units(
     restart: int, tape: int, capacity: int, most: int, generous: bool
 ) -> tuple[int, int, int]:
-    """The sizes and the capacity in units, `most` of them or a few more.
+    """Return the sizes and the capacity in units, `most` of them or a few more.
 
     A restart checkpoint takes r units and a tape t, such that the unit, max(a / r, b / t) bytes,
     wastes least of either; if `generous`, min(a / r, b / t), which gains least.

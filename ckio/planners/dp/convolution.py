@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ckio.planners.compiled import kernel
-from ckio.planners.hrevolve.certificates import (
+from ckio.planners.dp.certificates import (
     Periods,
     choose,
     forget,
@@ -30,7 +30,7 @@ from ckio.planners.hrevolve.certificates import (
     no_periods,
     open_part,
 )
-from ckio.planners.hrevolve.hulls import (
+from ckio.planners.dp.hulls import (
     Curve,
     Ints,
     Place,

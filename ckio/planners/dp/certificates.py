@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.planners.compiled import kernel
-from ckio.planners.hrevolve.hulls import Curve, Ints, run, straight
+from ckio.planners.dp.hulls import Curve, Ints, run, straight
 
 _MOST = 6
 """With fewer, more sums have to be tried; each costs memory."""

@@ -1,6 +1,6 @@
 """A whole plan as one small integer program: how many steps each slot of each level begins.
 
-H-Revolve's recurrence (`ckio.planners.hrevolve`) unrolled in its first argument says: the chain is
+The recurrence (`ckio.planners.dp`) unrolled in its first argument says: the chain is
 cut into segments, one for each checkpoint of the first sweep, the last level's first. With
 
     phi_k,m(d) = d u_f + w_k + r_k + Hbar_k,m(d - 1),   phi_k,m(0) = 0,
@@ -19,8 +19,46 @@ which is a shortest path through the residues of g, slot by slot: the group prob
 the relation between integer and noninteger solutions to linear programs", PNAS 1965. The price is
 the one at which the best lengths of all slots add up to about L, and g is the distance of lengths
 that are equally good at it; then a shortest path can be stretched, g steps at a time, at no loss,
-until its length is L itself. It then attains the bound: a plan that carries its proof with it. How
-long a segment need be looked at, `ckio.planners.hrevolve.tails` says.
+until its length is L itself. It then attains the bound: a plan that carries its proof with it.
+
+For example, let three slots take segments of 0, 1, 2 or 3 steps at costs of 0, 2, 3 and 7, and one
+slot more at 0, 5, 5 and 6. Eight steps: at a price of 3 / 1 for a step the first kind is best with
+two steps, at 3 - 6 = -3, and the other with three, at 6 - 9 = -3. Those are nine steps; one less
+costs least where a segment of two becomes one of one, 2 - 3 = -1. So the bound is 24 - 3 - 3 - 1 -
+3 = 14, and the plan 2 + 2 + 1 and 3 attains it:
+
+>>> slots = Slots([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
+>>> taken = optimum(slots, 8, price(slots, 8), 3)
+>>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
+(True, 14)
+
+How long a segment need be looked at follows from the tables, too.
+phi_k,m(d) is what a segment of d steps costs that begins on level k while m slots are free, with
+the recurrence of `ckio.planners.dp` behind it; F = Hbar_k,m. At a price of kappa / g for a
+step, a segment can be replaced by one that is g steps shorter, and is not worth its length, if
+
+    phi_k,m(d) - phi_k,m(d - g) >= kappa,   that is   F(l) - F(l - g) >= kappa - g u_f,  l = d - 1.
+
+Tables up to a length prove this for all d > X, however long, and for all levels and slots:
+
+    if phi(d) - phi(d - g) >= kappa - g u_f  in all tables for  Y < d <= 2 Y,  then for all d > Y;
+    if phi(d) - phi(d - g) >= kappa          in all tables for  X < d <= X + Y,  then for all d > X.
+
+Proof, by induction on level, slots and length: F(l) is H_{k-1}(l), which is 0 or w_j + F(l) for a
+nearer level j, so that it inherits what F has; or i = j - 1 splits it,
+
+    F(l) = (i + 1) u_f + r_k + F(i) + A(a),   i + a = l - 1,   A = H_k,m-1.
+
+Second claim: d > X + Y means i + 1 > Y or a >= X. If i + 1 > Y, the first claim holds for F(i), so
+F(i) - F(i - g) >= kappa - 2 g u_f; take the split i - g for F(l - g), which also saves g u_f. If
+a >= X, then A(a) - A(a - g) >= kappa - g u_f by induction, A being w_k + F or nearer; take the same
+i and a - g. Both prove F(l) - F(l - g) >= kappa - g u_f. First claim: the same with kappa - g u_f
+in place of kappa, and d > 2 Y. Nothing is assumed of the shape of the functions.
+
+With tapes, Q and P of length l may also be a tape and P' of l - 1, with less free space. If P is
+among the functions that the tables are looked through for, each claim for P' at l - 1 is part of
+the induction, and gives the same for l: as both thresholds Y and X are at least g >= 1, l - 1 is
+beyond them where l is beyond 2 Y or X + Y.
 """
 
 from collections import Counter
@@ -35,6 +73,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 _FAR = 1 << 60
+_LENGTHS = 1 << 12
+"""Lengths looked at together, from the longest on: the last one is often near the end."""
+
 _MOST_WORK = 2048
 """Sums on the way through the residues, by step of the chain: at most a second for a million."""
 
@@ -344,3 +385,24 @@ def _as_good(slots: Slots, price: Price, kind: int, steps: int) -> Ints:
 def _dot(counts: Sequence[int], values: Ints) -> int:
     numbers: list[int] = values.tolist()
     return sum(count * number for count, number in zip(counts, numbers, strict=True))
+
+
+def longest_worthwhile(slots: Slots, price: Price, advance: int, /) -> tuple[int, int]:
+    """X, and the length of segments up to which tables are needed to prove it.
+
+    It is proved if `slots` tell of segments of that length. `advance` is u_f.
+    """
+    turns = _last_cheap(slots, price.g, price.kappa - price.g * advance)
+    worthwhile = _last_cheap(slots, price.g, price.kappa)
+    return worthwhile, max(2 * turns, worthwhile + turns)
+
+
+def _last_cheap(slots: Slots, g: int, kappa: int) -> int:
+    """The last d, of all tables, where the last g of its steps cost less than kappa; at least g."""
+    for end in range(slots.longest + 1, g + 1, -_LENGTHS):
+        begin = max(g + 1, end - _LENGTHS)
+        differences = slots.costs[:, begin:end] - slots.costs[:, begin - g : end - g]
+        cheap = np.flatnonzero((differences < kappa).any(axis=0))
+        if len(cheap):
+            return begin + int(cheap[-1])
+    return g

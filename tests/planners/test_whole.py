@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.planners.integers import whole
+from ckio.planners.dp.whole import whole
 
 costs = st.floats(0, 1e6, allow_subnormal=False)
 

@@ -1,4 +1,4 @@
-"""The first sweep of a long chain, from tables that are only as long as its segments. Needs numba.
+"""The first sweep of a long chain, where sizes differ, from tables of its segments. Needs numba.
 
 The first sweep cuts a chain into segments. A segment of d steps begins with a restart checkpoint,
 or is one step whose tape is stored, and with Q from the tables of `mixed` it costs
@@ -23,7 +23,7 @@ phi_1(d) = 1, 3, 6. At theta = 2 s segments of one step and of two are equally g
 of 3, 4 and 5 steps, the last one without a checkpoint, cost 2, 4 and 6 s, and none can cost less.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -35,12 +35,12 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.columns import WRITE, Actions
 from ckio.planners.compiled import kernel
+from ckio.planners.dp.hulls import Ints
+from ckio.planners.dp.pieces import Layers
+from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.tables import FAR
+from ckio.planners.dp.walk import Segment, Walk
 from ckio.planners.draft import Draft
-from ckio.planners.hrevolve import runs
-from ckio.planners.hrevolve.hulls import Ints
-from ckio.planners.mixed.runs import Layers
-from ckio.planners.mixed.space import Numbers, Space
-from ckio.planners.mixed.walk import Walk
 
 # mypy: disable-error-code="no-any-return"
 
@@ -49,6 +49,12 @@ Rows = NDArray[np.int64]
 
 _ROUNDS: Final = 80
 """Steps of the search for theta; it ends by itself, after ten or twenty."""
+
+_SHORTEST: Final = 512
+"""Steps of the longest segment in the first tables."""
+
+_MOST_CELLS: Final = 1 << 25
+"""Numbers that all tables together may hold: a quarter of a gigabyte."""
 
 _STOP, _TAPE = -1, 0
 """In place of the steps of a segment: there is none, or it is the tape of one step."""
@@ -95,7 +101,7 @@ class Filling(NamedTuple):
         return bool(self.after_restart[-1] == last), bool(self.after_tape[-1] == last)
 
 
-class Segment(NamedTuple):
+class Stretch(NamedTuple):
     """Steps of the first sweep: the stage and the layer that reverse them; 0 steps for a tape."""
 
     stage: int
@@ -109,7 +115,7 @@ class Sweep:
 
     Attributes
     ----------
-    segments : tuple of Segment
+    segments : tuple of Stretch
         In the order of the chain.
     rest : int
         Steps after them, recorded and reversed at once.
@@ -119,7 +125,7 @@ class Sweep:
         No hierarchical plan takes less.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[Stretch, ...]
     rest: int
     seconds: float
     bound: float
@@ -135,7 +141,7 @@ class _Fill(NamedTuple):
 
 
 @dataclass(eq=False)
-class Tables:
+class SegmentTables:
     """The stages of `mixed` for segments up to a length, and what they are walked into.
 
     Attributes
@@ -155,12 +161,12 @@ class Tables:
     def __post_init__(self) -> None:
         self.stored = tuple(_stored(stage, self.unit) for stage in self.stages)
         self._walk = Walk(self.stages, held=self.held, recording=self.recording)
-        self._known: dict[Segment, tuple[Rows, Rows]] = {}
+        self._known: dict[Stretch, tuple[Rows, Rows]] = {}
 
     @property
     def longest(self) -> int:
         """Steps of the longest segment."""
-        return len(self.stages[0].level.lower)
+        return len(self.stages[0].lower)
 
     @property
     def costs(self) -> tuple[tuple[float, float, float], ...]:
@@ -170,35 +176,60 @@ class Tables:
     @property
     def spaces(self) -> tuple[Space, ...]:
         """The levels, by stage."""
-        return tuple(stage.level.space for stage in self.stages)
+        return tuple(stage.space for stage in self.stages)
 
-    def level(self, segment: Segment, /) -> int:
+    def level(self, segment: Stretch, /) -> int:
         """Return the number of a segment's level in the platform."""
-        return self.stages[segment.stage].level.space.number
+        return self.stages[segment.stage].space.number
 
-    def rows(self, segment: Segment, /) -> tuple[Rows, Rows]:
+    def rows(self, segment: Stretch, /) -> tuple[Rows, Rows]:
         """Return the actions of a segment at step 0: of the first sweep, and those that reverse it.
 
         As arrays of (op, kind, level, begin, end) by action.
         """
         if segment not in self._known:
             kind = Kind.RESTART if segment.steps else Kind.TAPE
-            ahead, back = self._walk.apart(kind, *segment)
-            self._known[segment] = _rows(ahead), _rows(back)
+            stage, layer, steps = segment
+            ahead, back = self._walk.apart(Segment(kind, stage, layer, max(1, steps), 1))
+            self._known[segment] = _rows(ahead.actions()), _rows(back)
         return self._known[segment]
 
 
-def _rows(draft: Draft) -> Rows:
-    a = draft.actions()
+def _rows(a: Actions) -> Rows:
     return np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
 
 
 def _stored(stage: Layers, unit: float) -> Seconds:
-    q = np.full((len(stage.layers), len(stage.level.lower) + 1), inf)
-    for row, layer in zip(q, stage.layers, strict=True):
-        values = runs.values(layer.stored)
-        row[1:] = np.where(values < runs.FAR >> 1, values * unit, inf)
+    q = np.full((len(stage.layers), len(stage.lower) + 1), inf)
+    for row, (_, stored) in zip(q, stage.values(), strict=True):
+        row[1:] = np.where(stored < FAR >> 1, stored * unit, inf)
     return q
+
+
+def sweep_of_segments(
+    order: Sequence[Space], steps: int, solve: Callable[[int], tuple[Layers, ...]], /, *, held: int
+) -> tuple[Sweep, tuple[Layers, ...]] | None:
+    """Return the best first sweep of levels that cost later what they cost in the sweep.
+
+    `solve` makes the tables of segments up to a length, in the units of the costs; they are made
+    longer until the longest segment is far from their end. None if they would be too large.
+    """
+    longest = _SHORTEST
+    while True:
+        stages = solve(min(longest, steps))
+        tables = SegmentTables(stages, held, recording=False, unit=1.0)
+        costs = Costs(
+            restart=np.array([float(space.write + space.read) for space in order]),
+            tape=np.array([float(space.tape) for space in order]),
+            move=float(stages[0].move),
+            held=0.0,
+        )
+        sweep = first_sweep(tables, costs, steps, [filling(space) for space in order])
+        longest *= 2
+        if sweep is not None and 2 * max(it.steps for it in sweep.segments) <= tables.longest:
+            return sweep, stages
+        if longest > steps or sum(len(it.layers) for it in stages) * longest > _MOST_CELLS:
+            return None
 
 
 def filling(space: Space, /) -> Filling:
@@ -207,7 +238,7 @@ def filling(space: Space, /) -> Filling:
 
 
 def first_sweep(
-    tables: Tables,
+    tables: SegmentTables,
     costs: Costs,
     steps: int,
     fillings: Sequence[Filling],
@@ -226,7 +257,7 @@ class _Search:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: SegmentTables,
         costs: Costs,
         steps: int,
         fillings: Sequence[Filling],
@@ -274,7 +305,7 @@ class _Search:
         none = tuple(np.full(len(it.layer), _STOP) for it in self.fillings)
         return _Fill(none, rest, rest, rest * self.costs.held)
 
-    def _endless(self) -> tuple[float, Segment | None]:
+    def _endless(self) -> tuple[float, Stretch | None]:
         """The least seconds of a step on levels that never fill, and the segment that takes it."""
         top, unit = inf, None
         for stage, (filling, phi) in enumerate(zip(self.fillings, self.phi, strict=True)):
@@ -283,12 +314,12 @@ class _Search:
             if restarts:
                 rate = phi[layer, 1:] / np.arange(1, phi.shape[1])
                 if rate.min() < top:
-                    top, unit = float(rate.min()), Segment(stage, layer, int(rate.argmin()) + 1)
+                    top, unit = float(rate.min()), Stretch(stage, layer, int(rate.argmin()) + 1)
             if tapes and self.costs.tape[stage] < top:
-                top, unit = float(self.costs.tape[stage]), Segment(stage, layer, _TAPE)
+                top, unit = float(self.costs.tape[stage]), Stretch(stage, layer, _TAPE)
         return top, unit
 
-    def _with_endless(self, high: _Fill, top: float, unit: Segment | None) -> Sweep | None:
+    def _with_endless(self, high: _Fill, top: float, unit: Stretch | None) -> Sweep | None:
         """Add as many segments of a level that never fills as there are steps left."""
         assert unit is not None
         segments, rest = self._path(high, high, 0)
@@ -336,12 +367,12 @@ class _Search:
                 low = middle
         return bound, low, high
 
-    def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Segment], int]:
+    def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Stretch], int]:
         """The segments by the one way for the first `cut` numbers of what is free, then the other.
 
         Numbers are counted from the last stage and the empty level on.
         """
-        segments, rest = list[Segment](), high.rest if cut else low.rest
+        segments, rest = list[Stretch](), high.rest if cut else low.rest
         for stage in reversed(range(len(self.fillings))):
             filling = self.fillings[stage]
             size = len(filling.layer)
@@ -350,13 +381,13 @@ class _Search:
             choices = low.choices[stage], high.choices[stage]
             count, _ = _walked(*choices, size - 1 - cut, after, out)
             for free, steps in out[:, :count].T.tolist():
-                segments.append(Segment(stage, int(self.layers[stage][free]), steps))
+                segments.append(Stretch(stage, int(self.layers[stage][free]), steps))
             cut = max(0, cut - size)
         return segments, rest
 
     def _fitted(
-        self, segments: list[Segment], rest: int
-    ) -> tuple[float, list[Segment], int] | None:
+        self, segments: list[Stretch], rest: int
+    ) -> tuple[float, list[Stretch], int] | None:
         """Make segments longer or shorter, a step at a time and the best first, until all fits."""
         missing = self.steps - _steps((segments, rest))
         by = 1 if missing > 0 else -1
@@ -376,7 +407,7 @@ class _Search:
         left = [it for it in segments if it.steps != _STOP]
         return self._seconds(left, rest), left, rest
 
-    def _change(self, it: Segment, by: int) -> float:
+    def _change(self, it: Stretch, by: int) -> float:
         """Return the change of cost if a segment gets a step more or less; with none it is gone."""
         if it.steps == _TAPE:
             return inf if by > 0 else -float(self.costs.tape[it.stage])
@@ -385,7 +416,7 @@ class _Search:
             return inf
         return float((phi[steps] if steps else 0.0) - phi[it.steps])
 
-    def _seconds(self, segments: Sequence[Segment], rest: int) -> float:
+    def _seconds(self, segments: Sequence[Stretch], rest: int) -> float:
         costs = (
             self.phi[it.stage][it.layer, it.steps] if it.steps else self.costs.tape[it.stage]
             for it in segments
@@ -393,7 +424,7 @@ class _Search:
         return float(sum(costs)) + rest * self.costs.held
 
 
-def _steps(made: tuple[Sequence[Segment], int]) -> int:
+def _steps(made: tuple[Sequence[Stretch], int]) -> int:
     segments, rest = made
     return sum(max(1, it.steps) for it in segments) + rest
 
@@ -446,14 +477,18 @@ def _walked(
     return count, steps
 
 
-def actions(tables: Tables, segments: Sequence[Segment], rest: int, /) -> Actions:
+def actions(tables: SegmentTables, segments: Sequence[Stretch], rest: int, /) -> Actions:
     """Return the actions of a whole chain whose first sweep is this, in the order of `segments`."""
     last = Draft()
     if rest:
         last.record(0, rest)
         last.reverse(0, rest)
     rows = [tables.rows(it) for it in segments]
-    parts = [*(ahead for ahead, _ in rows), _rows(last), *(back for _, back in reversed(rows))]
+    parts = [
+        *(ahead for ahead, _ in rows),
+        _rows(last.actions()),
+        *(back for _, back in reversed(rows)),
+    ]
     at = np.cumsum([0, *(max(1, it.steps) for it in segments)])
     by = np.repeat(np.append(at, at[-2::-1]), [part.shape[1] for part in parts])
     op, kind, level, begin, end = np.concatenate(parts, axis=1)

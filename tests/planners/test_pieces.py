@@ -1,39 +1,25 @@
-"""Layers as straight pieces, and the schedules that are unrolled from them, against plain loops."""
+"""Layers as straight pieces, and the schedules that are walked from them, against plain loops."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
-from ckio.actions import Advance, Key, Kind, Write
 from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.planners.base import Room
-from ckio.planners.hrevolve.hulls import Ints
-from ckio.planners.hrevolve.layers import solve_layers
-from ckio.planners.hrevolve.runs import (
-    FAR,
-    Runs,
-    Tables,
-    agree,
-    joined,
-    layer,
-    minimum,
-    part,
-    plus,
-    runs_of,
-    shift,
-    solve_runs,
-    values,
-)
-from ckio.planners.hrevolve.unroll import FRESH, STORED, actions, everything, unroll
-from ckio.planners.integers import _LIMIT
+from ckio.planners.dp import convolution
+from ckio.planners.dp.hulls import Ints
+from ckio.planners.dp.pieces import Layers, in_order, pieces_of
+from ckio.planners.dp.spaces import Space, slots_of
+from ckio.planners.dp.tables import FAR, Table
+from ckio.planners.dp.tables import solve as solve_table
+from ckio.planners.dp.walk import Walk
+from ckio.planners.dp.whole import _LIMIT
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
-from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule import makespan
 
 Access = tuple[int, int, int]
 """Slots, write and read of a level."""
@@ -46,9 +32,23 @@ class Case:
     levels: tuple[Access, ...]
     repaired: bool
 
-    def tables(self) -> Tables:
-        slots, write, read = zip(*self.levels, strict=True)
-        return solve_runs(self.length, slots, write, read, self.advance, repaired=self.repaired)
+    def spaces(self) -> list[Space]:
+        return [
+            slots_of(f"level{number}", number, slots, write=write, read=read)
+            for number, (slots, write, read) in enumerate(self.levels)
+        ]
+
+    def layers(self) -> tuple[Layers, ...]:
+        lower = np.array([0, *[FAR] * self.length])
+        return in_order(self.spaces(), lower, move=self.advance, repaired=self.repaired)
+
+    def tables(self) -> list[Table]:
+        lower, tables = np.array([0, 0, *[FAR] * self.length]), list[Table]()
+        for space in self.spaces():
+            sweeps = self.repaired or not tables
+            tables.append(solve_table((space,), lower, move=self.advance, sweeps=sweeps))
+            lower = tables[-1].finish
+        return tables
 
     def platform(self) -> Platform:
         return Platform(
@@ -116,24 +116,27 @@ def plain(case: Case) -> tuple[list[Ints], list[list[Ints]]]:
     return fresh, stored
 
 
-def check_schedule(case: Case, tables: Tables) -> None:
-    """Legal, within the slots, nothing left behind, and worth what the tables say."""
-    numbers = range(len(case.levels))
-    schedule = Schedule(case.chain(), actions(unroll(tables, everything(tables), numbers)))
+def check_schedule(case: Case, stages: Sequence[Layers | Table]) -> None:
+    """Legal, within the slots, nothing left behind, and worth what the stages say."""
+    schedule = Walk(stages, held=1).draft(case.length + 1).schedule(case.chain())
     machine = validate(schedule, case.platform())
     assert machine.adjoint == 0
     assert not any(machine.stored)
-    assert makespan(schedule, case.platform()) == tables.least
+    assert makespan(schedule, case.platform()) == stages[-1].finish[-1]
 
 
 def check(case: Case) -> None:
-    tables = case.tables()
+    stages, tables = case.layers(), case.tables()
     fresh, stored = plain(case)
-    lengths = case.length + 1
-    for table, least, layers in zip(tables.levels, fresh, stored, strict=True):
-        assert (values(table.fresh) == least).all(), case
-        for free, expected in enumerate(layers, 1):
-            assert (table.stored(free, 0, lengths) == expected).all(), (case, free)
+    for stage, table, least, layers in zip(stages, tables, fresh, stored, strict=True):
+        assert (stage.finish == least).all(), case
+        assert (table.finish[1:] == least).all(), case
+        for solved in (stage, table):
+            rows = [q.copy() for _, q in solved.values()][1:]
+            for free, expected in enumerate(layers, 1):
+                # From the last one that is kept on, all are equal.
+                assert (rows[min(free, len(rows)) - 1] == expected).all(), (case, free)
+    check_schedule(case, stages)
     check_schedule(case, tables)
 
 
@@ -162,12 +165,10 @@ def test_long_chains_have_the_same_tables_as_row_by_row(
     levels: tuple[Access, ...], advance: int, repaired: bool
 ) -> None:
     case = Case(2500, advance, levels, repaired)
-    tables = case.tables()
-    order = [Room(number=n, slots=c, write=w, read=r) for n, (c, w, r) in enumerate(levels)]
-    rows = solve_layers(case.length, order, advance, repaired=repaired)
-    for table, row in zip(tables.levels, rows.levels, strict=True):
-        assert (values(table.fresh) == row.fresh).all()
-    check_schedule(case, tables)
+    stages, tables = case.layers(), case.tables()
+    for stage, table in zip(stages, tables, strict=True):
+        assert (stage.finish == table.finish[1:]).all()
+    check_schedule(case, stages)
 
 
 def test_costs_near_the_limit_are_added_up_without_a_wrap() -> None:
@@ -176,9 +177,8 @@ def test_costs_near_the_limit_are_added_up_without_a_wrap() -> None:
     large = Case(
         300, scale, tuple((c, w * scale, r * scale) for c, w, r in small.levels), repaired=True
     )
-    expected, found = small.tables(), large.tables()
-    for mine, theirs in zip(found.levels, expected.levels, strict=True):
-        assert (values(mine.fresh) == values(theirs.fresh) * scale).all()
+    for mine, theirs in zip(large.layers(), small.layers(), strict=True):
+        assert (mine.finish == theirs.finish * scale).all()
 
 
 def some_function(random: Random, lengths: int) -> Ints:
@@ -199,91 +199,54 @@ def test_a_layer_of_any_functions_is_what_plain_loops_give(seed: int) -> None:
     low, inner = some_function(random, lengths), some_function(random, lengths)
     advance, read, least_left = random.randint(0, 9), random.randint(0, 30), random.randint(0, 1)
     expected = plain_layer(low, inner, advance, read, least_left)
-    left = runs_of(inner[least_left:], least_left)
-    found = layer(runs_of(low), left, advance=advance, read=read)
-    assert (values(found.stored) == expected).all()
-    # And from what is known of it:
-    before, equal = joined(None, found), random.randint(0, lengths - 1)
-    again = layer(runs_of(low), left, advance=advance, read=read, before=before, equal=equal)
-    assert again.start == equal
-    assert (values(joined(before, again)) == expected).all()
+    inner = np.where(np.arange(lengths) < least_left, FAR, inner)
+    known = random.randint(0, lengths - 1)
+    for equal in (0, known):  # from what is known of it, too
+        work = convolution.work(
+            low.copy(), inner.copy(), advance=advance, read=read, sweeps=not least_left
+        )
+        work.least[: equal + 1] = expected[: equal + 1]
+        for length in range(equal + 1):
+            convolution.settle(work, length)
+        convolution.solve(work, equal + 1)
+        assert (work.least == expected).all()
 
 
 def test_only_what_another_slot_changes_is_kept() -> None:
-    tables = Case(200, 1, ((200, 20, 2),), repaired=True).tables()
-    layers = tables.levels[0].layers
+    (stage,) = Case(200, 1, ((200, 20, 2),), repaired=True).layers()
+    layers = stage.layers[1:]
     assert len(layers) < 60
-    assert layers[0].start == 0
+    assert layers[0].start == -1
     assert all(one.start < other.start for one, other in pairwise(layers))
-    one, other = (tables.levels[0].stored(free, 0, 201) for free in (3, 4))
+    one, other = [q.copy() for _, q in stage.values()][3:5]
     start = layers[3].start
     assert (one[: start + 1] == other[: start + 1]).all()
     assert one[200] > other[200]
 
 
-def test_layers_can_be_seen_through_a_window() -> None:
-    tables = Case(150, 1, ((4, 2, 2), (9, 7, 5)), repaired=True).tables()
-    for level in tables.levels:
-        for free, (start, window) in enumerate(level.windows(40, 90), 1):
-            assert start == level.layers[free - 1].start
-            assert (window == level.stored(free, 40, 90)).all()
-
-
-def straight(values: Sequence[int]) -> Runs:
-    return runs_of(np.array(values, np.int64))
+def test_a_level_that_never_fills_is_one_with_a_slot_for_every_step() -> None:
+    """Also where a tape takes nothing, so that every number leads to itself."""
+    random = Random(3)
+    for _ in range(40):
+        length, tapes = random.randint(1, 60), random.random() < 0.5
+        after = np.arange(-1, length)
+        many = Space(
+            "many", 0, random.randint(0, 9), random.randint(0, 9), random.randint(0, 30),
+            after, after if tapes else np.full_like(after, -1), exact=True,
+        )  # fmt: skip
+        never = np.zeros(1, np.intp)
+        endless = replace(many, after_restart=never, after_tape=never - (not tapes))
+        lower = np.array([0, *[FAR] * length])
+        one, other = (in_order([it], lower, move=2) for it in (many, endless))
+        assert (one[0].finish == other[0].finish).all()
+        by_row = solve_table((endless,), np.array([0, *lower]), move=2)
+        assert (by_row.finish[1:] == other[0].finish).all()
 
 
 def test_functions_are_kept_as_their_straight_pieces() -> None:
-    runs = straight([0, 2, 4, 6, 5, 4, 9])
-    assert runs.x.tolist() == [0, 3, 5, 6]
-    assert values(runs).tolist() == [0, 2, 4, 6, 5, 4, 9]
-    assert values(runs, 2, 5).tolist() == [4, 6, 5]
-    assert values(straight([7])).tolist() == [7]
-    assert values(plus(runs, 10), 5, 7).tolist() == [14, 19]
-    assert values(shift(runs, 3), 5, 8).tolist() == [4, 6, 5]
-    assert values(part(runs, 1, 4)).tolist() == [2, 4, 6]
-    assert values(minimum(runs, shift(straight([3, 3, 3]), 2)), 2, 5).tolist() == [3, 3, 3]
-
-
-def test_functions_agree_up_to_where_they_differ() -> None:
-    runs = straight([0, 2, 4, 6, 5])
-    assert agree(runs, straight([0, 2, 4, 6, 7])) == 3
-    assert agree(runs, straight([0, 2, 4])) == 2
-    assert agree(runs, straight([1, 2, 4])) == -1
-    assert agree(runs, part(runs, 2, 5)) == 4
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_schedule_can_be_unrolled_from_any_stack_of_tasks(seed: int) -> None:
-    """Two segments of the last level: x_0 and x_d are there, the rest is swept first."""
-    random = Random(seed)
-    case = Case(60, 1, ((2, 1, 1), (6, 5, 3)), repaired=True)
-    tables, last = case.tables(), case.levels[-1]
-    first, second = sorted(random.sample(range(1, 60), 2))
-    tasks = np.array(
-        [
-            [2, 6, first - 1, 0, STORED],
-            [2, 5, second - first - 1, first, STORED],
-            [2, 4, 60 - second, second, FRESH],
-        ]
-    )
-    chunks = list(unroll(tables, tasks, [0, 1]))
-    starts = [(0, first), (first, second)]
-    head = [
-        action
-        for begin, end in starts
-        for action in (Write(Key(Kind.RESTART, begin), 1), Advance(begin, end))
-    ]
-    schedule = Schedule(case.chain(), Actions.of(head) + actions(iter(chunks)))
-    assert validate(schedule, case.platform()).adjoint == 0
-    assert counts(schedule).levels[1].peak <= 6
-    (nearer, _), (_, stored) = plain(case)
-    rest = np.minimum(nearer, last[1] + stored[3])[60 - second]
-    expected = (
-        second
-        + 2 * (last[1] + last[2])
-        + rest
-        + stored[5][first - 1]
-        + stored[4][second - first - 1]
-    )
-    assert makespan(schedule, case.platform()) == expected
+    pieces = pieces_of(np.array([0, 2, 4, 6, 5, 4, 9]))
+    assert pieces.x.tolist() == [0, 3, 5, 6]
+    assert pieces.values(0, 7).tolist() == [0, 2, 4, 6, 5, 4, 9]
+    assert pieces.values(2, 5).tolist() == [4, 6, 5]
+    assert [pieces.at(length) for length in range(7)] == [0, 2, 4, 6, 5, 4, 9]
+    assert pieces_of(np.array([1, 7]), 1).values(1, 2).tolist() == [7]

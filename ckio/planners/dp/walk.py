@@ -1,0 +1,261 @@
+"""From the decisions of a solved recurrence to the actions of a schedule.
+
+A stage is a recurrence solved on some levels, on top of the stages before it. What is left to do is
+a stack of parts: so many steps, with so much free on the levels of a stage, whose first state is in
+the register, or has to be read from a level. Parts of the same length with the same free space come
+again and again; where they are neither short nor very long, their actions are made once, as a tile,
+and laid wherever they are due. So a schedule of a million steps takes about a second.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, NamedTuple, Protocol
+
+from ckio.actions import Kind
+from ckio.columns import Actions
+from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.draft import Draft
+
+_TILES: Final = range(48, 1 << 13)
+"""Lengths of the parts whose actions are made once."""
+
+_MOST_TILED: Final = 1 << 21
+"""Actions of all tiles together: forty megabytes."""
+
+_DEEPEST: Final = 20
+"""Tiles that are made of tiles that are made of tiles, at most."""
+
+
+class Decision(NamedTuple):
+    """What to do with x_0 where it is in the register only.
+
+    Attributes
+    ----------
+    kind : Kind or None
+        RESTART writes it, TAPE records the first step and writes its tape; None does without the
+        levels of this stage.
+    place : int
+        Of the level, among those of the stage.
+    """
+
+    kind: Kind | None
+    place: int
+
+
+LOWER: Final = Decision(None, 0)
+
+
+class Segment(NamedTuple):
+    """Steps that begin with a checkpoint of the first sweep; so many, one after the other.
+
+    `free` numbers what is free on the level of that stage while they are reversed, what their own
+    checkpoint takes included. A tape is that of one step.
+    """
+
+    kind: Kind
+    stage: int
+    free: int
+    steps: int
+    copies: int
+
+
+class Stage(Protocol):
+    """A solved recurrence on some of the levels, on top of the stages before it.
+
+    `free` numbers what is free on its levels; `empty` is that number where nothing is stored. By
+    the place of a level, `after_restart` and `after_tape` lead from `free` to what is left when a
+    checkpoint more is stored there.
+    """
+
+    @property
+    def spaces(self) -> Sequence[Space]: ...
+    @property
+    def empty(self) -> int: ...
+    @property
+    def after_restart(self) -> Sequence[Numbers]: ...
+    @property
+    def after_tape(self) -> Sequence[Numbers]: ...
+
+    def fresh(self, length: int, free: int, /) -> Decision:
+        """Return what to do with x_0, in the register only."""
+        ...
+
+    def stored(self, length: int, free: int, place: int, /) -> int:
+        """Return how far to advance from x_0, in the register and on a level; 0 discards it there.
+
+        `free` counts the space that it takes there.
+        """
+        ...
+
+    def least_free(self, length: int, free: int, /) -> int:
+        """Return a lesser `free` with which so many steps take no longer, or `free` itself."""
+        ...
+
+
+class _Part(NamedTuple):
+    """The `length` steps from `at` on, which are left to be reversed by the decisions of a stage.
+
+    With a `place`, x_at has to be read from that level; without, it is in the register.
+    """
+
+    at: int
+    length: int
+    stage: int
+    free: int
+    place: int | None
+
+
+class _Spend(NamedTuple):
+    """A step that is left to be reversed, whose tape is on a level."""
+
+    step: int
+    level: int
+
+
+class Walk:
+    """The actions that the decisions of some stages describe.
+
+    The working memory holds the tapes of `held` steps. Moves are advanced, or, if it is `recording`
+    (which is done where recording is priced lower), recorded.
+    """
+
+    def __init__(self, stages: Sequence[Stage], *, held: int, recording: bool = False) -> None:
+        self.stages, self.held, self.recording = stages, held, recording
+        self._fresh = [cache(stage.fresh) for stage in stages]
+        self._stored = [cache(stage.stored) for stage in stages]
+        self._least = [cache(stage.least_free) for stage in stages]
+        self._after_restart = [[a.tolist() for a in stage.after_restart] for stage in stages]
+        self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
+        self._numbers = [[space.number for space in stage.spaces] for stage in stages]
+        self._tiles: dict[_Part, Actions] = {}
+        self._tiled = self._depth = 0
+        self._todo: list[_Part | _Spend] = []
+        self._draft = Draft()
+
+    def draft(self, length: int, first: Sequence[Segment] = ()) -> Draft:
+        """Return the actions of a whole chain.
+
+        Where a first sweep is given, only its segments are left to the stages, each of one level.
+        """
+        at, begins = 0, list[int]()
+        for segment in first:
+            begins.append(at)
+            for _ in range(segment.copies):
+                self._begin(at, segment)
+                at += segment.steps
+        self._reverse(_Part(at, length - at, *self._top(), None))
+        for segment, begin in zip(reversed(first), reversed(begins), strict=True):
+            tile = self._back(segment)
+            ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
+            self._draft.lay(tile, ends[::-1])
+        return self._draft
+
+    def apart(self, segment: Segment) -> tuple[Draft, Actions]:
+        """Return the actions of a segment at step 0: up to its end, and those that reverse it."""
+        self._draft = ahead = Draft()
+        self._begin(0, segment)
+        return ahead, self._back(segment)
+
+    def _top(self) -> tuple[int, int]:
+        """The last stage, and its number of the empty level."""
+        last = len(self.stages) - 1
+        return last, self.stages[last].empty if self.stages else 0
+
+    def _begin(self, at: int, segment: Segment) -> None:
+        """Store the beginning of a segment, and go to its end."""
+        level = self._numbers[segment.stage][0]
+        if segment.kind is Kind.TAPE:
+            self._draft.record(at, at + 1)
+            self._draft.write(at, level=level, kind=Kind.TAPE)
+        else:
+            self._draft.write(at, level=level)
+            self._move(at, at + segment.steps)
+
+    def _back(self, segment: Segment) -> Actions:
+        """The actions that reverse a segment at step 0."""
+        if segment.kind is Kind.TAPE:
+            return self._made(_Spend(0, self._numbers[segment.stage][0]))
+        return self._made(_Part(0, segment.steps, segment.stage, segment.free, 0))
+
+    def _made(self, left: _Part | _Spend) -> Actions:
+        """The actions of a part, or of a step, by itself."""
+        outer = self._todo, self._draft
+        self._todo, self._draft, self._depth = [], Draft(), self._depth + 1
+        self._reverse(left)
+        actions = self._draft.actions()
+        (self._todo, self._draft), self._depth = outer, self._depth - 1
+        return actions
+
+    def _reverse(self, left: _Part | _Spend) -> None:
+        """Reverse a part, and all that is left to do then."""
+        self._todo.append(left)
+        while self._todo:
+            match self._todo.pop():
+                case _Spend(step, level):
+                    self._draft.read(step, level=level, kind=Kind.TAPE)
+                    self._draft.discard(step, level=level, kind=Kind.TAPE)
+                    self._draft.reverse(step, step + 1)
+                case part if part is not left and part.length in _TILES:
+                    self._lay(part)
+                case part:
+                    self._finish(part)
+
+    def _lay(self, part: _Part) -> None:
+        """Reverse a part by its tile, which is made when it is first asked for."""
+        at, length, stage, free, place = part
+        key = _Part(0, length, stage, self._least[stage](length, free), place)
+        if key not in self._tiles:
+            if self._tiled > _MOST_TILED or self._depth > _DEEPEST:
+                self._finish(part)
+                return
+            self._tiles[key] = self._made(key)
+            self._tiled += len(self._tiles[key])
+        self._draft.lay(self._tiles[key], (at,))
+
+    def _finish(self, part: _Part) -> None:
+        """Do a part up to its first Reverse, and leave the others to be done."""
+        if part.place is not None:
+            self._draft.read(part.at, level=self._numbers[part.stage][part.place])
+        while part.length > self.held:
+            part = self._store(part) if part.place is None else self._sweep(part, part.place)
+        at, length, stage, _, place = part
+        if place is not None:
+            self._draft.discard(at, level=self._numbers[stage][place])
+        self._draft.record(at, at + length)
+        self._draft.reverse(at, at + length)
+
+    def _store(self, part: _Part) -> _Part:
+        """Store something of a state in the register only; what is left to do first."""
+        at, length, stage, free, _ = part
+        match self._fresh[stage](length, free):
+            case Decision(Kind.TAPE, place):
+                level = self._numbers[stage][place]
+                self._draft.record(at, at + 1)
+                self._draft.write(at, level=level, kind=Kind.TAPE)
+                self._todo.append(_Spend(at, level))
+                after = self._after_tape[stage][place][free]
+                return _Part(at + 1, length - 1, stage, after, None)
+            case Decision(Kind.RESTART, place):
+                self._draft.write(at, level=self._numbers[stage][place])
+                return part._replace(place=place)
+            case _:
+                return _Part(at, length, stage - 1, self.stages[stage - 1].empty, None)
+
+    def _sweep(self, part: _Part, place: int) -> _Part:
+        """Go on from a state in the register and on a level; what is left to do first."""
+        at, length, stage, free, _ = part
+        j = self._stored[stage](length, free, place)
+        if j == 0:
+            self._draft.discard(at, level=self._numbers[stage][place])
+            return part._replace(place=None)
+        self._move(at, at + j)
+        self._todo.append(_Part(at, j, stage, free, place))
+        return _Part(at + j, length - j, stage, self._after_restart[stage][place][free], None)
+
+    def _move(self, begin: int, end: int) -> None:
+        """Move forward, no longer at a time than the register has space for if it is recorded."""
+        if not self.recording:
+            self._draft.advance(begin, end)
+            return
+        for at in range(begin, end, self.held):
+            self._draft.record(at, min(at + self.held, end))
