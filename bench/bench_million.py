@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import record
-
-from ckio.planners import compiled
 from ckio.planners.hrevolve.segments import Segments, plan
 from ckio.planners.hrevolve.tiles import actions
+
+from ckio.planners import compiled
 
 
 class Machine(NamedTuple):

@@ -16,8 +16,8 @@ import record
 from ckio.actions import Key, Kind
 from ckio.chain import Chain
 from ckio.columns import WRITE
-from ckio.planners.draft import Draft
 from ckio.planners.dp import hrevolve
+from ckio.planners.draft import Draft
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.comb import Comb
 from ckio.planners.online.sweep import Sweep

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ckio.chain import Chain
 from ckio.planners import varying as rooms
-from ckio.planners.varying import varying
-from ckio.planners.varying.bound import sorted_bound
+from ckio.planners.varying import sorted_bound, varying
 from ckio.platforms import Affine, Level, Platform
 from ckio.schedule import Schedule, makespan
 

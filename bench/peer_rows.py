@@ -24,8 +24,7 @@ from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
 from ckio.overlap import Overlap
 from ckio.planners.compiled import prepare
-from ckio.planners.dp import hrevolve
-from ckio.planners.dp import mixed
+from ckio.planners.dp import hrevolve, mixed
 from ckio.platforms import Level, Platform
 from ckio.prices import Affine
 from ckio.runner import run

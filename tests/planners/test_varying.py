@@ -17,10 +17,8 @@ from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
-from ckio.planners.varying import varying
-from ckio.planners.varying.bound import sorted_bound
-from ckio.planners.varying.freeroom import FreeRoom, in_units
-from ckio.planners.varying.intervals import SHORT, Scale
+from ckio.planners.varying import sorted_bound, varying
+from ckio.planners.varying.intervals import SHORT, FreeSpace, Scale, in_units
 from ckio.platforms import Affine, Level, Platform
 from ckio.replay import validate
 from ckio.schedule import Schedule, makespan
@@ -285,7 +283,7 @@ def test_points_are_put_behind_dear_steps_and_never_far_apart() -> None:
     advance = np.ones(2000)
     advance[[300, 900, 1500]] = 1000
     chain = replace(ragged(2000), advance=advance)
-    room = FreeRoom.of_all_levels(np.array([3]))
+    room = FreeSpace.of_all_levels(np.array([3]))
     order = list(ram(3).levels)
     form = next(room_for_work._forms(chain, order, {"ram"}, False))
     costs = room_for_work._costs(chain, ram(3), order, form, False)
@@ -332,8 +330,8 @@ def test_slots_of_equal_checkpoints_are_not_lost_to_rounding() -> None:
 def test_free_rooms_lead_to_one_another() -> None:
     units = np.array([[1, 3], [2, 1]])
     for room in (
-        FreeRoom.of_all_levels(np.array([3, 2])),
-        FreeRoom.of_one_level_at_a_time(np.array([3, 2])),
+        FreeSpace.of_all_levels(np.array([3, 2])),
+        FreeSpace.of_one_level_at_a_time(np.array([3, 2])),
     ):
         for way in range(len(room.level)):
             after, back = room.without(way, units), room.back(way, units)

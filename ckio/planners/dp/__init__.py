@@ -267,8 +267,9 @@ def solve(
         best, note = asked.jointly(given), _SEARCHED
     else:
         best, _ = asked.best(given)
-        note = _SEARCHED if len(given) == 1 else _HIERARCHICAL
-    if not best.first and not all(space.exact for space in given):
+        note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
+    counted = [] if best.first and not best.note else fine if best.note else given
+    if not all(space.exact for space in counted):  # slots are always counted
         note += "; sizes are rounded up to units that can be counted"
     if chain.record < chain.advance:
         note += _RECORDING
@@ -373,8 +374,9 @@ class _Asked:
         alike = (list(group) for _, group in groupby(first))
         first = [group[0]._replace(copies=len(group)) for group in alike]
         seconds = prices.seconds(round(sweep.seconds))
-        gap = f"within {sweep.seconds / sweep.bound - 1:.2%} of the best" if sweep.bound > 0 else ""
-        return Solution(stages, seconds, gap, False, tuple(first))
+        gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
+        note = f"hierarchical, in segments, at most {gap:.2%} above the best such schedule"
+        return Solution(stages, seconds, note, complete=False, first=tuple(first))
 
     def _whole(self, order: Sequence[Space], prices: Whole) -> "tuple[Table | Layers, ...]":
         """The stages up to the whole length, for whole costs."""

@@ -8,8 +8,8 @@ long a segment need be):
     phi_k,m(d) = d u + w_k + r_k + Q_k,m(d),   phi_k,m(1) <= w'_k + r'_k,
 
 where a segment of one step may be a tape, and L = n - h, because P does not fall with n and the
-last h steps cost nothing. So the recurrence need be tabulated up to the length of a segment or two, not
-up to that of the chain. "8733 segments of 101 steps and 1266 of 51" then is a plan of a million
+last h steps cost nothing. So the recurrence need be tabulated up to the length of a segment or two,
+not up to that of the chain. "8733 segments of 101 steps and 1266 of 51" then is a plan of a million
 steps; `ckio.planners.dp.walk` repeats the actions of each kind of segment.
 """
 

@@ -167,8 +167,8 @@ def spaces(
     A level that cannot hold a checkpoint of either kind is left out, with a note in the log. The
     working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
     so many units, or as many as there is time for; they offer no more space than there is, or no
-    less if they are `generous`. Raises NoSchedule where no restart checkpoint fits on any level, and
-    not all tapes either.
+    less if they are `generous`. Raises NoSchedule where no restart checkpoint fits on any level,
+    and not all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held

@@ -35,7 +35,7 @@ from ckio.planners.compared import (
     note_useless,
 )
 from ckio.planners.overlap.race import Candidate, Race, policies
-from ckio.planners.varying.bound import sorted_bound
+from ckio.planners.varying import sorted_bound
 from ckio.platforms import Affine, Level, Platform, copies, memory_level
 from ckio.schedule import Schedule
 

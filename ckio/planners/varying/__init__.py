@@ -12,6 +12,8 @@ The schedule's note says what was done, and how far it is from a lower bound at 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import comb, inf
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +25,13 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.planners.varying.bound import forward, reach, sorted_bound, sums
-from ckio.planners.varying.freeroom import FreeRoom, in_units
-from ckio.planners.varying.intervals import SHORT, Costs, Scale, short
-from ckio.planners.varying.sweeps import sweep
-from ckio.planners.varying.unfold import Unfolding
+from ckio.planners.varying.intervals import SHORT, Costs, FreeSpace, Scale, in_units, short
+from ckio.planners.varying.unfold import Unfolding, sweep
 from ckio.platforms import Affine, Level, Platform, copies
 from ckio.schedule import Schedule, makespan
 
 _Ints = NDArray[np.int64]
+_Number = TypeVar("_Number", bound=np.number)
 
 _COMPARED = 3e9
 """Numbers that a plan may compare: some five seconds."""
@@ -160,7 +160,7 @@ class _Form:
 
     Attributes
     ----------
-    room : FreeRoom
+    room : FreeSpace
         The free rooms.
     restart, tape : int arrays (levels, n)
         Units that x_i and t_i take.
@@ -168,7 +168,7 @@ class _Form:
         What is given up by counting so.
     """
 
-    room: FreeRoom
+    room: FreeSpace
     restart: _Ints
     tape: _Ints
     caveats: tuple[str, ...]
@@ -214,7 +214,7 @@ def _forms(
             if together and np.prod(total + 1.0) * len(levels) > _HELD / SHORT**2:
                 continue
             sizes = np.reshape(units, (len(levels), steps * (1 + tapes))).astype(np.int64)
-            count = FreeRoom.of_all_levels if together else FreeRoom.of_one_level_at_a_time
+            count = FreeSpace.of_all_levels if together else FreeSpace.of_one_level_at_a_time
             caveats = [] if together else ["one level at a time, nearer ones free"]
             if not exact:
                 caveats.append(f"sizes rounded up to parts of a capacity, {total.max()} at most")
@@ -311,3 +311,51 @@ def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Sche
         " which leaves out access"
     )
     return Schedule(chain, actions, note=note)
+
+
+def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:
+    """No schedule with so many slots on all levels together takes less time than this.
+
+    At most C(s + t, s) steps are advanced over no more than t times with s slots; with tapes, of
+    which the register holds h, at most C(s + t + 1, s) + (h - 1) C(s + t, s) are. So the least is
+    reached where the dearest steps are repeated least, and access costs nothing. It holds for any
+    sizes if the slots are those of the smallest.
+    """
+    seconds_forward = forward(chain, tapes)
+    held = int((reach(chain, platform, tapes) - np.arange(chain.length)).max())
+    seconds = float((chain.each("record") + chain.each("reverse")).sum())
+    dearest = np.sort(seconds_forward)[::-1]
+    first, t = 0, 0
+    if not slots and held < chain.length:
+        return inf  # there is no way back to a step
+    while first < chain.length:
+        most = comb(slots + t, slots)
+        if tapes:
+            most = comb(slots + t + 1, slots) + (held - 1) * most
+        last = min(most, chain.length)
+        seconds += t * float(dearest[first:last].sum())
+        first, t = last, t + 1
+    return seconds
+
+
+def forward(chain: Chain, tapes: bool, /) -> NDArray[np.float64]:
+    """Seconds to go forward over each step: recording may be the quicker way."""
+    advance = chain.each("advance")
+    return np.minimum(advance, chain.each("record")) if tapes else advance
+
+
+def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]:
+    """Up to where the register holds the tape from each step on; of one step without `tapes`."""
+    first = np.arange(chain.length)
+    if not tapes:
+        return first + 1
+    if platform.working_memory is None:
+        return np.full(chain.length, chain.length)
+    before = sums(chain.each("tape"))
+    room = min(platform.working_memory, int(before[-1]))
+    return np.searchsorted(before, before[:-1] + room, side="right") - 1
+
+
+def sums(values: NDArray[_Number], /) -> NDArray[_Number]:
+    """The sums of all values before each, and before the end."""
+    return np.insert(np.cumsum(values, axis=-1), 0, 0, axis=-1)
