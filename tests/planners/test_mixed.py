@@ -491,9 +491,9 @@ near = Level(name="ram", capacity=20)
 far = Level(name="nvme", capacity=200, write=Affine(1), read=Affine(1))
 
 def plan(steps, **options):
-    chain = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=1, adjoint=1)
+    chain = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=2, adjoint=1)
     try:
-        print(len(mixed(chain, Platform((near, far), working_memory=1), **options)))
+        print(len(mixed(chain, Platform((near, far), working_memory=2), **options)))
     except BadInput as error:
         print(error)
 

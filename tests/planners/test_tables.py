@@ -1,5 +1,6 @@
 """Rows that are remembered are those that would be computed, to the last bit, and not too many."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -114,3 +115,10 @@ def test_nobody_can_change_what_is_remembered() -> None:
     assert rows is not None
     with pytest.raises(ValueError, match="read-only"):
         rows[0][0] = 1
+
+
+def test_a_level_with_tapes_that_cost_nothing_is_not_taken_for_one_without() -> None:
+    lower = np.array([0, 0, *[FAR] * 20])
+    states = slots_of("ram", 0, 3, write=0, read=0)
+    both = replace(states, tape=0, after_tape=states.after_restart)
+    assert solve((states,), lower, move=1).finish[-1] > solve((both,), lower, move=1).finish[-1]

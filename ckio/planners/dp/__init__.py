@@ -47,7 +47,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -95,6 +95,9 @@ _MOST_FINE: Final = 1 << 18
 
 _MOST_JOINT: Final = 1 << 26
 """Numbers that its tables may hold: half a gigabyte."""
+
+_MOST_TABULATED: Final = 2e7
+"""Numbers of tables up to the whole length that are worth it where a first sweep has a gap."""
 
 _MOST_KEPT: Final = 1 << 27
 """Numbers that numpy's tables may hold, with tapes: a gigabyte."""
@@ -283,6 +286,13 @@ def _few(given: Sequence[Space], length: int) -> bool:
     return compared <= _MOST_COMPARED and numbers * (1 + 2 * len(given)) <= _MOST_JOINT
 
 
+class _Swept(NamedTuple):
+    """A solution with a first sweep, and how far it is above a lower bound at most, as a part."""
+
+    solution: Solution
+    gap: float
+
+
 @dataclass(frozen=True)
 class _Asked:
     """A chain of `length` steps, of which the working memory holds the tapes of `held`.
@@ -349,14 +359,18 @@ class _Asked:
             if plan is not None:
                 seconds = prices.seconds(plan.cost)
                 return Solution(tuple(plan.stages), seconds, "", complete, plan.first)
-            if self.fine and (swept := self._swept(order, prices)) is not None:
-                return swept
+        swept = self._swept(order, prices) if self.fine else None
+        tabulated = self.length * sum(rows([space]) for space in order)
+        if swept is not None and (not swept.gap or tabulated > _MOST_TABULATED):
+            return swept.solution
         stages = self._whole(order, prices)
         least = int(stages[-1].finish[-1])
         seconds = prices.seconds(least) if least < FAR else inf
+        if swept is not None and swept.solution.seconds <= seconds:
+            return swept.solution
         return Solution(stages, seconds, "", complete and exact)
 
-    def _swept(self, order: Sequence[Space], prices: Whole) -> Solution | None:
+    def _swept(self, order: Sequence[Space], prices: Whole) -> "_Swept | None":
         """Return the solution with the best first sweep of segments, where sizes differ."""
         from ckio.planners.dp.sweep import sweep_of_segments
 
@@ -376,7 +390,8 @@ class _Asked:
         seconds = prices.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments, at most {gap:.2%} above the best such schedule"
-        return Solution(stages, seconds, note, complete=False, first=tuple(first))
+        solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
+        return _Swept(solution, gap)
 
     def _whole(self, order: Sequence[Space], prices: Whole) -> "tuple[Table | Layers, ...]":
         """The stages up to the whole length, for whole costs."""
@@ -413,23 +428,24 @@ class _Asked:
 
     def _refuse_long(self, order: Sequence[Space], prices: Whole | None) -> None:
         """Raise BadInput for a chain that is too long, or on too much space, for numpy's tables."""
-        needed = (
-            "compiled code: pip install ckio[fast]"
-            if prices is not None
-            else "whole numbers, and the costs are too large: leave out levels that are much slower"
-            " than a step"
-        )
+        insist = "insist on numpy (insist=True, --insist), which may take hours"
         kept = 2 * self.length * sum(rows([space]) for space in order if space.tapes)
-        if kept > _MOST_KEPT:
+        if kept > _MOST_KEPT and prices is not None:
             raise BadInput(
-                f"{self.planner}: {self.length} steps with so much space are planned by {needed};"
-                f" numpy's tables would take {kept >> 27} GB"
+                f"{self.planner}: {self.length} steps with so much room are planned by compiled"
+                f" code: pip install ckio[fast]; numpy's tables would take {kept >> 26} GB"
             )
-        if self.length - 1 > _LONG and not self.insist:
+        if (self.length - 1 <= _LONG or self.insist) and kept <= _MOST_KEPT:
+            return
+        if prices is not None:
             raise BadInput(
-                f"{self.planner}: {self.length} steps are planned by {needed}; or insist on numpy"
-                " (insist=True, --insist), which may take hours"
+                f"{self.planner}: {self.length} steps are planned by compiled code: pip install"
+                f" ckio[fast]; or {insist}"
             )
+        raise BadInput(
+            f"{self.planner}: the costs are too large to be added up for {self.length} steps; leave"
+            f" out levels that are much slower than a step, or {insist}"
+        )
 
 
 def _unaided(length: int, held: int, far: float) -> Any:

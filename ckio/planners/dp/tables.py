@@ -195,7 +195,7 @@ class _Solving:
         if not space.slots:
             return None
         lower = blake2b(self.lower.tobytes(), digest_size=32).digest()
-        costs = space.write, space.read, space.after_tape[-1] >= 0 and space.tape, self.move
+        costs = space.write, space.read, space.tape if space.tapes else None, self.move
         endless = space.after_restart[-1] == space.empty
         return *costs, endless, self.sweeps, self.lower.dtype.char, lower
 
