@@ -1,4 +1,4 @@
-"""What a planner is, and what all of them ask: which level can hold what."""
+"""The protocol of a planner, and the slots of levels, which all planners ask for."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a level offers for restart checkpoints.
+    """The slots of a level for restart checkpoints, and their costs.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Room:
 
 
 def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
-    """What each level offers for restart checkpoints, nearest first.
+    """Return the slots of each level for restart checkpoints, nearest first.
 
     A level that cannot hold one is left out, with a note in the log. Raises NoSchedule where none
     is left.
@@ -77,7 +77,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
 
 
 def room_for_one(chain: Chain, /) -> str:
-    """What every planner of restart checkpoints needs at least, for messages."""
+    """Return the least that every planner of restart checkpoints needs, for messages."""
     return f"a level with room for one checkpoint of {chain.restart} bytes"
 
 

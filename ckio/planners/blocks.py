@@ -59,7 +59,7 @@ class Periods:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a plan depends on: near slots, the far level, and the seconds to advance a step."""
+    """The near slots, the far level, and the seconds to advance a step: a plan depends on them."""
 
     slots: int
     far: Room
@@ -223,7 +223,7 @@ def revolved(steps: int, slots: int, /, *, level: int) -> Actions:
 
 
 def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
-    """The same actions, their accesses on these levels."""
+    """Return the actions with their accesses on these levels."""
     return Actions(
         op=actions.op,
         begin=actions.begin,

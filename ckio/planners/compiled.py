@@ -26,7 +26,7 @@ _taken: dict[tuple[str, ...], float] = {}
 
 @cache
 def available() -> bool:
-    """Whether numba can be imported."""
+    """Return whether numba can be imported."""
     try:
         import numba  # noqa: F401
     except ImportError:
@@ -63,7 +63,7 @@ def prepare(*modules: str) -> None:
 
 
 def seconds_of_loading() -> float:
-    """What `prepare` took in this process; 0 where nothing has asked for it."""
+    """Return the seconds that `prepare` took in this process; 0 if nothing has asked for it."""
     return sum(_taken.values())
 
 

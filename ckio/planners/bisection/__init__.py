@@ -115,14 +115,14 @@ class Bisection:
 
     @cached_property
     def levels(self) -> Levels:
-        """What it may use of the platform."""
+        """The part of the platform that it may use."""
         endless = self.chain.with_steps(MOST + 1)
         tapes(endless, self.platform)
         near, *far = offered(endless, self.platform)
         return Levels(near, tuple(map(Far, far)))
 
     def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
-        """What to do along a run that stands at x_step, and does what it is told."""
+        """Yield the actions of a run that stands at x_step, one after the other."""
         return Follower(self.levels, step, stored)
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:

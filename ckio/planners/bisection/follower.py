@@ -1,4 +1,4 @@
-"""What a run does that does not know its end, at one step after the other."""
+"""The actions of a run that does not know its end, step by step."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class Levels:
 
 
 class Follower:
-    """What the rule says at one step after the other.
+    """The decisions of the rule, step by step.
 
     It takes for granted that the run does what it says, and changes nothing else. Of what is
     `stored` when it begins, at x_step, restart data of later steps and second copies are discarded
@@ -60,7 +60,7 @@ class Follower:
         self._step = step
 
     def at(self, step: int, /) -> Actions:
-        """What to do when x_step has been reached; it is in the register before and after.
+        """Return the actions at x_step, which is in the register before and after.
 
         Raises BadInput for a step before the last one it was asked about.
         """

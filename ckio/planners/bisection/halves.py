@@ -76,7 +76,7 @@ def by_seconds(seconds: PerStep, /) -> Middle:
 
 
 def offered(chain: Chain, platform: Platform, /) -> list[Room]:
-    """What the levels offer for the largest checkpoint, the cheapest first."""
+    """Return the levels' slots for the largest checkpoint, the cheapest level first."""
     largest = replace(chain, restart=chain.largest("restart"))
     found = rooms(largest, platform, planner="bisection")
     return sorted(found, key=lambda room: room.write + room.read)

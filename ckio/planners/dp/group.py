@@ -124,11 +124,11 @@ class Price(NamedTuple):
     kappa: int
 
     def times(self, factor: int) -> "Price":
-        """The same price, in a larger group."""
+        """Return this price in a larger group."""
         return Price(self.g * factor, self.kappa * factor)
 
     def reduced(self, costs: Ints) -> Ints:
-        """What phi(d) is above the price: g phi(d) - kappa d, for d = 0, 1, ... in the last axis.
+        """Return g phi(d) - kappa d for d = 0, 1, ... in the last axis: the cost above the price.
 
         Where phi is too large for 64 bits it is cut off, which leaves a lower bound what it is.
         """
@@ -262,7 +262,7 @@ class _Residues:
         return None
 
     def _direct(self, target: int) -> int:
-        """What the cheapest way costs that turns aside in one or two slots of the same kind."""
+        """The cost of the cheapest way that turns aside in one or two slots of one kind."""
         rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
         return min(
             min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else _FAR)

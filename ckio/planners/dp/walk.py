@@ -27,7 +27,7 @@ _DEEPEST: Final = 20
 
 
 class Decision(NamedTuple):
-    """What to do with x_0 where it is in the register only.
+    """A decision about x_0 where it is in the register only.
 
     Attributes
     ----------

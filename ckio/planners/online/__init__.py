@@ -45,7 +45,7 @@ __all__ = ["Follower", "Online", "online", "wang_moin"]
 
 
 def online(chain: Chain, platform: Platform, /) -> Schedule:
-    """What a run does that does not know its end, once the end is known.
+    """Return the schedule of a run that did not know its end, once the end is known.
 
     Forward, nothing depends on the number of steps; only that a chain of one step stores nothing.
     Raises NoSchedule where n > 1 and no level holds a checkpoint, and BadInput for a chain whose
@@ -83,11 +83,11 @@ class Online:
 
     @cached_property
     def levels(self) -> Levels:
-        """What it uses of the platform."""
+        """The part of the platform that it uses."""
         return levels(self.chain, self.platform)
 
     def at(self, step: int, stored: Sequence[Iterable[Key]], /) -> Actions:
-        """What to do when x_step has been reached; it is in the register before and after.
+        """Return the actions at x_step, which is in the register before and after.
 
         `stored` are the keys on each level. Nothing is to be done where x_step is one of them.
         """

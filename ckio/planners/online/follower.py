@@ -1,4 +1,4 @@
-"""What a rule says along one run, without going through all that is stored at each step."""
+"""A rule followed along one run, without going through all that is stored at each step."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +24,7 @@ class Follower:
         self._sweep, self._step = Sweep(levels, Draft(), stored, step), step
 
     def at(self, step: int, /) -> Actions:
-        """What to do when x_step has been reached; it is in the register before and after.
+        """Return the actions at x_step, which is in the register before and after.
 
         Raises BadInput for a step before the last one it was asked about.
         """

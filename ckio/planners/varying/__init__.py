@@ -225,7 +225,7 @@ def _forms(
 def _costs(
     chain: Chain, platform: Platform, levels: Sequence[Level], form: _Form, tapes: bool
 ) -> Costs:
-    """What the recurrence asks for."""
+    """Return the costs that the recurrence asks for."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
     shape = len(levels), steps
@@ -254,7 +254,7 @@ def _costs(
 
 
 def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
-    """What it costs to do all this with checkpoints of so many bytes."""
+    """Return the seconds of doing all this with checkpoints of so many bytes."""
     seconds = np.zeros(len(nbytes))
     for price in prices:
         seconds += price.latency + price.per_byte * nbytes

@@ -91,7 +91,7 @@ class FreeSpace:
 
     @staticmethod
     def of_one_level_at_a_time(total: _Ints) -> "FreeSpace":
-        """What is free on one level, where all nearer ones are free and no farther one is used."""
+        """Number the free space of one level, if all nearer ones are free and no farther one is used."""
         counts = total + 1
         ends = np.cumsum(counts)
         level = np.repeat(np.arange(len(total)), counts)
@@ -154,7 +154,7 @@ def _parts(sizes: _Ints, capacity: int, count: int) -> _Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What the recurrence asks of a chain and a platform, in seconds and in units of room.
+    """The costs of a chain on a platform, in seconds and in units of space.
 
     Attributes
     ----------

@@ -123,7 +123,7 @@ class _Kept:
 
 
 class _Choice(NamedTuple):
-    """What may be done with x_p: in which way it is stored, and how far the forward goes then.
+    """A choice for x_p: the way to store it, and how far the forward goes then.
 
     A split of 0 stores the tape instead, and the way FRESH turns to a room of nearer levels only.
     """
@@ -210,7 +210,7 @@ class Unfolding:
             self.todo.append(replace(left, begin=left.begin + 1, room=best.room))
 
     def _choices(self, left: _Range) -> Iterator[_Choice]:
-        """What may be done with a fresh range that the register does not hold."""
+        """The choices for a fresh range that the register does not hold."""
         tables, costs = self._tables(left), self.costs
         at, after = left.scale.at[[left.begin, left.begin + 1]].tolist()
         length, last = left.end - left.begin, left.end - tables.begin
