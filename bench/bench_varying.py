@@ -12,10 +12,10 @@ import pytest
 import record
 from numpy.typing import NDArray
 
-from ckio.chain import Chain
 from ckio.planners import varying as rooms
 from ckio.planners.varying import sorted_bound, varying
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 Seconds = NDArray[np.float64]

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.errors import CkioError
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import makespan
 
 PLANNERS = "hrevolve", "hrevolve-2020", "mixed"

@@ -16,16 +16,15 @@ from ckio.analysis.dataflow import (
     latest,
     plan_schedule,
 )
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
-from ckio.planners.dp import hrevolve
+from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import disk_revolve, multistage, two_level
-from ckio.planners.dp import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 NAMES = "abcd"

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners import dp as module
 from ckio.planners.dp import hrevolve, hrevolve_2020, solve_states
 from ckio.planners.dp.spaces import Space, orders, restart_spaces, slots_of
 from ckio.planners.dp.tables import solve as solve_table
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
+from ckio.schedule.replay import validate
 
 from .cases import chain, chains, paper_chain, paper_platform, platform, platforms, small_case
 from .oracle import least_makespan

@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.chain import Chain
 from ckio.planners.dp import convolution
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.pieces import Layers, in_order, pieces_of
@@ -17,9 +16,10 @@ from ckio.planners.dp.tables import FAR, Table
 from ckio.planners.dp.tables import solve as solve_table
 from ckio.planners.dp.walk import Walk
 from ckio.planners.dp.whole import _LIMIT
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import makespan
+from ckio.schedule.replay import validate
 
 Access = tuple[int, int, int]
 """Slots, write and read of a level."""

@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.chain import Chain
 from ckio.planners import compiled
 from ckio.planners.dp.group import Ints, Price, Slots, longest_worthwhile, optimum, price
 from ckio.planners.dp.pieces import in_order
@@ -18,9 +17,10 @@ from ckio.planners.dp.tables import FAR as NOWHERE
 from ckio.planners.dp.tables import Table
 from ckio.planners.dp.tables import solve as solve_table
 from ckio.planners.dp.walk import Walk
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import makespan
+from ckio.schedule.replay import validate
 
 FAR = 1 << 40
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.varying import sorted_bound, varying
 from ckio.planners.varying.intervals import SHORT, FreeSpace, Scale, in_units
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 from .oracle import least_makespan
 

@@ -52,7 +52,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners.base import alike, log, tapes, without_notes
 from ckio.planners.compiled import available, prepare
@@ -63,7 +62,8 @@ from ckio.planners.dp.tables import FAR, Table, rows
 from ckio.planners.dp.walk import Segment, Walk
 from ckio.planners.dp.whole import Whole, whole
 from ckio.planners.varying import varying
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from ckio.actions import Kind
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.draft import Draft
 

@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, RECORD, WRITE
+from ckio.actions.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
 from ckio.planners.dp import pieces, priced
@@ -59,9 +58,10 @@ from ckio.planners.dp.sweep import (
     first_sweep,
 )
 from ckio.planners.dp.whole import Whole
-from ckio.platforms import Level, Platform, memory_level
-from ckio.platforms import copies as copied_by
-from ckio.profile import Profile
+from ckio.platform import Level, Platform, memory_level
+from ckio.platform import copies as copied_by
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule
 
 _PARTS: Final = 1000

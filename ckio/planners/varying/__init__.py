@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import DISCARD, WRITE
+from ckio.actions.columns import DISCARD, WRITE
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.planners.varying.intervals import SHORT, Costs, FreeSpace, Scale, in_units, short
 from ckio.planners.varying.unfold import Unfolding, sweep
-from ckio.platforms import Affine, Level, Platform, copies
+from ckio.platform import Affine, Level, Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 _Ints = NDArray[np.int64]

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.planners.draft import Draft
 from ckio.planners.varying.intervals import Costs, FreeSpace, Scale, Tables
+from ckio.platform.chain import Chain
 
 
 class Leg(NamedTuple):
