@@ -25,7 +25,7 @@ from ckio.planners.compiled import prepare
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.prices import Affine
+from ckio.platform.profile import Affine
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
