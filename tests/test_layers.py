@@ -1,4 +1,4 @@
-"""The house stands: modules import from lower floors or their own; `import ckio` stays light."""
+"""Packages import from lower layers alone, and `import ckio` stays light."""
 
 import ast
 import re
@@ -13,30 +13,34 @@ import ckio
 
 ROOT = Path(ckio.__file__).parent
 
-FLOORS = (
-    "errors actions clock memory spelling printed started wholefile",
-    "columns checks carried perstep flows variables derived chain costs prices spreads profile"
-    " platforms platformtext timeline overlap caching comm layout arrays raster",
-    "machine versions held schedule replay texts papertext occupancy traffic",
-    "planners analysis recover backends compression model arraymodel registers checkpoints"
-    " pipeline gradient team",
-    "sim runner remaining render report page pictures trace calibrate programs",
-    "registry jobs testing cli adapters models __main__",
+LAYERS = (
+    "errors started",
+    "actions compression",
+    "platform",
+    "schedule model backends",
+    "overlap parallel",
+    "planners runner",
+    "analysis calibrate adapters",
+    "recover",
+    "sim programs models",
+    "report testing",
+    "jobs",
+    "cli",
+    "__main__",
 )
-"""Modules and packages of ckio by floor, the lowest first."""
+"""Packages and modules directly under ckio, the lowest layer first."""
 
-FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names.split()}
 
 FORBIDDEN = {
-    "planners": "backends compression model arraymodel pipeline gradient",
-    "backends": "schedule machine replay texts papertext planners recover",
-    "compression": "schedule machine replay planners",
-    "sim": "runner jobs backends model",
-    "runner": "sim planners",
+    "planners": "backends compression model parallel",
+    "model": "backends",
+    "backends": "schedule",
+    "sim": "backends model parallel runner",
 }
-"""What may not be imported although its floor would allow it."""
+"""Packages that may not be imported although they lie in a lower layer."""
 
-ROOMS = {
+HEAVY = {
     "h5py": {"backends", "adapters", "jobs"},
     "simpy": {"sim"},
     "zstandard": {"compression"},
@@ -55,7 +59,7 @@ ROOMS = {
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }
-"""Who may import a heavy library."""
+"""Heavy libraries, and the packages that may import them."""
 
 
 def modules() -> list[Path]:
@@ -93,22 +97,22 @@ def of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", modules(), ids=of)
-def test_a_module_imports_only_from_lower_floors_or_its_own(path: Path) -> None:
-    assert top(path) in FLOOR, f"give {top(path)} a floor in docs/house.md and here"
+def test_a_module_imports_only_from_lower_layers_or_its_own_package(path: Path) -> None:
+    assert top(path) in LAYER, f"give {top(path)} a layer in docs/house.md and here"
     assert "a relative import" not in imported(path)
-    higher = {name for name in own(path) if FLOOR[name] > FLOOR[top(path)]}
-    assert higher == set()
+    others = own(path) - {top(path)}
+    assert {name for name in others if LAYER[name] >= LAYER[top(path)]} == set()
 
 
 @pytest.mark.parametrize("path", modules(), ids=of)
-def test_some_neighbours_never_meet(path: Path) -> None:
+def test_some_packages_never_import_each_other(path: Path) -> None:
     assert own(path) & set(FORBIDDEN.get(top(path), "").split()) == set()
 
 
 @pytest.mark.parametrize("path", modules(), ids=of)
-def test_a_heavy_library_is_imported_by_its_own_room(path: Path) -> None:
+def test_a_heavy_library_is_imported_by_its_own_packages(path: Path) -> None:
     libraries = {name.split(".")[0] for name in imported(path)}
-    assert {name for name in libraries & set(ROOMS) if top(path) not in ROOMS[name]} == set()
+    assert {name for name in libraries & set(HEAVY) if top(path) not in HEAVY[name]} == set()
 
 
 def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:
@@ -117,8 +121,8 @@ def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:
     assert [of(path) for path in others if any(map(inside.match, imported(path)))] == []
 
 
-def test_the_words_need_the_standard_library_alone() -> None:
-    for name in FLOORS[0].split():
+def test_the_lowest_layer_needs_the_standard_library_alone() -> None:
+    for name in LAYERS[0].split():
         libraries = {library.split(".")[0] for library in imported(ROOT / f"{name}.py")}
         assert libraries <= {"ckio", *sys.stdlib_module_names}
 
@@ -135,10 +139,10 @@ def loaded(statement: str) -> set[str]:
 def test_importing_ckio_loads_no_heavy_library() -> None:
     libraries = loaded("import ckio")
     assert "ckio" in libraries
-    assert libraries & set(ROOMS) == set()
+    assert libraries & set(HEAVY) == set()
 
 
-def test_a_function_is_not_hidden_by_the_room_that_it_is_in() -> None:
+def test_a_function_is_not_hidden_by_a_module_of_its_name() -> None:
     for name in ckio.__all__:
         assert not isinstance(getattr(ckio, name), type(sys)), name
 
