@@ -64,7 +64,7 @@ def as_rank(size: int) -> None:
     from ckio.actions import Field, Key, Kind
     from ckio.adapters.mpi import of
     from ckio.backends.directory import Directory
-    from ckio.parallel.levels import Agreed
+    from ckio.parallel.agreed import Agreed
     from ckio.parallel.team import MeetingsClock, Team
 
     team = Team(of(MPI.COMM_WORLD))

@@ -8,15 +8,13 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.schedule.held import Held
 from ckio.schedule.machine import Machine
-from ckio.schedule.replay import validate
+from ckio.schedule.replay import Held, validate
 from ckio.testing import a
 
 from .test_variables import NAMES, random_variables

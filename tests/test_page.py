@@ -14,8 +14,7 @@ from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.page import page

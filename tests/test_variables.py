@@ -8,8 +8,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.variables import TOGETHER, By, Steps, Variables, following
+from ckio.actions.variables import (
+    NOTHING,
+    TOGETHER,
+    By,
+    Flow,
+    Names,
+    Step,
+    Steps,
+    Variables,
+    following,
+)
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 

@@ -20,16 +20,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.layout import nbytes_of
-from ckio.actions.variables import Steps, Variables
+from ckio.actions import Key, Kind, nbytes_of
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Steps, Variables
 from ckio.analysis.recorded import contradictions, differences, observe
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.model.derived import Derived
+from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3

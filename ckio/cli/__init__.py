@@ -25,7 +25,7 @@ from ckio.cli.streams import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
 from ckio.platform.memory import check_address_space
-from ckio.platform.printed import shown
+from ckio.platform.readable import shown
 
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
@@ -66,7 +66,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            from ckio.platform.spelling import meant
+            from ckio.platform.readable import meant
 
             hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")

@@ -15,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
-from ckio.platform.printed import shown
+from ckio.platform.readable import shown
 from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline

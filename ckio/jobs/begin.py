@@ -33,7 +33,7 @@ from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import counted
+from ckio.platform.readable import counted
 from ckio.recover.again import Killed
 from ckio.runner.before import reserve
 from ckio.runner.finite import Finite

@@ -20,7 +20,7 @@ from ckio.jobs.stopping import halted, seconds_to_stop
 from ckio.jobs.watching import watching
 from ckio.model import Differentiable
 from ckio.model.gradient import GradientCheck, check_gradient
-from ckio.parallel.levels import behind
+from ckio.parallel.agreed import behind
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.persevere import persevere

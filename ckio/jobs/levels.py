@@ -11,7 +11,7 @@ from ckio.backends.base import Backend
 from ckio.backends.runid import of_rank, rank_of
 from ckio.backends.wholefile import missing_folders
 from ckio.errors import StorageError
-from ckio.parallel.levels import Agreed
+from ckio.parallel.agreed import Agreed
 from ckio.parallel.team import ALONE, Team
 from ckio.platform import Level
 

@@ -12,7 +12,7 @@ from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.levels import opened
 from ckio.jobs.models import blamed
-from ckio.parallel.levels import Widest
+from ckio.parallel.agreed import Widest
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Level, Platform
 from ckio.platform.clock import Clock

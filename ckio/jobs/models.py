@@ -11,7 +11,7 @@ from ckio.adapters.registry import METHODS, check_options, find_model, make, tak
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.model import Differentiable
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import Together
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Option, Platform
 from ckio.platform.chain import Chain

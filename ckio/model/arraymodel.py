@@ -10,13 +10,21 @@ from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.checks import told
-from ckio.actions.flows import Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Step, Variables
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arrays import Array, Arrays, Views, as_bytes, copies, copy
-from ckio.model.checkpoints import check, checkpoints
-from ckio.model.derived import Derived
-from ckio.model.registers import Adjoint, Spares, Tapes, exchange
+from ckio.model.arrays import (
+    Adjoint,
+    Array,
+    Arrays,
+    Spares,
+    Tapes,
+    Views,
+    as_bytes,
+    copies,
+    copy,
+    exchange,
+)
+from ckio.model.checkpoints import Derived, check, checkpoints
 
 
 class ArrayModel(ABC):

@@ -14,7 +14,7 @@ from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, reached
 from ckio.model.comm import SOLO, Comm
-from ckio.platform.printed import Printed, Sheet
+from ckio.platform.readable import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
 

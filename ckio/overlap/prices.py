@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.platform import Platform, memory_level
-from ckio.platform.prices import Affine
-from ckio.platform.profile import Profile
+from ckio.platform.profile import Affine, Profile
 from ckio.schedule import Schedule, seconds_of
 
 Seconds = NDArray[np.float64]

@@ -14,10 +14,16 @@ from ckio.actions.checks import check_line
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
-from ckio.platform.prices import ACCESSES, Affine
-from ckio.platform.profile import PRICES, Profile
-from ckio.platform.spelling import meant
-from ckio.platform.spreads import Spread, parse_spread, spread_text
+from ckio.platform.profile import (
+    ACCESSES,
+    PRICES,
+    Affine,
+    Profile,
+    Spread,
+    parse_spread,
+    spread_text,
+)
+from ckio.platform.readable import meant
 
 _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
 

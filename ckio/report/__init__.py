@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.errors import BadInput
-from ckio.platform.printed import Printed, Sheet, bytes_text
+from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
 
 _COMPUTE = {ADVANCE: "advance", RECORD: "record", REVERSE: "reverse"}

@@ -9,7 +9,7 @@ import numpy as np
 from ckio.actions.columns import READ, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures import STYLE, Axis, Picture, resources, spacetime, storage, sweeps, zoom
 from ckio.schedule.occupancy import accesses, occupancies
 from ckio.schedule.timeline import Timeline

@@ -10,7 +10,7 @@ from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 from ckio.report.pictures.detail import Ints, Slices, steps
 from ckio.report.pictures.staging import staged
 from ckio.report.pictures.words import WORDS

@@ -16,9 +16,8 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ckio.actions import Action, Discard, Key, Kind
+from ckio.actions import Action, Discard, Key, Kind, nbytes_of
 from ckio.actions.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
-from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, NoSchedule, StorageError, UnsupportedKind
 from ckio.model import Model

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action
 from ckio.actions.columns import ACCESSES, SPANS, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platform.printed import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from models.threaded import on_ranks
 
 from ckio.model.comm import Comm
 from ckio.models.wave import Wave
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import Together
 from ckio.parallel.team import Team
 
 HERE = Path(sys.executable).parent

@@ -12,8 +12,7 @@ import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import lower
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from models.threaded import on_ranks
 
-from ckio.actions import Field, Key, Kind
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Field, Key, Kind, nbytes_of
 from ckio.backends.ram import Ram
 from ckio.calibrate.choice import Decision
 from ckio.calibrate.codecs import decide
@@ -20,8 +19,7 @@ from ckio.jobs.standing import store_standing
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave
-from ckio.parallel.levels import Agreed, Widest
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import Agreed, Together, Widest
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain

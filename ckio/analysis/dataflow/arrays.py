@@ -27,8 +27,7 @@ import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.columns import READ, WRITE, Actions
-from ckio.actions.flows import Names, Step, as_names
-from ckio.actions.variables import Steps
+from ckio.actions.variables import Names, Step, Steps, as_names
 from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.events import awake, events
 from ckio.analysis.dataflow.needed import Accesses, Needed

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, Actions
-from ckio.actions.flows import Names
-from ckio.actions.variables import Bools, Ints, Steps
-from ckio.schedule.held import NONE
+from ckio.actions.variables import Bools, Ints, Names, Steps
+from ckio.schedule.replay import NONE
 
 
 @dataclass(frozen=True, slots=True)

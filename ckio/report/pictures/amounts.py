@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.sim.sweep import Axis, Value
 
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))

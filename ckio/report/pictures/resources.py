@@ -10,7 +10,7 @@ import numpy as np
 
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.platform import Platform
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 from ckio.report.pictures.svg import (
     COLUMNS,
     DISTINCT,

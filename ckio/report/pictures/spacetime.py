@@ -15,7 +15,7 @@ from ckio.actions import Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import time_unit
+from ckio.platform.readable import time_unit
 from ckio.report.pictures.lines import Places, members
 from ckio.report.pictures.marks import ADJOINT, BOX, CROSSES, TAPE, Shape, drawn, key
 from ckio.report.pictures.svg import (

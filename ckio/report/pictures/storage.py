@@ -7,7 +7,7 @@ import numpy as np
 
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures.staging import staged
 from ckio.report.pictures.svg import (
     COLUMNS,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import RECORD
-from ckio.platform.printed import time_unit
+from ckio.platform.readable import time_unit
 from ckio.report.pictures.words import WORDS, round_numbers
 from ckio.report.raster import runs
 

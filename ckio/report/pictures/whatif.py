@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from ckio.errors import BadInput
-from ckio.platform.printed import bytes_text, seconds_text, time_unit
+from ckio.platform.readable import bytes_text, seconds_text, time_unit
 from ckio.report.pictures.amounts import value_text
 from ckio.report.pictures.svg import (
     COLUMNS,

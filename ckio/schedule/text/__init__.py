@@ -40,8 +40,7 @@ from ckio.actions.checks import check_line
 from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text.reader import Document, Reader

@@ -21,8 +21,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from ckio.actions.checks import check_line
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.schedule.text.words import NAMES, STEPS, VARIED, VERSIONS
 

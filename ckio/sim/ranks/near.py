@@ -10,8 +10,7 @@ from typing import Final, Self
 import numpy as np
 
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.overlap.map import Map
-from ckio.overlap.rules import Channel, Traffic, Transfer, memory_level
+from ckio.overlap.rules import Channel, Map, Traffic, Transfer, memory_level
 from ckio.platform import Platform
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
