@@ -1,4 +1,4 @@
-"""Named arrays that stay where they are, and their memory as bytes."""
+"""Named arrays that stay where they are, their memory as bytes, and registers made of them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -106,7 +106,7 @@ def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
 
 
 def is_differentiable(array: Array, /) -> bool:
-    """Whether it holds numbers that have a derivative: real or complex, not whole ones."""
+    """Return whether an array holds real or complex numbers, which have a derivative."""
     return np.issubdtype(array.dtype, np.inexact)
 
 
@@ -228,7 +228,7 @@ class Tapes:
         return self._begin <= step < self._end or bool(self._read)
 
     def to_spend(self, step: int, /) -> Arrays:
-        """That of a step that is reversed, which may overwrite it: no level relies on it."""
+        """Return the tape of a step to reverse, which may overwrite it: no level relies on it."""
         if self._shared is not None and self._given:
             self._copy_back()
         return self.of(step)
@@ -270,7 +270,7 @@ class Tapes:
         return held
 
     def single(self) -> Arrays:
-        """That of the one step which single arrays are written from."""
+        """Return the tape of the one step from which single arrays are written."""
         if self._end - self._begin == 1:
             return self.of(self._begin)
         return self._in_parts()
@@ -312,5 +312,5 @@ def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def field(name: str, array: Array, unit: str) -> Field:
-    """What an array is."""
+    """Return the field that describes an array."""
     return Field(name, array.dtype.str, array.shape, unit)

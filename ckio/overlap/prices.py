@@ -1,4 +1,4 @@
-"""What transfers take beside the computation, by the numbers of a schedule's actions."""
+"""Seconds of transfers that are concurrent with the computation, by a schedule's actions."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """Of transfers that are staged or made ahead, were each action to be one.
+    """Seconds of each action, were it a transfer that is staged or made ahead.
 
     Attributes
     ----------

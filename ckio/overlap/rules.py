@@ -1,4 +1,4 @@
-"""The traffic between memory and the levels behind it, while a schedule is being performed.
+"""Transfers between memory and the far levels while a schedule is performed.
 
 `Traffic` is the rules alone: the simulator moves it in simulated time, the runner with threads. The
 program does one action after the other; each channel does one transfer at a time.
@@ -67,7 +67,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a channel does.
+    """A transfer of a channel.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ _Bools = NDArray[np.bool_]
 
 
 class Sort(Enum):
-    """What an action means for the traffic."""
+    """The effect of an action on the transfers."""
 
     NONE = "it computes, or reads from the memory level"
     TAKE = "it writes to the memory level"
@@ -189,7 +189,7 @@ class Map:
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:
-    """What lies on the memory level, the first, at the start."""
+    """Return the keys on the memory level, the first, at the start."""
     return schedule.stored[0] if schedule.stored else frozenset()
 
 
@@ -364,7 +364,7 @@ class Traffic:
     # The channels
 
     def begin(self, number: int, /) -> Transfer | None:
-        """What an idle channel does now; None if nothing."""
+        """Return the transfer that an idle channel begins now, if any."""
         channel = self._channels[number]
         if channel.wanted is not None:
             channel.now, channel.wanted = channel.wanted, None

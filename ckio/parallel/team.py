@@ -146,7 +146,7 @@ class Team:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks do to the end, or none: also what is raised outside of meetings is shared.
+        """Run a block that all ranks end, or none: errors outside of collectives are shared, too.
 
         The others learn of it at their next meeting, if not before, in an exchange.
         """
@@ -226,7 +226,7 @@ def _note(error: BaseException | None) -> _Note:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, with its kind where it is not one of ckio's."""
+    """Return the text of an error, with its class where that is not one of ckio's."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, KeyboardInterrupt):

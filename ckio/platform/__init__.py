@@ -263,15 +263,15 @@ class Platform(Carried, Printed):
 
     def digest(self) -> str:
         """A short name for everything that a plan depends on: levels, capacities, costs."""
-        from ckio.platform import toml as platformtext  # which is written in terms of this module
+        from ckio.platform import toml  # which is written in terms of this module
 
-        return platformtext.digest(self)
+        return toml.digest(self)
 
     def dumps(self) -> str:
         """The TOML form, made to be read and edited."""
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        return platformtext.dumps(self)
+        return toml.dumps(self)
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
@@ -279,9 +279,9 @@ class Platform(Carried, Printed):
 
         `source` is named in errors, usually the file.
         """
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        read = platformtext.loads_paper if is_paper_text(text) else platformtext.loads
+        read = toml.loads_paper if is_paper_text(text) else toml.loads
         return read(text, source=source)
 
     @staticmethod
@@ -290,9 +290,9 @@ class Platform(Carried, Printed):
 
         A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
         """
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        return platformtext.loads_paper(text, source=source)
+        return toml.loads_paper(text, source=source)
 
 
 def _price_text(cost: Affine) -> str:

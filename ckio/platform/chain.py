@@ -263,7 +263,7 @@ class Chain(Printed):
         return any(isinstance(getattr(self, name), PerStep) for name in COSTS)
 
     def with_steps(self, steps: int, /) -> "Chain":
-        """The same costs and sizes over `steps` steps: where they differ, over the first ones.
+        """Return this chain with `steps` steps; where its steps differ, the first of them.
 
         Raises BadInput for more steps than there are costs of.
         """
@@ -311,7 +311,7 @@ class Chain(Printed):
         return size
 
     def parts(self, key: Key, /) -> tuple[Key, ...]:
-        """What a checkpoint is stored as: itself, or one key for each of its variables."""
+        """Return the keys that a checkpoint is stored under: its own, or one for each variable."""
         return (key,) if self.variables is None else self.variables.parts(key, self.length)
 
     def seconds(self, action: Action, /) -> float:

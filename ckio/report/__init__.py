@@ -90,7 +90,7 @@ class Report(Printed):
 
     @property
     def rounding(self) -> str:
-        """What lossy levels mean for the gradient, in one sentence; empty where there are none."""
+        """The effect of lossy levels on the gradient, in one sentence; empty without them."""
         levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
         return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
 
@@ -212,7 +212,7 @@ def table(report: Report, /) -> list[list[str]]:
 
 
 def behind(report: Report, /) -> list[list[str]]:
-    """What channels did beside the program, as text in the same columns; often nothing."""
+    """The transfers of channels, as text in the same columns; often empty."""
     return list(map(_Cells.of(report).row, report.transfers))
 
 

@@ -116,7 +116,7 @@ def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
 
 
 def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
-    """What went to and from each level."""
+    """Return the table of the bytes to and from each level."""
     peak = "peak slots" if chain.variables is None else "peak arrays"
     heading = f"level, writes, reads, written, read, busy, {peak}, peak bytes, capacity"
     rows = [heading.split(", ")]

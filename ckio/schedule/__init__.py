@@ -142,7 +142,7 @@ class Schedule(Printed):
 
 @dataclass(frozen=True, slots=True)
 class LevelCounts:
-    """What a schedule does on one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
+    """Accesses to one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
 
     writes: int = 0
     reads: int = 0
@@ -153,7 +153,7 @@ class LevelCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a schedule does: steps by action, and accesses by level up to the last one used."""
+    """Steps of a schedule by action, and its accesses by level up to the last one used."""
 
     advanced: int
     recorded: int
@@ -167,7 +167,7 @@ class Counts:
 
 
 def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
-    """What one action costs on this platform, in seconds.
+    """Return the seconds that one action takes on this platform.
 
     Raises BadInput for a level that the platform does not have.
     """
@@ -311,7 +311,7 @@ def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
 
 
 def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
-    """What each level must have room for: {bytes of a checkpoint: most of them at one time}."""
+    """Return for each level {bytes of a checkpoint: the most of that size at one time}."""
     levels = len(counts(schedule).levels)
     return tuple(
         {

@@ -1,4 +1,4 @@
-"""What the six actions mean: the only rules of legality in the project.
+"""The meaning of the six actions: the only rules of legality in the project.
 
 The machine has two registers, one cursor and K levels:
 
@@ -13,7 +13,7 @@ It starts with state = 0 (a fresh model), no tape and adjoint = n. `apply` is th
 action at a time; `replay.py` says the same of whole columns and is tested against it.
 
 Where a chain has `variables`, restart data is stored variable by variable, and so may tapes be: a
-key names a variable in one version, and the registers hold a version of each (`versions.py`).
+key names a variable in one version, and the registers hold a version of each (`Versions`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Wrong:
 
 
 class Versions:
-    """What the state holds of each variable, from x_0 on.
+    """The version of each variable that the state holds, from x_0 on.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Versions:
         return self._forward(begin, end, _FORWARD, after, seed)
 
     def record(self, begin: int, end: int, /, seed: Names = NOTHING) -> Wrong | None:
-        """The same with their tape.
+        """Run the steps of a span forward, and record their tape.
 
         Where a step has all that its tape needs, but not all that the forward uses, the state that
         it leaves is no x_i.
@@ -361,7 +361,7 @@ class Machine:
         self.turned = self.turned or at_the_end
 
     def _seed(self) -> Names:
-        """What is read of x_n when the forward gets there: nothing, once the adjoint has begun."""
+        """Variables of x_n that are read when the forward ends; none once the adjoint began."""
         begun = self.turned or self.adjoint < self.chain.length
         return NOTHING if begun or not (variables := self.chain.variables) else variables.seed
 
@@ -444,11 +444,11 @@ class Machine:
                 self.turned = self.turned or key.step == self.chain.length
 
     def _by_variable(self, key: Key) -> bool:
-        """Whether it is one variable that is stored; so is all restart data of such a chain."""
+        """Return whether a key is of one variable; all restart data of such a chain has to be."""
         return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
 
     def _check_version(self, key: Key, level: int) -> None:
-        """What is stored at the start is as its step left it; a key in no other way names it."""
+        """Check that a key that is stored at the start names a version that its step leaves."""
         if not key.name or self.versions is None or key.name not in self.versions.held:
             return
         if (version := self.versions.of(key.name, key.step)) != key.step:

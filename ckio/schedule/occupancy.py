@@ -1,4 +1,4 @@
-"""What lies on the levels over time: how long each checkpoint stays, and how full a level gets."""
+"""Occupancy of the levels over time: how long each checkpoint stays, and how full a level gets."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -103,7 +103,7 @@ class Occupancy:
 
 
 def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline:
-    """What was done on a level, and when: in the program, or with overlap by its channel."""
+    """Return the accesses to a level and their times: the program's, or a channel's."""
     moved = timeline.transfers
     far = len(moved) and number != memory_level(platform)
     events = moved if far else timeline
@@ -111,7 +111,7 @@ def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline
 
 
 def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
-    """What the program itself copies, or waits for, at far levels."""
+    """Return the copies and waits of the program itself at far levels."""
     actions, memory = timeline.actions, memory_level(platform)
     far = (actions.op >= WRITE) & (timeline.stop > timeline.start)
     return _part(timeline, far if memory is None else far & (actions.level != memory))

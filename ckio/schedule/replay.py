@@ -1,8 +1,7 @@
-"""The rules of `machine.py`, said of whole columns: millions of actions checked in a second or two.
+"""The rules of `machine.py` on whole columns: millions of actions are checked in seconds.
 
 Every register before an action is the last value that an earlier action gave it, so each rule is a
 comparison of columns. Only the verdict is taken from here: the `Machine` objects, in its own words.
-What the registers hold of single variables is in `held.py`.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
 
 NONE: Final = -1
-"""As what is needed: nothing. As what is there: no value of the forward."""
+"""Among needed versions: none is needed. Among contents: no value of the forward."""
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
 _ROUNDS, _AGAIN = 9, 9
@@ -39,24 +38,24 @@ _ROUNDS, _AGAIN = 9, 9
 
 @dataclass(frozen=True)
 class Register:
-    """What a register holds: `start`, then `values` of the last row that `gives` it one."""
+    """The contents of a register: `start`, then `values` of the last row that `gives` it one."""
 
     start: int
     gives: Bools
     values: Ints
 
     def history(self) -> Ints:
-        """What it holds before each row, and after the last."""
+        """Return the contents before each row, and after the last."""
         row = last(self.gives)
         held = self.values[row] if len(self.values) else row
         return np.where(row >= 0, held, self.start)
 
     def before(self) -> Ints:
-        """What it holds before each row."""
+        """Return the contents before each row."""
         return self.history()[:-1]
 
     def last(self) -> int:
-        """What it holds after the last row."""
+        """Return the contents after the last row."""
         rows = np.flatnonzero(self.gives)
         return int(self.values[rows[-1]]) if len(rows) else self.start
 
@@ -115,12 +114,12 @@ class Column:
 
     @property
     def after(self) -> Ints:
-        """What it holds after each row."""
+        """Return the contents after each row."""
         return np.where(self.register.gives, self.register.values, self.before)
 
 
 class Held:
-    """All variables over a schedule.
+    """The versions of all variables in the registers, over a schedule.
 
     Attributes
     ----------
@@ -516,7 +515,7 @@ def _after_first(mask: _Mask) -> _Mask:
 
 @dataclass(frozen=True)
 class _Shelf:
-    """What lies on the levels: whether an action finds its key there, and which keys remain."""
+    """Keys on the levels: whether an action finds its key there, and which keys remain."""
 
     present: _Mask
     remaining: Actions

@@ -70,7 +70,7 @@ def draw_timeline(timeline: Timeline, /) -> str:
 
 
 def _numbered(actions: Actions) -> Platform:
-    """As many levels as actions use, called by their numbers."""
+    """Return as many levels as actions use, named by their numbers."""
     last = int(actions.level[actions.op >= WRITE].max(initial=-1))
     return Platform(tuple(Level(name=f"level{number}") for number in range(last + 1)))
 

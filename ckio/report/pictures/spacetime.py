@@ -130,7 +130,7 @@ class _Grid:
 
 
 def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape | None]]:
-    """What the legend says: (class, words, mark), of what there is."""
+    """Return the legend's entries: (class, words, mark) of each sort of action that occurs."""
     entries: list[tuple[str, str, Shape | None]] = [
         (line_css(op), WORDS[op], None) for op in _COMPUTE if (actions.op == op).any()
     ]
@@ -175,7 +175,7 @@ def _times(timeline: Timeline, line: Ints, grid: _Grid) -> list[str]:
 
 
 def _layers(timeline: Timeline, places: Places, grid: _Grid, platform: Platform) -> list[str]:
-    """What is drawn, the most telling last."""
+    """Yield the marks to draw, the most important last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
     stays = Lifetimes.of(actions)

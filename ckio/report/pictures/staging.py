@@ -1,4 +1,4 @@
-"""What is on its way: bytes of checkpoints in memory, between the model and the far levels."""
+"""Staging memory over time: bytes of checkpoints between the model and the far levels."""
 
 from dataclasses import dataclass
 

@@ -42,7 +42,7 @@ _STORED: Final = "`# stored LEVEL KIND STEP [NAME]`, KIND one of " + ", ".join(L
 
 @dataclass(frozen=True)
 class Document:
-    """What a text holds.
+    """The contents of a text.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ def _quoted(name: str) -> str:
 
 
 class Headers:
-    """What the headers say, as they are read one by one."""
+    """The headers of a text, read one by one."""
 
     def __init__(self) -> None:
         self._nbytes: dict[str, int] = {}
