@@ -173,7 +173,7 @@ By: TypeAlias = Literal["flow", "version", "state"]
 """What makes variables one: see `Variables.together`."""
 
 
-class Steps:
+class ChainFlows:
     """The flows of every step of a chain: one for each step, or one that all steps share.
 
     Raises BadInput where there are not as many as the chain has.
@@ -297,15 +297,15 @@ class Variables:
             return (self.steps,)
         return tuple(self.over(len(self.steps)).different)
 
-    def over(self, length: int, /) -> Steps:
+    def over(self, length: int, /) -> ChainFlows:
         """The steps of a chain of this length; raises BadInput where there are not as many."""
         known = self._known
         if length not in known:
-            known[length] = Steps(self.steps, length)
+            known[length] = ChainFlows(self.steps, length)
         return known[length]
 
     @cached_property
-    def _known(self) -> dict[int, Steps]:
+    def _known(self) -> dict[int, ChainFlows]:
         return {}
 
     def cut(self, length: int, /) -> "Variables":

@@ -40,7 +40,7 @@ from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import AUTO, Overlap
 from ckio.schedule.text import dumps, loads
-from ckio.schedule.text.variables import header_lines
+from ckio.schedule.text.reader import header_lines
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 

@@ -13,12 +13,12 @@ from ckio.actions.checks import told
 from ckio.actions.variables import Step, Variables
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import (
-    Adjoint,
+    AdjointRegister,
     Array,
     Arrays,
+    ByteViews,
     Spares,
     Tapes,
-    Views,
     as_bytes,
     copies,
     copy,
@@ -116,7 +116,7 @@ class ArrayModel(ABC):
         in_j = type(self).adjoint_seed is ArrayModel.adjoint_seed
         self._derived = Derived(self._state, self.derived, recompute)
         check(self._state, self._control, self._taped, self._derived.names, in_j=in_j)
-        self._adjoint = Adjoint.of(self._state, self._control)
+        self._adjoint = AdjointRegister.of(self._state, self._control)
         self.units = {name: (units or {}).get(name, "") for name in ("J", *state, *control)}
         self._checkpoints = checkpoints(
             self._state,
@@ -140,8 +140,8 @@ class ArrayModel(ABC):
         self._spares = Spares(restart, touched=True)
         # Apart, as they may come to be memory of a level; most tapes are taken where they are.
         self._tape_spares = Spares(tape, touched=False)
-        self._spare_adjoint = Adjoint.of(self._state, self._control)
-        self._views = Views()
+        self._spare_adjoint = AdjointRegister.of(self._state, self._control)
+        self._views = ByteViews()
 
         self._started = False  # whether x_0 was made
         self._step: int | None = None  # i where the state is x_i, as far as the next step needs it

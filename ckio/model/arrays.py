@@ -33,7 +33,7 @@ def as_bytes(array: Array, /) -> memoryview:
     return array.reshape(-1, order="A").view(np.uint8).data
 
 
-class Views:
+class ByteViews:
     """The memory of arrays that are asked for again and again: looked up, and not made each time.
 
     An array is known by its identity, and kept: those of a model stay, and only change places.
@@ -111,7 +111,7 @@ def is_differentiable(array: Array, /) -> bool:
 
 
 @dataclass(frozen=True)
-class Adjoint:
+class AdjointRegister:
     """The adjoint register: dJ/dx_i, the gradient so far, and J."""
 
     cotangent: Arrays
@@ -119,9 +119,9 @@ class Adjoint:
     functional: NDArray[np.float64]
 
     @staticmethod
-    def of(state: Arrays, control: Arrays) -> "Adjoint":
+    def of(state: Arrays, control: Arrays) -> "AdjointRegister":
         """One of zeros for this state and these controls."""
-        return Adjoint(
+        return AdjointRegister(
             Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
             Arrays({n: np.zeros_like(x) for n, x in control.items()}),
             np.zeros(()),

@@ -15,7 +15,7 @@ import numpy as np
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.actions.variables import NOTHING, TOGETHER, Flow, Names, Step, Variables
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
-from ckio.model.arrays import Adjoint, Array, Arrays, field, is_differentiable
+from ckio.model.arrays import AdjointRegister, Array, Arrays, field, is_differentiable
 
 
 class Derived:
@@ -190,7 +190,7 @@ def checkpoints(
     *,
     flow: Step | Sequence[Step] | None,
     seed: Iterable[str] | None,
-    adjoint: Adjoint,
+    adjoint: AdjointRegister,
     units: Mapping[str, str],
 ) -> Checkpoints:
     """Those of a model of these state arrays, some of them taped, of which `flow` is known."""

@@ -16,7 +16,7 @@ _NOTHING = Profile()
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class TransferSeconds:
     """Seconds of each action, were it a transfer that is staged or made ahead.
 
     Attributes
@@ -38,7 +38,7 @@ class Beside:
     handoffs: Seconds
 
 
-def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
+def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSeconds:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
     copied, memory = schedule.chain.copied_of(actions), memory_level(platform)
@@ -66,7 +66,7 @@ def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
             ):
                 if price is not None:
                     column[there] = _of(price, size[there])
-    return Beside(seconds, own, hinders, handoffs)
+    return TransferSeconds(seconds, own, hinders, handoffs)
 
 
 def _copies(schedule: Schedule, platform: Platform) -> Seconds:

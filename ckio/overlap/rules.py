@@ -54,7 +54,7 @@ from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.policy import Overlap
 
 
-class Way(Enum):
+class ActionMode(Enum):
     """How the program does an action."""
 
     ITSELF = "by itself: it computes, or uses the memory level"
@@ -84,10 +84,10 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Handling:
     """How the program does its next action, and the transfer that has to do with it, if any."""
 
-    way: Way
+    way: ActionMode
     transfer: Transfer | None = None
 
 
@@ -95,7 +95,7 @@ _Ints = NDArray[np.int64]
 _Bools = NDArray[np.bool_]
 
 
-class Sort(Enum):
+class TransferEffect(Enum):
     """The effect of an action on the transfers."""
 
     NONE = "it computes, or reads from the memory level"
@@ -106,11 +106,15 @@ class Sort(Enum):
     DISCARD = "it discards from a far level"
 
 
-_NEAR: Final = {WRITE: Sort.TAKE, READ: Sort.NONE, DISCARD: Sort.GIVE}
-_FAR: Final = {WRITE: Sort.WRITE, READ: Sort.READ, DISCARD: Sort.DISCARD}
+_NEAR: Final = {WRITE: TransferEffect.TAKE, READ: TransferEffect.NONE, DISCARD: TransferEffect.GIVE}
+_FAR: Final = {
+    WRITE: TransferEffect.WRITE,
+    READ: TransferEffect.READ,
+    DISCARD: TransferEffect.DISCARD,
+}
 
 
-class Map:
+class TransferColumns:
     """The columns of a schedule that the rules ask for.
 
     Attributes
@@ -123,7 +127,7 @@ class Map:
         the number of each level's; -1 for the memory level.
     reads : list of list of int
         The rows of the far reads, by channel.
-    sort : list of Sort
+    sort : list of TransferEffect
     nbytes : int64
         What a checkpoint takes of the pool.
     place : int64
@@ -193,11 +197,11 @@ def _there(schedule: Schedule) -> frozenset[Key]:
     return schedule.stored[0] if schedule.stored else frozenset()
 
 
-def _sorts(actions: Actions, near: _Bools) -> list[Sort]:
-    here = [_NEAR.get(op, Sort.NONE) for op in range(DISCARD + 1)]
-    there = [_FAR.get(op, Sort.NONE) for op in range(DISCARD + 1)]
+def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
+    here = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    there = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
     sorts = np.array([*there, *here], object)
-    found: list[Sort] = sorts[actions.op + near * np.uint8(len(there))].tolist()
+    found: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(there))].tolist()
     return found
 
 
@@ -225,9 +229,7 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     return place, source
 
 
-__all__ = ["Step", "Traffic", "Transfer", "Way", "memory_level"]
-
-_ITSELF: Final = Step(Way.ITSELF)
+_ITSELF: Final = Handling(ActionMode.ITSELF)
 
 
 class Traffic:
@@ -248,14 +250,14 @@ class Traffic:
 
     def __init__(self, schedule: Schedule, platform: Platform, overlap: Overlap, /) -> None:
         self._actions = schedule.actions
-        self._map = Map(schedule, platform)
+        self._map = TransferColumns(schedule, platform)
         self._most_staged = inf if overlap.write_behind is None else overlap.write_behind
         self._most_ahead = inf if overlap.read_ahead is None else overlap.read_ahead
         self._horizon = overlap.horizon
         self.row = 0
         self.channels = self._map.channels
         self.used = self._map.start
-        self._channels = [Channel(reads) for reads in self._map.reads]
+        self._channels = [ChannelQueue(reads) for reads in self._map.reads]
         self._behind: set[int] = set()  # rows of writes that are staged
         self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
         self._copied: Transfer | None = None  # the one that the program copies from just now
@@ -280,30 +282,30 @@ class Traffic:
 
     # The program
 
-    def enter(self) -> Step | None:
+    def enter(self) -> Handling | None:
         """How to do the next action; None as long as it cannot be begun."""
         match self._map.sort[self.row]:
-            case Sort.NONE | Sort.GIVE:
+            case TransferEffect.NONE | TransferEffect.GIVE:
                 return _ITSELF
-            case Sort.TAKE:
+            case TransferEffect.TAKE:
                 return _ITSELF if self._take(self._map.nbytes[self.row]) else None
-            case Sort.WRITE:
+            case TransferEffect.WRITE:
                 return self._enter_write()
-            case Sort.READ:
+            case TransferEffect.READ:
                 return self._enter_read()
-            case Sort.DISCARD:
+            case TransferEffect.DISCARD:
                 return self._enter_discard()
 
     def leave(self) -> None:
         """The current action has been done."""
         row = self.row
         match self._map.sort[row]:
-            case Sort.GIVE:
+            case TransferEffect.GIVE:
                 self.used -= self._map.nbytes[row]
-            case Sort.WRITE if row in self._behind:
+            case TransferEffect.WRITE if row in self._behind:
                 staged = self._staged[self._map.place[row]]
                 self._channel(staged).queue[row] = staged
-            case Sort.READ:
+            case TransferEffect.READ:
                 self._leave_read()
             case _:
                 pass
@@ -317,41 +319,41 @@ class Traffic:
         """The program goes no further: what is staged is written, and nothing read any more."""
         self._most_ahead = 0
 
-    def _enter_write(self) -> Step | None:
+    def _enter_write(self) -> Handling | None:
         row = self.row
         if len(self._behind) < self._most_staged and self._take(self._map.nbytes[row]):
             transfer = self._transfer(row)
             self._staged[self._map.place[row]] = transfer
             self._behind.add(row)
-            return Step(Way.STAGE, transfer)
+            return Handling(ActionMode.STAGE, transfer)
         if self._behind:
             return None
         self._direct = self._transfer(row, direct=True)
         self._channel(self._direct).queue[row] = self._direct
-        return Step(Way.DIRECT, self._direct)
+        return Handling(ActionMode.DIRECT, self._direct)
 
-    def _enter_read(self) -> Step | None:
+    def _enter_read(self) -> Handling | None:
         row = self.row
         if (ahead := self._ahead.get(row)) is not None:
-            return Step(Way.AHEAD, ahead) if row in self._here else None
+            return Handling(ActionMode.AHEAD, ahead) if row in self._here else None
         channel = self._channels[self._map.channel_of[self._actions.level[row]]]
         channel.pass_by(row)
         if (staged := self._staged.get(self._map.place[row])) is not None:
             self._copied = staged
-            return Step(Way.STAGED, staged)
+            return Handling(ActionMode.STAGED, staged)
         self._direct = channel.wanted = self._transfer(row, direct=True)
-        return Step(Way.DIRECT, self._direct)
+        return Handling(ActionMode.DIRECT, self._direct)
 
-    def _enter_discard(self) -> Step:
+    def _enter_discard(self) -> Handling:
         transfer = self._transfer(self.row)
         channel = self._channel(transfer)
         staged = self._staged.pop(self._map.place[self.row], None)
         if staged is None or channel.now is staged:
             channel.queue[self.row] = transfer
-            return Step(Way.LATER)
+            return Handling(ActionMode.LATER)
         del channel.queue[staged.row]
         self._unstage(staged)
-        return Step(Way.LATER, staged)
+        return Handling(ActionMode.LATER, staged)
 
     def _leave_read(self) -> None:
         copied, self._copied = self._copied, None
@@ -390,7 +392,7 @@ class Traffic:
                 del self._staged[place]
             self._unstage(transfer)
 
-    def _may_read_ahead(self, row: int, channel: "Channel") -> bool:
+    def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
         """Whether the channel's next read may begin now; then its room in the pool is taken."""
         there = self._map
         return (
@@ -404,7 +406,7 @@ class Traffic:
             and self._take(there.nbytes[row])
         )
 
-    def _fits_up_to(self, row: int, channel: "Channel") -> bool:
+    def _fits_up_to(self, row: int, channel: "ChannelQueue") -> bool:
         """Whether a read fits beside what the memory level and the reads ahead will hold.
 
         The program's points are taken together between far reads, where nothing ahead is used.
@@ -445,7 +447,7 @@ class Traffic:
         if self._copied is not staged:
             self.used -= self._map.nbytes[staged.row]
 
-    def _channel(self, transfer: Transfer) -> "Channel":
+    def _channel(self, transfer: Transfer) -> "ChannelQueue":
         return self._channels[self.channel(transfer)]
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
@@ -454,7 +456,7 @@ class Traffic:
         return Transfer(row, action, direct)
 
 
-class Channel:
+class ChannelQueue:
     """One channel: what it does, what waits for it, and which reads it has still to make.
 
     `next_read` is the row of the first read that has neither been begun nor been reached; up to

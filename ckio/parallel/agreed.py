@@ -15,7 +15,7 @@ from ckio.model import Differentiable, Handing, Sizes, reached, sizes_of
 from ckio.parallel.team import Team
 
 
-class Agreed:
+class AgreedLevel:
     """One level of a team, of which every rank has its part.
 
     Every call is made by all ranks, in the same order. What fails on one rank fails on all, with an
@@ -97,28 +97,28 @@ class Agreed:
         return lambda *given: self._team.each(lambda: offered(*given))
 
 
-class Widest(Agreed):
+class LargestWrites(AgreedLevel):
     """A level of a team whose writes return the bytes of the rank that stores most."""
 
     def __init__(self, level: Backend, team: Team, /) -> None:
-        super().__init__(level.own if isinstance(level, Agreed) else level, team)
+        super().__init__(level.own if isinstance(level, AgreedLevel) else level, team)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return max(self._team.gather(super().write(key, layout, data)))
 
 
-def behind(level: Backend, /) -> Backend:
+def in_background(level: Backend, /) -> Backend:
     """Return a level as a rank uses it in the background of its computation."""
     match level:
-        case Agreed(own=Ram() as memory):
+        case AgreedLevel(own=Ram() as memory):
             return memory  # which lends room to what is on its way
-        case Agreed():
-            return Behind(level)
+        case AgreedLevel():
+            return BackgroundLevel(level)
         case _:
             return level
 
 
-class Behind:
+class BackgroundLevel:
     """A level that each rank uses in the background, at times of its own.
 
     There ranks have no order that they share, so they agree on nothing but the beginning. What
@@ -126,7 +126,7 @@ class Behind:
     step; what all ranks hold is found out when the level is opened again.
     """
 
-    def __init__(self, level: Agreed, /) -> None:
+    def __init__(self, level: AgreedLevel, /) -> None:
         self._level, self._own = level, level.own
         self.durable, self.lossless = level.durable, getattr(level.own, "lossless", True)
         self.reserve, self.close = level.reserve, level.close
@@ -167,7 +167,7 @@ class Behind:
 T = TypeVar("T")
 
 
-class Together:
+class AgreedModel:
     """A rank's part of a model: each call succeeds on all ranks or on none.
 
     A rank that fails in the middle of a step calls it off, so that none waits for its halo. Ranks

@@ -300,7 +300,7 @@ def counts(schedule: Schedule, /) -> Counts:
 
 
 def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
-    shelf = _Occupancy.of(schedule, number)
+    shelf = _LevelAccesses.of(schedule, number)
     return LevelCounts(
         writes=int((shelf.op == WRITE).sum()),
         reads=int((shelf.op == READ).sum()),
@@ -318,7 +318,7 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
             nbytes: shelf.peak((shelf.nbytes == nbytes).astype(np.int64), shelf.start.count(nbytes))
             for nbytes in sorted({*shelf.nbytes[shelf.op == WRITE].tolist(), *shelf.start})
         }
-        for shelf in (_Occupancy.of(schedule, number) for number in range(levels))
+        for shelf in (_LevelAccesses.of(schedule, number) for number in range(levels))
     )
 
 
@@ -335,7 +335,7 @@ def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
 
 
 def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
-    shelf, actions = _Occupancy.of(schedule, number), schedule.actions
+    shelf, actions = _LevelAccesses.of(schedule, number), schedule.actions
     here = actions.take((actions.op >= WRITE) & (actions.level == number))
     start = schedule.stored[number] if number < len(schedule.stored) else ()
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(here.names)):
@@ -348,7 +348,7 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
 
 
 @dataclass(frozen=True)
-class _Occupancy:
+class _LevelAccesses:
     """The accesses of one level in order, their bytes, and those of what lies there at first."""
 
     op: NDArray[np.uint8]
@@ -356,11 +356,11 @@ class _Occupancy:
     start: tuple[int, ...]
 
     @staticmethod
-    def of(schedule: Schedule, number: int) -> "_Occupancy":
+    def of(schedule: Schedule, number: int) -> "_LevelAccesses":
         actions, chain = schedule.actions, schedule.chain
         here = actions.take((actions.op >= WRITE) & (actions.level == number))
         start = schedule.stored[number] if number < len(schedule.stored) else ()
-        return _Occupancy(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
+        return _LevelAccesses(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
 
     def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
         """The most that lies there at one time, each checkpoint counted with its weight."""

@@ -68,7 +68,7 @@ def last(happens: Bools, /) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _StepRows:
     """The rows of a schedule: the action of each, and what it is on; a step is [begin, end).
 
     Those of spans beyond the end of the chain are nothing: these are not legal anyway.
@@ -82,7 +82,7 @@ class _Rows:
     reverse: Ints
 
     @staticmethod
-    def of(actions: Actions, length: int) -> "_Rows | None":
+    def of(actions: Actions, length: int) -> "_StepRows | None":
         """None where steps are recorded so often that their rows are too many."""
         op, begin, end = actions.op, actions.begin, actions.end
         within = (op < WRITE) & (end <= length)
@@ -95,11 +95,11 @@ class _Rows:
         back = each & (op == REVERSE)
         begin = np.where(back, end - 1, begin)[action] + np.where(back, -1, 1)[action] * nth
         at = (np.flatnonzero((within & (op == it))[action]) for it in (ADVANCE, RECORD, REVERSE))
-        return _Rows(action, begin, np.where(each[action], begin + 1, end[action]), *at)
+        return _StepRows(action, begin, np.where(each[action], begin + 1, end[action]), *at)
 
 
 @dataclass(frozen=True)
-class Column:
+class VariableColumn:
     """One variable: what every row needs, or NONE; and the register, by rows."""
 
     need: Ints
@@ -118,7 +118,7 @@ class Column:
         return np.where(self.register.gives, self.register.values, self.before)
 
 
-class Held:
+class VariableColumns:
     """The versions of all variables in the registers, over a schedule.
 
     Attributes
@@ -131,13 +131,13 @@ class Held:
     def __init__(self, actions: Actions, variables: Variables, length: int) -> None:
         self.actions, self.variables = actions, variables
         self.steps = variables.over(length)
-        rows = _Rows.of(actions, length)
+        rows = _StepRows.of(actions, length)
         self._columns = {} if rows is None else self._settle(rows)
         self.settled = rows is not None and self._columns.keys() == variables.nbytes.keys()
         if rows is not None:
             self._rows = rows
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> VariableColumn:
         return self._columns[name]
 
     def wrong(self, seed_at: int | None) -> Bools:
@@ -225,7 +225,7 @@ class Held:
                 return None
         return int(self.actions.end[since]) if len(forward) else 0
 
-    def _settle(self, rows: _Rows) -> dict[str, Column]:
+    def _settle(self, rows: _StepRows) -> dict[str, VariableColumn]:
         """All columns; none of some where it is not settled which steps are full."""
         names, step = self.variables.nbytes.keys(), rows.begin[rows.record]
         uses, tapes = (
@@ -245,7 +245,7 @@ class Held:
             full = now
         return {}
 
-    def _column(self, name: str, rows: _Rows, full: Bools) -> Column:
+    def _column(self, name: str, rows: _StepRows, full: Bools) -> VariableColumn:
         size, version = len(rows.action), self.steps.versions(name)
         need, value = np.full(size, NONE), np.full(size, NONE)
         gives, through = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -278,9 +278,9 @@ class Held:
             else:
                 gives[at], value[at] = True, rows.begin[at]
         register = _spoilt(Register(0, gives, value), through, version[rows.begin * through])
-        return Column(need, register, register.before())
+        return VariableColumn(need, register, register.before())
 
-    def _accesses(self, name: str, rows: _Rows) -> Iterator[tuple[int, Ints]]:
+    def _accesses(self, name: str, rows: _StepRows) -> Iterator[tuple[int, Ints]]:
         """The rows of its Writes, and of its Reads, of restart data."""
         actions = self.actions
         if name not in actions.names:
@@ -344,9 +344,9 @@ class _Replay:
         self.forward = self.op <= RECORD
         self.back = self.op == REVERSE
         self.whole = actions.name == 0
-        self.shelf = _Shelf.of(schedule)
+        self.shelf = _StoredKeys.of(schedule)
         variables = schedule.chain.variables
-        self.held = None if variables is None else Held(actions, variables, self.length)
+        self.held = None if variables is None else VariableColumns(actions, variables, self.length)
         self.tells = self.held is None or self.held.settled
 
     def first_broken(self) -> int | None:
@@ -514,14 +514,14 @@ def _after_first(mask: _Mask) -> _Mask:
 
 
 @dataclass(frozen=True)
-class _Shelf:
+class _StoredKeys:
     """Keys on the levels: whether an action finds its key there, and which keys remain."""
 
     present: _Mask
     remaining: Actions
 
     @staticmethod
-    def of(schedule: Schedule) -> "_Shelf":
+    def of(schedule: Schedule) -> "_StoredKeys":
         """Group the accesses by (level, key); within a group the last Write or Discard decides.
 
         A group that a Write does not open is broken there; what follows in it decides nothing.
@@ -534,7 +534,7 @@ class _Shelf:
         rows = starts + actions.take(access)
         present = np.zeros(len(actions), np.bool_)
         if not len(rows):
-            return _Shelf(present, rows)
+            return _StoredKeys(present, rows)
 
         names = (rows.begin, rows.name, rows.kind, rows.level)
         order = np.lexsort(names)
@@ -551,7 +551,7 @@ class _Shelf:
         before[order] = np.concatenate(([False], after[:-1])) & ~opens
         present[access] = before[len(starts) :]
         closes = np.concatenate((opens[1:], [True]))
-        return _Shelf(present, rows.take(order[closes & after]))
+        return _StoredKeys(present, rows.take(order[closes & after]))
 
     def left(self, number_of_levels: int) -> list[set[Key]]:
         """The keys that remain, by level."""

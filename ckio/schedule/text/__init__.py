@@ -9,7 +9,7 @@
     # ...
     # handed t                      the kinds of checkpoints that go to memory without a copy
     # variable zeta 8192            what states are made of, and what steps do to it, where single
-    # ...                           variables are stored: see `texts.variables`
+    # ...                           variables are stored: see `text.reader`
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
     # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
     # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
@@ -28,7 +28,7 @@ each step, version 3 has overlap, version 4 has variables, version 5 has what is
 does without them is still written as version 1.
 
 Reading takes memory in proportion to the text, whatever numbers are in it: see the limits in
-`texts.words`.
+`text.reader`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,9 +43,16 @@ from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
-from ckio.schedule.text.reader import Document, Reader
-from ckio.schedule.text.variables import header_lines
-from ckio.schedule.text.words import LETTERS, NO_OVERLAP, TRANSFER, VERBS, VERSION
+from ckio.schedule.text.reader import (
+    LETTERS,
+    NO_OVERLAP,
+    TRANSFER,
+    VERBS,
+    VERSION,
+    Document,
+    TextReader,
+    header_lines,
+)
 from ckio.schedule.timeline import Timeline
 
 __all__ = ["VERSION", "Document", "dump", "dumps", "load", "loads"]
@@ -108,7 +115,7 @@ def loads(text: str, /, *, source: str = "schedule") -> Document:
 
 def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
     """Read a schedule or a timeline from its lines, an open file say; see `loads`."""
-    return Reader(iter(lines), source).document()
+    return TextReader(iter(lines), source).document()
 
 
 def _headers(
