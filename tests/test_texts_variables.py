@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.cli import cli
+from ckio.cli.entry import cli
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
