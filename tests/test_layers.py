@@ -1,17 +1,21 @@
 """Packages import from lower layers alone, and `import ckio` stays light."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import ckio
 
 ROOT = Path(ckio.__file__).parent
+DOCS = ROOT.parent / "docs"
+PAGE = DOCS / "architecture.md"
 
 LAYERS = (
     "errors",
@@ -98,7 +102,7 @@ def of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", modules(), ids=of)
 def test_a_module_imports_only_from_lower_layers_or_its_own_package(path: Path) -> None:
-    assert top(path) in LAYER, f"give {top(path)} a layer in docs/house.md and here"
+    assert top(path) in LAYER, f"give {top(path)} a layer in docs/architecture.md and here"
     assert "a relative import" not in imported(path)
     others = own(path) - {top(path)}
     assert {name for name in others if LAYER[name] >= LAYER[top(path)]} == set()
@@ -125,6 +129,46 @@ def test_what_is_imported_first_needs_the_standard_library_alone() -> None:
     for name in ("errors.py", "cli/__init__.py", "cli/started.py"):
         libraries = {library.split(".")[0] for library in imported(ROOT / name)}
         assert libraries <= {"ckio", *sys.stdlib_module_names}
+
+
+def test_the_page_lists_the_packages_in_the_order_of_their_layers() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Packages")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d*) *\| `(\w+)` \|", text, re.MULTILINE)
+    starts = [int(number) for number, _ in rows if number]
+    assert starts == list(range(1, len(LAYERS) + 1))
+    assert [name for _, name in rows] == " ".join(LAYERS).split()
+    firsts = [names.split()[0] for names in LAYERS]
+    assert [name for number, name in rows if number] == firsts
+
+
+def test_every_package_has_a_layer() -> None:
+    entries = {top(path) for path in modules()}
+    assert entries == set(LAYER)
+
+
+def flows() -> ModuleType:
+    """The program that writes the lists of entered files into the page."""
+    spec = importlib.util.spec_from_file_location("site_flows", DOCS / "_site" / "flows.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("heading", flows().FLOWS)
+def test_the_page_lists_the_files_that_a_call_enters(heading: str) -> None:
+    pytest.importorskip("numba")
+    files = flows().entered(flows().FLOWS[heading])
+    text = PAGE.read_text(encoding="utf-8").partition(f"### `{heading}`\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+    on_page = {
+        f"{package}/{module}".removesuffix("/__init__")
+        for package, modules in rows
+        for module in modules.replace("`", "").split()
+    }
+    expected = {file.removesuffix(".py").removesuffix("/__init__") for file in files}
+    assert on_page == expected, "run `python docs/_site/flows.py`, which writes the lists anew"
 
 
 def loaded(statement: str) -> set[str]:
