@@ -15,8 +15,8 @@ PAGES: Final = {
         "Values: frozen, comparable, and checked when they are made. Seconds and bytes throughout.",
         "Chain Platform Level Affine Overlap Schedule counts makespan validate Machine Timeline"
         " Event Advance Record Reverse Write Read Discard Key Kind Field Flow Step Variables"
-        " platform.clock platform.memory platform.costs platform.spreads platform.profile"
-        " schedule.policy schedule.text.* schedule.papertext",
+        " platform.clock platform.memory platform.costs platform.profile"
+        " schedule.policy schedule.text.* schedule.text.notation",
     ),
     "planners": (
         "Planners",
@@ -66,7 +66,7 @@ PAGES: Final = {
     "doors": (
         "Adapters and extensions",
         "Other frameworks, and other people's backends, planners, codecs and models.",
-        "model.comm parallel.team testing.* adapters.*",
+        "model.comm parallel.team parallel.agreed testing.* adapters.*",
     ),
 }
 """Title, a sentence, and names; first those of `import ckio`, then what lies deeper."""
