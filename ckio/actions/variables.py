@@ -383,8 +383,8 @@ class Variables:
             groups.setdefault(treated, []).append(name)
         parts: dict[str, Names] = {}
         for group in groups.values():
-            taken = len(group) > 1 and TOGETHER.join(group) in self.nbytes
-            for part in [[name] for name in group] if taken else [group]:
+            is_name = len(group) > 1 and TOGETHER.join(group) in self.nbytes
+            for part in [[name] for name in group] if is_name else [group]:
                 parts[TOGETHER.join(part)] = frozenset(part)
         nbytes = {name: sum(self.nbytes[part] for part in parts[name]) for name in parts}
         renamed = {step: _renamed(step, parts) for step in self.different}
@@ -408,8 +408,8 @@ class Variables:
 def _before(happens: Bools, ends: Bools) -> Bools:
     """For each place, whether something happens from there on before, or where, it ends."""
     first = following(happens)
-    found: Bools = (first < len(happens)) & (first <= following(ends))
-    return found
+    before: Bools = (first < len(happens)) & (first <= following(ends))
+    return before
 
 
 def _sizes(nbytes: object) -> dict[str, int]:
@@ -425,11 +425,11 @@ def _sizes(nbytes: object) -> dict[str, int]:
 
 
 def _all_steps(steps: object) -> tuple[Step, ...]:
-    found = tuple(steps) if isinstance(steps, Iterable) else (steps,)
-    for step in found:
+    sequence = tuple(steps) if isinstance(steps, Iterable) else (steps,)
+    for step in sequence:
         if not isinstance(step, Step):
             raise BadInput(f"Variables: steps has {step!r}; it must be a Step, or one for each")
-    return found
+    return sequence
 
 
 def _sets(step: Step, by: By) -> Iterable[Names]:

@@ -99,8 +99,8 @@ class Derived:
         )
 
     def _flow(self, flow: Flow) -> Flow:
-        gone = self.names
-        return Flow(self.stored(flow.use), flow.out.difference(gone), flow.kill.difference(gone))
+        names = self.names
+        return Flow(self.stored(flow.use), flow.out.difference(names), flow.kill.difference(names))
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
             (READ, profile.read_beside, profile.read_own, profile.read_hinders, profile.handoff),
             (DISCARD, None, None, profile.discard_hinders, None),
         ):
-            there = (actions.op == op) & (actions.level == number)
+            rows = (actions.op == op) & (actions.level == number)
             for column, price, size in (
                 (seconds, beside, nbytes),
                 (own, copy, copied),
@@ -65,7 +65,7 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
                 (handoffs, handoff, nbytes),
             ):
                 if price is not None:
-                    column[there] = _of(price, size[there])
+                    column[rows] = _of(price, size[rows])
     return TransferSeconds(seconds, own, hinders, handoffs)
 
 

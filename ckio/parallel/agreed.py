@@ -44,9 +44,9 @@ class AgreedLevel:
     def __init__(self, backend: Backend, team: Team, /) -> None:
         self.own, self._team = backend, team
         self.durable = backend.durable
-        held = team.each(lambda: set(backend.keys()))
-        common = set[Key].intersection(*team.gather(held))
-        for key in sorted(held - common, key=str):
+        keys = team.each(lambda: set(backend.keys()))
+        common = set[Key].intersection(*team.gather(keys))
+        for key in sorted(keys - common, key=str):
             with suppress(StorageError):  # it takes room, and is not listed
                 backend.discard(key)
         if isinstance(backend, Keeping):
@@ -72,8 +72,8 @@ class AgreedLevel:
         self._team.each(lambda: self.own.discard(key))
 
     def keys(self) -> Iterable[Key]:
-        held = self._team.each(lambda: set(self.own.keys()))
-        return sorted(set[Key].intersection(*self._team.gather(held)), key=str)
+        keys = self._team.each(lambda: set(self.own.keys()))
+        return sorted(set[Key].intersection(*self._team.gather(keys)), key=str)
 
     def close(self) -> None:
         self.own.close()

@@ -203,11 +203,11 @@ class Platform(Carried, Printed):
         object.__setattr__(self, "spreads", MappingProxyType(spreads))
         if not isinstance(self.drift, Lognormal | Quantiles | None):
             raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
-        seen: set[str] = set()
+        names: set[str] = set()
         for level in self.levels:
-            if level.name in seen:
+            if level.name in names:
                 raise BadInput(f"platform: two levels are named {level.name!r}; names must differ")
-            seen.add(level.name)
+            names.add(level.name)
         room = self.working_memory
         if room is not None and not (is_whole(room) and room >= 0):
             raise BadInput(
@@ -231,12 +231,12 @@ class Platform(Carried, Printed):
         room = self.working_memory
         if room is None or not (largest := chain.largest("tape")):
             return chain.length
-        held = min(chain.length, room // largest)
+        count = min(chain.length, room // largest)
         if not chain.varies:
-            return held
+            return count
         steps = np.arange(chain.length + 1)
-        more = range(held + 1, chain.length + 1)
-        return held + bisect_right(
+        more = range(count + 1, chain.length + 1)
+        return count + bisect_right(
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 

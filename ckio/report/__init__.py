@@ -66,8 +66,8 @@ class Report(Printed):
     @property
     def waiting(self) -> tuple[float, float]:
         """Seconds that the program itself spends on storage, predicted and measured."""
-        here = [row for row in self.rows if row.actions and not row.steps]
-        return sum(row.predicted for row in here), sum(row.measured for row in here)
+        rows = [row for row in self.rows if row.actions and not row.steps]
+        return sum(row.predicted for row in rows), sum(row.measured for row in rows)
 
     @property
     def error(self) -> float:

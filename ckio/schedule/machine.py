@@ -95,8 +95,8 @@ class Versions:
         if self.stands is not None and self.complete(self.stands):
             return self.stands
         names, version, live = self._columns
-        held = [-1 if (has := self.held[name]) is None else has for name in names]
-        right = version == np.array(held, np.int64).reshape(-1, 1)
+        versions = [-1 if (has := self.held[name]) is None else has for name in names]
+        right = version == np.array(versions, np.int64).reshape(-1, 1)
         most = np.where((right | ~live).all(axis=0), right.sum(axis=0), -1)
         step = int(most.argmax())
         return step if most[step] >= 0 else None
@@ -126,10 +126,10 @@ class Versions:
         """
 
         def after(step: Step, right: Names) -> Names:
-            kept = right - step.record.out
+            unchanged = right - step.record.out
             if not step.forward.use <= right:
-                return kept
-            return kept | (step.forward.out & (right | step.record.kill))
+                return unchanged
+            return unchanged | (step.forward.out & (right | step.record.kill))
 
         wrong = self._forward(begin, end, _RECORD, after, seed)
         if wrong is None:
@@ -138,18 +138,18 @@ class Versions:
 
     def reverse(self, begin: int, end: int, /) -> Wrong | None:
         """The adjoint of the steps [begin, end), the last first; see `advance`."""
-        held = dict(self.held)
+        versions = dict(self.held)
         for first, last in reversed(list(self._steps.runs(begin, end))):
             does = self._steps[first]
             # The second of equal steps finds what all those before them find.
             for step in reversed(range(max(first, last - 2), last)):
-                if wrong := self._wrong(held, does.reverse.use, step + 1):
+                if wrong := self._wrong(versions, does.reverse.use, step + 1):
                     return wrong
-                held.update(dict.fromkeys(does.reverse.out))
-                held.update(self._as_in(does.restored, step))
-            held.update(self._as_in(does.restored, first))
-        if held != self.held:
-            self.held, self.stands = held, None
+                versions.update(dict.fromkeys(does.reverse.out))
+                versions.update(self._as_in(does.restored, step))
+            versions.update(self._as_in(does.restored, first))
+        if versions != self.held:
+            self.held, self.stands = versions, None
         return None
 
     def read(self, key: Key, /) -> None:
@@ -375,12 +375,12 @@ class Machine:
         tape = self.tape if self.tape and self.tape[0] <= begin and self.tape[1] == end else None
         by_variable = self.versions and end - begin == 1 and self.versions.tapes(begin)
         if tape is None and not by_variable:
-            held = (
+            contents = (
                 "no tape is held"
                 if self.tape is None
                 else f"the tape of {_span(self.tape)} is held"
             )
-            self._refuse(action, f"needs the tape of [{begin}, {end}); {held}")
+            self._refuse(action, f"needs the tape of [{begin}, {end}); {contents}")
         if end == self.chain.length and not self.turned:
             self._refuse(
                 action,
@@ -401,8 +401,8 @@ class Machine:
             case Kind.RESTART if self.state != key.step:
                 self._refuse(action, f"needs the state x_{key.step}; {self._held_state()}")
             case Kind.TAPE if self.tape != (key.step, key.step + 1):
-                held = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
-                self._refuse(action, f"needs the tape of step {key.step} alone; {held}")
+                contents = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
+                self._refuse(action, f"needs the tape of step {key.step} alone; {contents}")
             case Kind.ADJOINT if self.adjoint != key.step:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
         if key in self.stored[level]:

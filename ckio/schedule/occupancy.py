@@ -139,14 +139,16 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     stays = Lifetimes.of(timeline.actions)
     room = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
-    gone = stays.discarded < len(timeline)
+    discarded = stays.discarded < len(timeline)
     # At one time, the earlier action first: room is freed before it is taken again.
-    times = np.concatenate((start, stop[gone]))
-    order = np.lexsort((np.concatenate((stays.written, stays.discarded[gone])), times))
-    taken = np.concatenate((room, -room[gone]))[order].cumsum()
-    count = np.concatenate((np.ones(len(stays.written), np.int64), -np.ones(gone.sum(), np.int64)))
+    times = np.concatenate((start, stop[discarded]))
+    order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
+    nbytes = np.concatenate((room, -room[discarded]))[order].cumsum()
+    count = np.concatenate(
+        (np.ones(len(stays.written), np.int64), -np.ones(discarded.sum(), np.int64))
+    )
     return Occupancy(
         np.concatenate(([0.0], times[order])),
-        np.concatenate(([0], taken)),
+        np.concatenate(([0], nbytes)),
         np.concatenate(([0], count[order].cumsum())),
     )

@@ -47,8 +47,8 @@ class Register:
     def history(self) -> Ints:
         """Return the contents before each row, and after the last."""
         row = last(self.gives)
-        held = self.values[row] if len(self.values) else row
-        return np.where(row >= 0, held, self.start)
+        values = self.values[row] if len(self.values) else row
+        return np.where(row >= 0, values, self.start)
 
     def before(self) -> Ints:
         """Return the contents before each row."""
@@ -163,14 +163,14 @@ class VariableColumns:
     def tapes(self) -> Bools:
         """The Reverses of one step that find all variables of its tape, each read by itself."""
         actions, taped = self.actions, self.variables.taped
-        found: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
-        found &= bool(taped) & (actions.end <= self.steps.length)
-        at = np.flatnonzero(found)
+        complete: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
+        complete &= bool(taped) & (actions.end <= self.steps.length)
+        at = np.flatnonzero(complete)
         step = actions.begin[at]
         for name in taped:
             right = self._taped[name].before()[at] == self.steps.versions(name)[step]
-            found[at] &= right | ~self.steps.has(name, "record", "use")[step]
-        return found
+            complete[at] &= right | ~self.steps.has(name, "record", "use")[step]
+        return complete
 
     def lacks(self, begin: Ints, end: Ints, /) -> Bools:
         """The Writes of a variable of a tape that is not held; [begin, end) is what is recorded."""
@@ -185,8 +185,8 @@ class VariableColumns:
                 (end - begin == 1)[at] & (end[at] <= self.steps.length),
             )
             step = begin[at[alone]]
-            made = self.steps.has(name, "record", "use")[step] & (name in self.variables.tape)
-            has[alone] = np.where(made, self.steps.versions(name)[step], NONE)
+            on_tape = self.steps.has(name, "record", "use")[step] & (name in self.variables.tape)
+            has[alone] = np.where(on_tape, self.steps.versions(name)[step], NONE)
             lacks[at] = has != actions.begin[at]
         return lacks
 
@@ -232,16 +232,16 @@ class VariableColumns:
             {name: self.steps.has(name, flow, "use")[step] for name in names}
             for flow in ("forward", "record")
         )
-        asked = {name for name in names if (uses[name] & ~tapes[name]).any()}
+        used = {name for name in names if (uses[name] & ~tapes[name]).any()}
         full = np.ones(len(step), np.bool_)
         for _ in range(_ROUNDS):
-            found = {name: self._column(name, rows, full) for name in asked}
+            columns = {name: self._column(name, rows, full) for name in used}
             now = np.ones(len(step), np.bool_)
-            for name in asked:
-                there = found[name].before[rows.record] == self.steps.versions(name)[step]
-                now &= there | ~uses[name] | tapes[name]
+            for name in used:
+                right = columns[name].before[rows.record] == self.steps.versions(name)[step]
+                now &= right | ~uses[name] | tapes[name]
             if (now == full).all():
-                return found | {name: self._column(name, rows, full) for name in names - asked}
+                return columns | {name: self._column(name, rows, full) for name in names - used}
             full = now
         return {}
 
@@ -260,11 +260,11 @@ class VariableColumns:
 
         at, step = rows.record, rows.begin[rows.record]
         use, out, kill = (self.steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
-        uses, made = (self.steps.has(name, "forward", it)[step] for it in ("use", "out"))
-        made &= full
+        uses, computed = (self.steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        computed &= full
         need[at] = np.where(use, version[step], NONE)
-        gives[at], value[at] = out, np.where(made, version[step + 1], NONE)
-        through[at] = made & ~use & ~uses & ~kill
+        gives[at], value[at] = out, np.where(computed, version[step + 1], NONE)
+        through[at] = computed & ~use & ~uses & ~kill
 
         at, step = rows.reverse, rows.begin[rows.reverse]
         restored = self.steps.restores(name)[step]
@@ -396,8 +396,8 @@ class _Replay:
         begins = Register(0, gives, self.begin).history()
         ends = Register(0, gives | self.back, end).history()
         if self.held is not None:
-            lost = last(self.back & ~self._spans(begins, ends)) > last(gives)
-            ends = np.where(lost, begins, ends)
+            overwritten = last(self.back & ~self._spans(begins, ends)) > last(gives)
+            ends = np.where(overwritten, begins, ends)
         return begins, ends
 
     def _spans(self, begins: _Ints, ends: _Ints) -> _Mask:
@@ -455,8 +455,8 @@ class _Replay:
         record, read = self.op == RECORD, self._is(READ, _TAPE)
         broken: _Mask = record | read
         if not chain.varies:
-            held = self.platform.tapes(chain)
-            return broken & (np.where(record, self.end - self.begin, 1) > held)
+            most = self.platform.tapes(chain)
+            return broken & (np.where(record, self.end - self.begin, 1) > most)
         if room is None:
             return np.zeros(len(broken), np.bool_)
         broken &= chain.within(self.schedule.actions)
@@ -481,10 +481,10 @@ class _Replay:
             if level.capacity is None:
                 continue
             start = schedule.stored[number] if number < len(schedule.stored) else ()
-            here = schedule.actions.level == number
-            used = np.cumsum(np.where(here, sign * level.stored_of(nbytes), 0))
+            rows = schedule.actions.level == number
+            used = np.cumsum(np.where(rows, sign * level.stored_of(nbytes), 0))
             used += sum(level.stored(chain.nbytes(key)) for key in start)
-            broken |= here & write & (used > level.capacity)
+            broken |= rows & write & (used > level.capacity)
         return broken
 
     def _nbytes(self) -> _Ints:
@@ -541,8 +541,8 @@ class _StoredKeys:
         opens = np.ones(len(rows), np.bool_)
         opens[1:] = False
         for column in names:
-            there = column[order]
-            opens[1:] |= there[1:] != there[:-1]
+            values = column[order]
+            opens[1:] |= values[1:] != values[:-1]
         op = rows.op[order]
         changed = np.maximum.accumulate(np.where(op != READ, np.arange(len(rows)), 0))
         after = op[changed] == WRITE
