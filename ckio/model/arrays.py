@@ -1,4 +1,4 @@
-"""Named arrays that stay where they are, and their memory as bytes."""
+"""Named arrays that stay where they are, their memory as bytes, and registers made of them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -48,8 +48,8 @@ class ByteViews:
         return [(known.get(id(array)) or self._learn(array))[1] for array in arrays]
 
     def _learn(self, array: Array) -> tuple[Array, memoryview]:
-        found = self._known[id(array)] = array, as_bytes(array)
-        return found
+        pair = self._known[id(array)] = array, as_bytes(array)
+        return pair
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return type(self), ()  # a copy of a model has arrays of its own
@@ -99,14 +99,14 @@ class Arrays(dict[str, NDArray[Any]]):
 
 def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
     """Copies, in C order; raises BadInput, which says `what` they are, for arrays of objects."""
-    found = Arrays({name: copy(value) for name, value in arrays.items()})
-    if objects := [name for name, x in found.items() if x.dtype.hasobject]:
+    copied = Arrays({name: copy(value) for name, value in arrays.items()})
+    if objects := [name for name, x in copied.items() if x.dtype.hasobject]:
         raise BadInput(f"{what} {objects} hold objects, whose bytes mean nothing")
-    return found
+    return copied
 
 
 def is_differentiable(array: Array, /) -> bool:
-    """Whether it holds numbers that have a derivative: real or complex, not whole ones."""
+    """Return whether an array holds real or complex numbers, which have a derivative."""
     return np.issubdtype(array.dtype, np.inexact)
 
 
@@ -212,8 +212,8 @@ class Tapes:
 
     def keep(self, step: int, state: Arrays, /) -> None:
         """Keep what the state holds now as the tape of this step, the next one."""
-        for name, kept in self._slots[step - self._begin].items():
-            np.copyto(kept, state[name])
+        for name, slot in self._slots[step - self._begin].items():
+            np.copyto(slot, state[name])
         self._end = step + 1
 
     def of(self, step: int, /) -> Arrays:
@@ -228,7 +228,7 @@ class Tapes:
         return self._begin <= step < self._end or bool(self._read)
 
     def to_spend(self, step: int, /) -> Arrays:
-        """That of a step that is reversed, which may overwrite it: no level relies on it."""
+        """Return the tape of a step to reverse, which may overwrite it: no level relies on it."""
         if self._shared is not None and self._given:
             self._copy_back()
         return self.of(step)
@@ -257,20 +257,20 @@ class Tapes:
 
     def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
         """The tape of a step, in memory that is not recorded into any more."""
-        held = self.of(step)
+        tape = self.of(step)
         if self._shared is None:
             memory = self._memory(slot)
             if (self._begin, self._end) == (step, step + 1):
-                self._slots[0], self._shared = memory, held
+                self._slots[0], self._shared = memory, tape
             else:
                 for name, array in memory.items():
-                    np.copyto(array, held[name])
-                held = memory
+                    np.copyto(array, tape[name])
+                tape = memory
         self._given = True
-        return held
+        return tape
 
     def single(self) -> Arrays:
-        """That of the one step which single arrays are written from."""
+        """Return the tape of the one step from which single arrays are written."""
         if self._end - self._begin == 1:
             return self.of(self._begin)
         return self._in_parts()
@@ -312,5 +312,5 @@ def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def field(name: str, array: Array, unit: str) -> Field:
-    """What an array is."""
+    """Return the field that describes an array."""
     return Field(name, array.dtype.str, array.shape, unit)

@@ -1,4 +1,4 @@
-"""The traffic between memory and the levels behind it, while a schedule is being performed.
+"""Transfers between memory and the far levels while a schedule is performed.
 
 `Traffic` is the rules alone: the simulator moves it in simulated time, the runner with threads. The
 program does one action after the other; each channel does one transfer at a time.
@@ -67,7 +67,7 @@ class ActionMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a channel does.
+    """A transfer of a channel.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ _Bools = NDArray[np.bool_]
 
 
 class TransferEffect(Enum):
-    """What an action means for the traffic."""
+    """The effect of an action on the transfers."""
 
     NONE = "it computes, or reads from the memory level"
     TAKE = "it writes to the memory level"
@@ -127,7 +127,7 @@ class TransferColumns:
         the number of each level's; -1 for the memory level.
     reads : list of list of int
         The rows of the far reads, by channel.
-    sort : list of Sort
+    sort : list of TransferEffect
     nbytes : int64
         What a checkpoint takes of the pool.
     place : int64
@@ -193,16 +193,16 @@ class TransferColumns:
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:
-    """What lies on the memory level, the first, at the start."""
+    """Return the keys on the memory level, the first, at the start."""
     return schedule.stored[0] if schedule.stored else frozenset()
 
 
 def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
-    here = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
-    there = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
-    sorts = np.array([*there, *here], object)
-    found: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(there))].tolist()
-    return found
+    near_effects = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    far_effects = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    sorts = np.array([*far_effects, *near_effects], object)
+    effects: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(far_effects))].tolist()
+    return effects
 
 
 def _clock(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
@@ -214,8 +214,8 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     """The place of each access, and of each read its source."""
     place, source = np.full((2, len(actions)), -1, np.int64)
     rows = np.flatnonzero(actions.op >= WRITE)
-    here = actions.take(rows)
-    names = (here.begin, here.name, here.kind, here.level)
+    accesses = actions.take(rows)
+    names = (accesses.begin, accesses.name, accesses.kind, accesses.level)
     order = np.lexsort(names)
     opens = np.zeros(len(order), np.int64)
     for column in names:
@@ -224,12 +224,10 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     place[rows[order]] = group
     # A running maximum of the rows of writes, which begins anew with each place.
     lift = group * (len(actions) + 1)
-    written = np.where(here.op[order] == WRITE, rows[order], -1)
+    written = np.where(accesses.op[order] == WRITE, rows[order], -1)
     source[rows[order]] = np.maximum.accumulate(written + lift) - lift
     return place, source
 
-
-__all__ = ["Handling", "Traffic", "Transfer", "ActionMode", "memory_level"]
 
 _ITSELF: Final = Handling(ActionMode.ITSELF)
 
@@ -368,7 +366,7 @@ class Traffic:
     # The channels
 
     def begin(self, number: int, /) -> Transfer | None:
-        """What an idle channel does now; None if nothing."""
+        """Return the transfer that an idle channel begins now, if any."""
         channel = self._channels[number]
         if channel.wanted is not None:
             channel.now, channel.wanted = channel.wanted, None
@@ -396,16 +394,16 @@ class Traffic:
 
     def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
         """Whether the channel's next read may begin now; then its room in the pool is taken."""
-        there = self._map
+        columns = self._map
         return (
-            there.source[row] < self.row
-            and there.place[row] not in self._staged
+            columns.source[row] < self.row
+            and columns.place[row] not in self._staged
             and len(self._ahead) < self._most_ahead
             and not (self._direct is not None and self._direct.row in channel.queue)
-            and there.clock[row] - there.clock[self.row + 1] <= self._horizon
-            and self._fits(there.nbytes[row])
+            and columns.clock[row] - columns.clock[self.row + 1] <= self._horizon
+            and self._fits(columns.nbytes[row])
             and self._fits_up_to(row, channel)
-            and self._take(there.nbytes[row])
+            and self._take(columns.nbytes[row])
         )
 
     def _fits_up_to(self, row: int, channel: "ChannelQueue") -> bool:
@@ -413,20 +411,20 @@ class Traffic:
 
         The program's points are taken together between far reads, where nothing ahead is used.
         """
-        there = self._map
+        columns = self._map
         if self.row <= channel.full:
             return False
-        room = there.room - there.nbytes[row]
-        lying = sum(there.nbytes[other] for other in self._ahead)
-        if there.highest[self.row] + lying <= room:
+        room = columns.room - columns.nbytes[row]
+        lying = sum(columns.nbytes[other] for other in self._ahead)
+        if columns.highest[self.row] + lying <= room:
             return True
         at = self.row
-        for use in there.reads_between(at, row):
-            if there.peak[at] + lying > room:
+        for use in columns.reads_between(at, row):
+            if columns.peak[at] + lying > room:
                 channel.full = at  # what lies ahead there now will still lie there then
                 return False
             if use in self._ahead:
-                lying -= there.nbytes[use]
+                lying -= columns.nbytes[use]
             at = use + 1
         return True
 

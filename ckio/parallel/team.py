@@ -108,7 +108,7 @@ class Team:
         What fails `calls_off` where others may wait for this rank meanwhile, apart.
         """
         try:
-            done = do()
+            value = do()
         except Exception as error:
             if _is_shared(error):
                 raise
@@ -117,13 +117,13 @@ class Team:
             self.meet(error)
             raise  # not reached: who fails hears of it
         try:
-            self.meet(number=0 if number is None else number(done))
+            self.meet(number=0 if number is None else number(value))
         except CkioError:
             if undo is not None:
                 with suppress(StorageError):
-                    undo(done)
+                    undo(value)
             raise
-        return done
+        return value
 
     def once(self, do: Callable[[], T], /) -> T:
         """Do something on the first rank alone; all return what it does, or raise what it did.
@@ -132,21 +132,21 @@ class Team:
         """
         if self.is_alone:
             return do()
-        done, failed = b"", None
+        pickled, failed = b"", None
         if self.rank == 0:
             try:
-                done = pickle.dumps(do())  # here, where it may fail
+                pickled = pickle.dumps(do())  # here, where it may fail
             except Exception as error:
                 if _is_shared(error):
                     raise
                 failed = error
         self.meet(failed, named=False)
-        found: T = pickle.loads(self.gather(done)[0])
-        return found
+        value: T = pickle.loads(self.gather(pickled)[0])
+        return value
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks do to the end, or none: also what is raised outside of meetings is shared.
+        """Run a block that all ranks end, or none: errors outside of collectives are shared, too.
 
         The others learn of it at their next meeting, if not before, in an exchange.
         """
@@ -226,7 +226,7 @@ def _note(error: BaseException | None) -> _ErrorNote:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, with its kind where it is not one of ckio's."""
+    """Return the text of an error, with its class where that is not one of ckio's."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, KeyboardInterrupt):

@@ -121,13 +121,13 @@ def _rows(timeline: Timeline) -> Iterator[list[str]]:
     actions, seconds = timeline.actions, timeline.stop - timeline.start
     for op, action in enumerate((*SPANS, *ACCESSES)):
         for level in np.unique(actions.level[actions.op == op]).tolist():
-            here = (actions.op == op) & (actions.level == level)
+            rows = (actions.op == op) & (actions.level == level)
             where = f" level {level}" if op >= WRITE else ""
-            nbytes = int(timeline.nbytes[here].sum())
+            nbytes = int(timeline.nbytes[rows].sum())
             yield [
                 f"{action.__name__.lower()}{where}",
-                f"{int(here.sum())}",
-                seconds_text(float(seconds[here].sum())),
+                f"{int(rows.sum())}",
+                seconds_text(float(seconds[rows].sum())),
                 bytes_text(nbytes) if nbytes else "",
             ]
 
