@@ -18,12 +18,15 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import record
-from ckio.planners.hrevolve.segments import Segments, plan
-from ckio.planners.hrevolve.tiles import actions
 
 from ckio.planners import compiled
+from ckio.planners.dp import Solution, solve_states
+from ckio.planners.dp.spaces import slots_of
+from ckio.planners.dp.tables import FAR
+from ckio.platform import Affine, Chain, Level, Platform
 
 
 class Machine(NamedTuple):
@@ -39,6 +42,22 @@ class Machine(NamedTuple):
         unit = lcm(*(cost.denominator for cost in costs))
         whole = [int(cost * unit) for cost in costs]
         return self.slots, whole[: len(self.slots)], whole[len(self.slots) :], unit
+
+    def plan(self, length: int) -> Solution:
+        """The solution of a chain of `length` + 1 steps, in these units."""
+        levels = zip(*self.units()[:3], strict=True)
+        platform = Platform(
+            tuple(
+                Level(name=str(number), capacity=slots, write=Affine(write), read=Affine(read))
+                for number, (slots, write, read) in enumerate(levels)
+            )
+        )
+        chain = self.chain(length)
+        return solve_states(chain, platform, planner="hrevolve", repaired=True, insist=True)
+
+    def chain(self, length: int) -> Chain:
+        costs = {"advance": self.units()[3], "record": 0, "reverse": 0}
+        return Chain(steps=length + 1, **costs, restart=1, tape=1, adjoint=1)
 
 
 TODAY = [50, 1000, 10_000]
@@ -75,18 +94,22 @@ def took(action: Callable[[], object], repeats: int = 3) -> float:
 
 def measure(name: str, length: int) -> dict[str, Any]:
     """A plan, its seconds and those of its columns, and what the process held."""
-    machine = MACHINES[name].units()
+    machine = MACHINES[name]
     if compiled.available():
         compiled.prepare()
-    found = plan(length, *machine)
-    measured: dict[str, Any] = {"plan": took(lambda: plan(length, *machine))}
-    if isinstance(found, Segments):
-        numbers = range(len(machine[0]))
+    found = machine.plan(length)
+    measured: dict[str, Any] = {"plan": took(lambda: machine.plan(length))}
+    if found.first:
+        chain, made = machine.chain(length), list[int]()
+
+        def columns() -> None:
+            made.append(len(found.schedule(chain, held=1, recording=False)))
+
         measured |= {
-            "cost": found.least,
-            "table": found.tables.length,
-            "columns": took(lambda: actions(found, numbers)),
-            "actions": len(actions(found, numbers)),
+            "cost": round(found.seconds),
+            "table": len(found.stages[0].lower),
+            "columns": took(columns),
+            "actions": made[0],
         }
     measured["mebibytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return measured
@@ -94,12 +117,17 @@ def measure(name: str, length: int) -> dict[str, Any]:
 
 def measure_general(name: str, length: int) -> dict[str, Any]:
     """The general algorithm's seconds, for tables up to the length of the chain."""
-    from ckio.planners.hrevolve.runs import solve_runs
+    from ckio.planners.dp.pieces import in_order
 
     compiled.prepare()
-    machine, costs = MACHINES[name].units(), list[int]()
-    seconds = took(lambda: costs.append(solve_runs(length, *machine).value(length)), 1)
-    return {"plan": seconds, "cost": costs[0]}
+    slots, write, read, unit = MACHINES[name].units()
+    levels = [
+        slots_of(str(k), k, min(slots[k], length), write=write[k], read=read[k])
+        for k in range(len(slots))
+    ]
+    lower, costs = np.array([0, *[FAR] * length]), list[int]()
+    seconds = took(lambda: costs.append(in_order(levels, lower, move=unit)[-1].finish[-1]), 1)
+    return {"plan": seconds, "cost": int(costs[0])}
 
 
 def alone(function: str, name: str, length: int, *, numba: bool = True) -> dict[str, Any]:
@@ -140,7 +168,7 @@ def table(longest_general: int) -> str:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_planning(benchmark, name: str) -> None:
-    assert benchmark(plan, 10_000, *MACHINES[name].units()) is not None
+    assert benchmark(MACHINES[name].plan, 10_000).first
 
 
 def test_a_measurement() -> None:

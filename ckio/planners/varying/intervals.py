@@ -91,7 +91,7 @@ class FreeSpace:
 
     @staticmethod
     def of_one_level_at_a_time(total: _Ints) -> "FreeSpace":
-        """Number what is free on one level, if nearer ones are free and farther ones are not used."""
+        """Number what is free on one level: nearer ones are free, farther ones are not used."""
         counts = total + 1
         ends = np.cumsum(counts)
         level = np.repeat(np.arange(len(total)), counts)
