@@ -74,16 +74,20 @@ class Draft:
         begin, end = np.empty(size, np.int64), np.empty(size, np.int64)
         row = 0
         for tile, begins in pieces:
-            here = slice(row, row + len(tile) * len(begins))
-            shape, at = (len(begins), len(tile)), np.asarray(begins)[:, None]
-            op[here].reshape(shape)[:] = tile.op
-            kind[here].reshape(shape)[:] = tile.kind
-            level[here].reshape(shape)[:] = tile.level
-            np.add(tile.begin, at, out=begin[here].reshape(shape))
-            ends = end[here].reshape(shape)
-            np.multiply(tile.op < WRITE, at, out=ends)  # of an access, `end` is 0 and stays so
-            ends += tile.end
-            row = here.stop
+            last = row + len(tile) * len(begins)
+            if len(begins) != 1:
+                shape, at = (len(begins), len(tile)), np.asarray(begins)[:, None]
+                op[row:last].reshape(shape)[:] = tile.op
+                kind[row:last].reshape(shape)[:] = tile.kind
+                level[row:last].reshape(shape)[:] = tile.level
+                np.add(tile.begin, at, out=begin[row:last].reshape(shape))
+                # Of an access, `end` is 0 and stays so.
+                np.add(tile.end, (tile.end > 0) * at, out=end[row:last].reshape(shape))
+            else:
+                op[row:last], kind[row:last], level[row:last] = tile.op, tile.kind, tile.level
+                np.add(tile.begin, begins[0], out=begin[row:last])
+                np.add(tile.end, (tile.end > 0) * begins[0], out=end[row:last])
+            row = last
         return Actions(op=op, begin=begin, end=end, kind=kind, level=level)
 
     def _appended(self) -> Actions:
