@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.analysis.dag.flow import Arcs, cut_nearest_sink, in_units
+from ckio.analysis.cut import Arcs, cut_nearest_sink, in_units
 
 Network = dict[tuple[int, int], float]
 

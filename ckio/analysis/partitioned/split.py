@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.analysis.dag import Choice, ValueGraph
+from ckio.analysis.dag import StoredValues, ValueGraph
 from ckio.analysis.partitioned.program import StraightLine, Values, computed, leading_to
 from ckio.analysis.partitioned.weighed import Location
 
@@ -28,7 +28,7 @@ class Partition:
 
     program: StraightLine
     graph: ValueGraph
-    choice: Choice
+    choice: StoredValues
 
     @property
     def nbytes(self) -> int:
