@@ -23,8 +23,8 @@ import numpy as np
 import record
 
 from ckio.actions import Key, Kind
+from ckio.analysis.lowering import ByVariable
 from ckio.analysis.recorded import observe
-from ckio.analysis.reduced import ByVariable
 from ckio.arraymodel import ArrayModel
 from ckio.arrays import Arrays
 from ckio.backends.ram import Ram

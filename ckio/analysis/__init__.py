@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckio.analysis.guarded import Guarded
-    from ckio.analysis.lowering import lower
+    from ckio.analysis.lowering import ByVariable, lower
     from ckio.analysis.model_arrays import analyze
     from ckio.analysis.partitioned import partition
     from ckio.analysis.recorded import observe
-    from ckio.analysis.reduced import ByVariable
 
 __all__ = ["ByVariable", "Guarded", "analyze", "lower", "observe", "partition"]
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from ckio.analysis.lowering import ByVariable
 from ckio.analysis.model_arrays import (
     CALLS,
     WATCHED,
@@ -18,7 +19,6 @@ from ckio.analysis.model_arrays import (
     uses,
     watch,
 )
-from ckio.analysis.reduced import ByVariable
 from ckio.chain import COSTS
 from ckio.cli import console
 from ckio.cli.analyzed import show

@@ -9,7 +9,6 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.actions import Key, Kind
-from ckio.analysis.made import complete, of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped, StorageError
@@ -17,6 +16,7 @@ from ckio.layout import nbytes_of
 from ckio.model import Model
 from ckio.platforms import Level, Platform
 from ckio.team import ALONE, Team
+from ckio.variables import of_a_fresh_model
 
 _Levels: TypeAlias = Sequence[tuple[Backend, Level]]
 """The durable levels, nearest first."""
@@ -136,7 +136,7 @@ class _Storing:
         found = [
             Key(kind, step)
             for kind in variables.kinds
-            for step in complete(keys, kind, variables, length)
+            for step in variables.complete(keys, kind, length)
         ]
         return made | {key: variables.parts(key, length) for key in found}
 

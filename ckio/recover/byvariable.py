@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from ckio.actions import Key, Kind
-from ckio.analysis.lowering import lower, whole
-from ckio.analysis.reduced import reduced
+from ckio.analysis.lowering import lower, reduced, whole
 from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.platforms import Platform

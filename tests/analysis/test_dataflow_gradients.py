@@ -7,10 +7,11 @@ from random import Random
 
 import numpy as np
 import pytest
+from oracles.arrays import ArrayPlan, earliest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.analysis.dataflow import ArrayPlan, Flow, Step, earliest, plan_schedule
 from ckio.chain import Chain
+from ckio.flows import Flow, Step
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ckio.actions import Key, Kind, Layout
-from ckio.analysis.made import complete
 from ckio.chain import Chain
 from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import BadInput, NoSchedule
@@ -160,7 +159,7 @@ def test_what_a_fresh_model_has_and_what_is_dead_need_not_be_there() -> None:
     variables = Variables({"T": 1, "K": 2}, (keeps, keeps, kills, keeps))
 
     def found(*keys: Key) -> tuple[int, ...]:
-        return complete(keys, Kind.RESTART, variables, 4)
+        return variables.complete(keys, Kind.RESTART, 4)
 
     assert found(x(1, "T")) == (1, 4)  # of x_4 nothing is read
     assert found(x(2, "T")) == (2, 4)

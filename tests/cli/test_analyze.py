@@ -8,7 +8,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio.actions import Read, Write
-from ckio.analysis.reduced import ByVariable
+from ckio.analysis.lowering import ByVariable
 from ckio.chain import Chain
 from ckio.flows import Flow, Step
 from ckio.models.permafrost import Permafrost

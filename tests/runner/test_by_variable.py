@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.analysis.lowering import lower, whole
-from ckio.analysis.reduced import ByVariable, reduced
+from ckio.analysis.lowering import ByVariable, lower, reduced, whole
 from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
