@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ckio.analysis.guarded import Guarded
-from ckio.analysis.recorded import observe
-from ckio.analysis.recorded.poison import FILLS, digest, poison, same
+from ckio.analysis.recorded import FILLS, digest, observe, poison, same
 from ckio.arraymodel import ArrayModel
 from ckio.errors import RunFailed
 from ckio.flows import Flow, Step
