@@ -188,7 +188,7 @@ def rows(step: Function, state: Any, steps: int, effort: Effort) -> Iterator[lis
         calls = partial(halves.forward, state), partial(halves.backward, tape, cotangent, state)
         yield [
             f"{steps} jointly, {level.name if level else 'bytes only'}",
-            *(f"{halves.nbytes / field:.2f}", str(len(halves.stored))),
+            *(f"{halves.tape / field:.2f}", str(len(halves.stored))),
             ", ".join(name for name in halves.stored if name in state),
             f"{halves.recomputing / steps * 1e3:.2f}" if level else "",
             *taken(*calls),
