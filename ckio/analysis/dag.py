@@ -43,9 +43,6 @@ Name: TypeAlias = Hashable
 Price: TypeAlias = Callable[[int], float]
 """Seconds to store so many bytes and to read them back."""
 
-_OF_A_VALUE = {"arguments", "overwritten by", "nbytes", "recompute", "storable"}
-_OF_A_LOCATION = {"nbytes", "savable"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ValueGraph:
@@ -134,38 +131,23 @@ class ValueGraph:
 
     @staticmethod
     def loads(text: str, /, *, source: str = "graph") -> "ValueGraph":
-        """Read a graph in TOML; raises BadInput, in which `source` is named.
+        """Read a graph in TOML, with the names of the attributes; raises BadInput with `source`.
 
         >>> graph = ValueGraph.loads('''
         ... required = ["cos u"]
-        ... [values]
-        ... u = {nbytes = 8, "overwritten by" = ["u = 0"]}
-        ... "cos u" = {arguments = ["u"], nbytes = 8, recompute = 1e-8}
-        ... [locations]
-        ... "u = 0" = {savable = false}
+        ... arguments = {u = [], "cos u" = ["u"]}
+        ... overwrites = {u = ["u = 0"]}
         ... ''')
         >>> solve(graph).stored
         ('cos u',)
         """
         try:
-            table = tomllib.loads(text)
-            values, locations = table.get("values", {}), table.get("locations", {})
-            _check_entries(source, table, {"required", "values", "locations"})
-            for rows, known in ((values, _OF_A_VALUE), (locations, _OF_A_LOCATION)):
-                for name, row in rows.items():
-                    _check_entries(f"{source}: {name!r}", row, known)
-            return ValueGraph(
-                arguments={name: row.get("arguments", ()) for name, row in values.items()},
-                required=table.get("required", ()),
-                overwrites=_column(values, "overwritten by"),
-                nbytes=_column(values, "nbytes"),
-                overwritten=_column(locations, "nbytes"),
-                recompute=_column(values, "recompute"),
-                unstorable=[name for name, row in values.items() if not row.get("storable", True)],
-                unsavable=[name for name, row in locations.items() if not row.get("savable", True)],
-            )
+            return ValueGraph(**tomllib.loads(text))
         except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
-            raise BadInput(f"{source}: it is no graph of values in TOML: {error}") from error
+            raise BadInput(
+                f"{source}: it is no graph of values, with tables `arguments`, `overwrites`,"
+                f" `nbytes`, `overwritten`, `recompute` and a list `required`: {error}"
+            ) from error
 
     @cached_property
     def locations(self) -> Mapping[Name, int]:
@@ -186,16 +168,6 @@ class ValueGraph:
                 needed.add(value)
                 left.extend(self.arguments[value])
         return needed
-
-
-def _check_entries(where: str, table: Mapping[str, Any], known: Collection[str]) -> None:
-    for name in table:
-        if name not in known:
-            raise BadInput(f"{where} has {name!r}; it may have {', '.join(sorted(known))}")
-
-
-def _column(rows: Mapping[str, Mapping[str, Any]], entry: str) -> dict[Name, Any]:
-    return {name: row[entry] for name, row in rows.items() if entry in row}
 
 
 def _each(names: Iterable[Name]) -> tuple[Name, ...]:

@@ -258,16 +258,26 @@ def test_prices_are_checked() -> None:
 
 FILE = """
 required = ["cos a", "3 a**2"]
+unstorable = ["a in z"]
+unsavable = ["a = 1"]
+overwritten = {"a = 0" = 4}
+recompute = {"cos a" = 1e-6, "3 a**2" = inf}
 
-[values]
-"a in y" = {nbytes = 8, "overwritten by" = ["a = 0"]}
-"cos a" = {arguments = ["a in y"], nbytes = 8, recompute = 1e-6}
-"a in z" = {nbytes = 8, "overwritten by" = ["a = 0", "a = 1"], storable = false}
-"3 a**2" = {arguments = ["a in z"], nbytes = 16, recompute = inf}
+[arguments]
+"a in y" = []
+"cos a" = ["a in y"]
+"a in z" = []
+"3 a**2" = ["a in z"]
 
-[locations]
-"a = 0" = {nbytes = 4}
-"a = 1" = {savable = false}
+[overwrites]
+"a in y" = ["a = 0"]
+"a in z" = ["a = 0", "a = 1"]
+
+[nbytes]
+"a in y" = 8
+"cos a" = 8
+"a in z" = 8
+"3 a**2" = 16
 """
 
 
@@ -287,14 +297,14 @@ def test_a_graph_is_read_from_text() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("required", "no graph of values in TOML"),
-        ("value = 1", "graph has 'value'; it may have locations, required, values"),
-        ("values = 3", "no graph of values in TOML"),
-        ("[values]\nu = 3", "no graph of values in TOML"),
-        ("[values]\nu = {size = 3}", "graph: 'u' has 'size'; it may have arguments, nbytes"),
-        ("[values]\nu = {nbytes = -3}", "nbytes of 'u' = -3"),
-        ('[values]\nu = {arguments = "w"}', "'w' is one name where several belong"),
-        ('required = ["w"]', "required names 'w', which is not a value"),
+        ("required", "no graph of values"),
+        ("value = 1", "no graph of values.*unexpected keyword argument 'value'"),
+        ("required = []", "no graph of values.*'arguments'"),
+        ("required = []\narguments = 3", "no graph of values"),
+        ("required = []\narguments = {u = 3}", "no graph of values"),
+        ("required = []\narguments = {u = []}\nnbytes = {u = -3}", "nbytes of 'u' = -3"),
+        ('required = []\narguments = {u = "w"}', "'w' is one name where several belong"),
+        ('required = ["w"]\narguments = {}', "required names 'w', which is not a value"),
     ],
 )
 def test_a_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
