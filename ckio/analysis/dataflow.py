@@ -47,13 +47,13 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.analysis.placing import Array, ArrayReads, Chances
-from ckio.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.flows import Names
-from ckio.held import NONE
+from ckio.held import NONE, StepRows
 from ckio.occupancy import BEFORE, Lifetimes
 from ckio.schedule import Schedule
-from ckio.variables import Bools, Ints, Steps, following
+from ckio.variables import Bools, Ints, Steps
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 
@@ -102,86 +102,41 @@ class Events:
         return both.take(np.argsort(both.place, kind="stable"))
 
     @staticmethod
-    def of(place: Ints, need: Ints, leaves: Ints, through: Bools | None = None, /) -> "Events":
-        """Events of which none is asleep."""
-        size = len(place)
-        through = np.zeros(size, np.bool_) if through is None else through
-        return Events(place, need, leaves, through, np.full(size, NONE))
+    def needs(place: Ints, version: int, /) -> "Events":
+        """Events that need one version, and leave it."""
+        versions = np.full(len(place), version)
+        through, asleep = np.zeros(len(place), np.bool_), np.full(len(place), NONE)
+        return Events(place, versions, versions, through, asleep)
 
 
-def _awake(actions: Actions, steps: Steps) -> Bools:
+def _awake(rows: StepRows, steps: Steps) -> Bools:
     """Whether each recorded step surely needs all that the forward step needs."""
     alike = steps.column(lambda step: step.forward.use <= step.record.use)
-    return alike[_each_step(actions, RECORD)[1]]
+    return alike[rows.begin[rows.record]]
 
 
-def _events(actions: Actions, steps: Steps, variable: str, seed: Names, awake: Bools) -> Events:
+def _events(
+    actions: Actions, rows: StepRows, steps: Steps, variable: str, *, seed: Names, awake: Bools
+) -> Events:
     """The events of a variable in a schedule, or in the beginning of one.
 
     All of `seed` is needed in x_n when the forward first gets there. Of all steps recorded, the
     state that those leave that are `awake` is needed.
     """
-    version = steps.versions(variable)
-    some = [
-        _advances(actions, steps, variable, version),
-        _records(actions, steps, variable, version, awake),
-        _reverses(actions, steps, variable, version),
-    ]
-    if variable in seed:
-        ends = np.flatnonzero((actions.op <= RECORD) & (actions.end == steps.length))[:1]
-        last = np.full(len(ends), version[-1])
-        some.append(Events.of(ends, last, last))
-    return Events.together(some)
-
-
-def _advances(actions: Actions, steps: Steps, variable: str, version: Ints) -> Events:
-    """One event for each Advance, however long: inside of it all versions are right by themselves.
-
-    It needs the variable where it uses it before it has overwritten it as a whole.
-    """
-    place = np.flatnonzero(actions.op == ADVANCE)
-    begin, end = actions.begin[place], actions.end[place]
-    columns = (steps.has(variable, "forward", names) for names in ("use", "kill", "out"))
-    use, kill, out = (np.append(following(column), steps.length)[begin] for column in columns)
-    used = (use < end) & (use <= kill)
-    killed = (kill < end) & ~used
-    through = (out < end) & ~used & ~killed
-    need = np.where(used | through, version[begin], NONE)
-    some = Events.of(place, need, version[end], through)
-    return some.take(used | killed | through)
-
-
-def _records(actions: Actions, steps: Steps, variable: str, version: Ints, awake: Bools) -> Events:
-    """One event for each step: what it overwrites beyond the forward spoils the variable."""
-    place, step = _each_step(actions, RECORD)
-    use, kill, out = (steps.has(variable, "record", it)[step] for it in ("use", "kill", "out"))
-    use = use | (awake & steps.has(variable, "forward", "use")[step])
-    spoilt = out & ~steps.has(variable, "forward", "out")[step]
-    through = out & awake & ~use & ~kill & ~spoilt
-    need = np.where(use | through, version[step], NONE)
-    leaves = np.where(spoilt, NONE, version[step + 1])
-    asleep = np.where(out & ~awake, np.arange(len(step)), NONE)
-    return Events(place, need, leaves, through, asleep).take(use | out)
-
-
-def _reverses(actions: Actions, steps: Steps, variable: str, version: Ints) -> Events:
-    """One event for each step, the last first: it finds x_{i+1}, and restores x_i or spoils it."""
-    place, step = _each_step(actions, REVERSE)
-    use, out = (steps.has(variable, "reverse", it)[step] for it in ("use", "out"))
-    restored = steps.restores(variable)[step]
-    need = np.where(use, version[step + 1], NONE)
-    leaves = np.where(restored, version[step], np.where(out, NONE, version[step + 1]))
-    return Events.of(place, need, leaves).take(use | out | restored)
-
-
-def _each_step(actions: Actions, op: int) -> tuple[Ints, Ints]:
-    """The action and the step of all that these actions do, step by step as they do it."""
-    place = np.flatnonzero(actions.op == op)
-    begin, end = actions.begin[place], actions.end[place]
-    count = end - begin
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    first, sign = (end - 1, -1) if op == REVERSE else (begin, 1)
-    return np.repeat(place, count), np.repeat(first, count) + sign * within
+    version, at = steps.versions(variable), rows.record
+    need, gives, leaves, through = rows.flow(steps, variable, np.ones(len(at), np.bool_))
+    step, asleep = rows.begin[at], np.full(len(need), NONE)
+    uses = awake & steps.has(variable, "forward", "use")[step]
+    need[at] = np.where(uses, version[step], need[at])
+    through[at] &= awake
+    asleep[at] = np.where(gives[at] & ~awake, np.arange(len(at)), NONE)
+    need = np.where(through, version[rows.begin], need)
+    leaves = np.where(gives, leaves, need)
+    events = Events(rows.action, need, leaves, through, asleep).take(gives | (need != NONE))
+    if variable not in seed:
+        return events
+    ends = np.flatnonzero((actions.op <= RECORD) & (actions.end == steps.length))[:1]
+    return Events.together([events, Events.needs(ends, version.item(-1))])
 
 
 def _settled(events: Events) -> Events:
@@ -373,8 +328,7 @@ class _ScheduledVariable:
         """An event by which it is there at the first Write of a state that has this version."""
         saves = self._saves[self._saved == array.version][:1]
         if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
-            version = np.full(1, array.version)
-            return Events.of(saves, version, version)
+            return Events.needs(saves, array.version)
         asleep = events.asleep[(events.asleep != NONE) & (events.leaves == array.version)]
         if len(asleep):
             raise _WokenSteps(asleep)
@@ -396,7 +350,10 @@ def needed_arrays(schedule: Schedule, steps: Steps, seed: Names, /) -> list[Arra
     stored (it has to be on the tape).
     """
     actions = schedule.actions
-    awake = _awake(actions, steps)
+    place = np.flatnonzero(actions.op < WRITE)
+    rows = StepRows.of(actions.take(place), steps.length)
+    rows = replace(rows, action=place[rows.action])
+    awake = _awake(rows, steps)
     times = CheckpointTimes.of(schedule, Kind.RESTART)
     variables = [
         _ScheduledVariable(schedule, name, steps.versions(name), times)
@@ -407,7 +364,9 @@ def needed_arrays(schedule: Schedule, steps: Steps, seed: Names, /) -> list[Arra
         woken = np.zeros_like(awake)
         for each in variables:
             try:
-                arrays.append(each.arrays(_events(actions, steps, each.name, seed, awake)))
+                arrays.append(
+                    each.arrays(_events(actions, rows, steps, each.name, seed=seed, awake=awake))
+                )
             except _WokenSteps as news:
                 woken[news.steps] = True
         if not woken.any():
