@@ -18,7 +18,7 @@ import record
 
 from ckio.actions import Key, Kind
 from ckio.analysis.dag import price_on, solve
-from ckio.analysis.partitioned import Function, Partition, repeated, trace, weigh
+from ckio.analysis.partitioned import Function, Partition, trace, weigh
 from ckio.clock import WallClock
 from ckio.models.basin import INSIDE
 from ckio.models.ocean import Ocean
@@ -80,6 +80,17 @@ def vorticity(grid: int, dt: float) -> Function:
         }
 
     return step
+
+
+def repeated(step: Function, times: int, /) -> Function:
+    """So many steps as one, whose values are then chosen together."""
+
+    def steps(state: Any) -> Mapping[str, Any]:
+        for _ in range(times):
+            state = {**state, **step(state)}
+        return dict(state)
+
+    return steps
 
 
 def jacobian(a: Any, b: Any) -> Any:

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TypeAlias, get_args
 
 import numpy as np
@@ -58,7 +57,7 @@ def lower(
         until its last read (`latest`), however much lies on a level at that time.
     stored : sequence of collections of Key
         The keys stored on each level at the start, variable by variable: where the schedule starts
-        with restart data or tapes, these are made of it (see `whole`). All that is not needed of it
+        with restart data or tapes, these are made of it. All that is not needed of it
         is discarded.
 
     Returns
@@ -121,49 +120,6 @@ def _lowered(
     for level, keys in enumerate(schedule.stored):
         start[level] |= {key for key in keys if key.kind not in variables.kinds}
     return Schedule(chain, PlacedActions.together(every).actions, start, note=schedule.note)
-
-
-def whole(
-    stored: Keys, chain: Chain, platform: Platform, variables: Variables, /
-) -> tuple[frozenset[Key], ...]:
-    """The checkpoints of which every part lies on one level: a plan can start from them.
-
-    Parameters
-    ----------
-    stored : sequence of collections of Key
-        The keys stored on each level: variables as the chain of a lowered schedule has them, and
-        keys that are whole, which are given back unchanged.
-    chain, platform : Chain, Platform
-        Of the plan, with reduced sizes. Where checkpoints share so much that there are more of them
-        than this platform has slots, those nearest behind another are left out; so are those that
-        the adjoint which is stored has come past.
-    variables : Variables
-        Those of the lowered schedule.
-    """
-    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
-    left = min(adjoints, default=chain.length + 1)
-    return tuple(
-        frozenset(_whole(set(keys), chain, level, variables, left))
-        for keys, level in zip(stored, platform.levels, strict=False)
-    )
-
-
-def _whole(
-    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
-) -> Iterator[Key]:
-    given = {key for key in keys if not key.name}
-    yield from given
-    free = level.capacity
-    for kind in variables.kinds if keys - given else ():
-        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
-        if free is not None:
-            free -= sum(level.stored(chain.nbytes(key)) for key in given)
-            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
-            while len(steps) > max(0, free) // each:
-                gaps = [after - before for before, after in pairwise([-1, *steps])]
-                del steps[gaps.index(min(gaps))]
-        given = {Key(kind, step) for step in steps}
-        yield from given
 
 
 def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:

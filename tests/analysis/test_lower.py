@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.analysis.lowering import ByVariable, lower, reduced, whole
+from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import Array, Chance, Within
 from ckio.chain import Chain
 from ckio.columns import WRITE
@@ -21,6 +21,7 @@ from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
 from ckio.platforms import Affine, Level, Platform
 from ckio.recover import recover
+from ckio.recover.byvariable import whole
 from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan
 from ckio.variables import TOGETHER, Variables

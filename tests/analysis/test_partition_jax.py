@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysis_traced import repeated
 
 from ckio.analysis.dag import choose
 from ckio.analysis.partitioned import (
     Partition,
     StraightLine,
     partition,
-    repeated,
     trace,
     traced_flow,
 )

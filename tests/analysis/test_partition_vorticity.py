@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysis_traced import repeated
 
 from ckio.analysis.partitioned import (
     Assignment,
     StraightLine,
     partition,
-    repeated,
     trace,
     traced_flow,
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.analysis.lowering import ByVariable, lower, reduced, whole
+from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
 from ckio.chain import Chain
@@ -26,6 +26,7 @@ from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.platforms import Affine, Level, Platform
+from ckio.recover.byvariable import whole
 from ckio.runner import run
 from ckio.runner.perform import perform
 from ckio.runner.persevere import persevere

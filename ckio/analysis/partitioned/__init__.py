@@ -43,7 +43,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, price_on, solve
-from ckio.analysis.partitioned.jaxprs import Function, repeated, trace, traced_flow
+from ckio.analysis.partitioned.jaxprs import Function, trace, traced_flow
 from ckio.analysis.partitioned.program import (
     Assignment,
     Backward,
@@ -68,7 +68,6 @@ __all__ = [
     "StraightLine",
     "Values",
     "partition",
-    "repeated",
     "trace",
     "traced_flow",
     "weigh",

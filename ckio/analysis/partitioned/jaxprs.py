@@ -306,17 +306,6 @@ def traced_flow(step: Function, state: Values, /, *, wanted: Iterable[str] | Non
         live |= use
 
 
-def repeated(step: Function, times: int, /) -> Function:
-    """So many steps as one, whose values are then chosen together."""
-
-    def steps(state: Any) -> Mapping[str, Any]:
-        for _ in range(times):
-            state = {**state, **step(state)}
-        return dict(state)
-
-    return steps
-
-
 def _checked(state: object) -> dict[str, Any]:
     """The arrays of a state, in the order in which JAX takes them."""
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
