@@ -123,43 +123,31 @@ class NumberedGraph(NamedTuple):
 
 
 def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
-    """Return S by location and U by value of the least choice; some choice must be possible."""
-    locations = len(graph.locations)
-    first = 2 * len(graph.values)
-    source = first + locations
+    """Return S by location and U by value of the least choice; some choice must be possible.
+
+    Node v is v_in, and v + len(graph.values) is v_out; the locations come next.
+    """
+    values, locations = len(graph.values), len(graph.locations)
+    first, source = 2 * values, 2 * values + locations
+    sink = source + 1
+    argument, result = graph.arguments
     value, location = graph.overwrites
     paid = np.flatnonzero(graph.again > 0)
-    entries = _arcs(
+    arcs = _arcs(
         (source, first + np.arange(locations), graph.saving),
         (first + location, value, np.inf),
-        (source, paid, graph.again[paid]),
-    )
-    beyond, stored = separate(graph, entries, more=locations)
-    return beyond[first:source], stored
-
-
-def separate(graph: NumberedGraph, entries: Arcs, /, *, more: int = 0) -> tuple[Bools, Bools]:
-    """Which nodes are beyond the cut nearest to the required values, and which values are cut.
-
-    Node v is v_in, and v + len(graph.values) is v_out. Then come `more` nodes of the caller, and
-    then the source; `entries` lead from it to where values come from.
-    """
-    values = len(graph.values)
-    source = 2 * values + more
-    argument, value = graph.arguments
-    arcs = _arcs(
-        (entries.tails, entries.heads, entries.weights),
         (np.arange(values), values + np.arange(values), graph.weight),
-        (values + argument, value, np.inf),
-        (values + graph.required, source + 1, np.inf),
+        (source, paid, graph.again[paid]),
+        (values + argument, result, np.inf),
+        (values + graph.required, sink, np.inf),
     )
     bound = min(
         arcs.weights[np.isfinite(arcs.weights)].sum(),
         arcs.weights[arcs.tails == source].sum(),
         graph.weight[graph.required].sum(),
     )
-    cut = cut_nearest_sink(arcs, source + 2, source=source, sink=source + 1, bound=float(bound))
-    return cut.beyond, cut.beyond[values : 2 * values] & ~cut.beyond[:values]
+    beyond, _ = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=float(bound))
+    return beyond[first:source], beyond[values:first] & ~beyond[:values]
 
 
 def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
@@ -169,25 +157,12 @@ def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
     return Arcs(tails.astype(np.int32), heads.astype(np.int32), weights.astype(np.float64))
 
 
-class MinimumCut(NamedTuple):
-    """A minimum cut.
-
-    Attributes
-    ----------
-    beyond : bool array
-        Whether each node is on the side of the sink; of all minimum cuts the one with the fewest.
-    weight : float
-        The maximum flow, which is the weight of the arcs across.
-    """
-
-    beyond: Bools
-    weight: float
-
-
 def cut_nearest_sink(
     arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float, bits: int = CAPACITY
-) -> MinimumCut:
-    """The minimum cut nearest to the sink; some cut must weigh no more than `bound`.
+) -> tuple[Bools, float]:
+    """The nodes on the sink's side of the minimum cut nearest to it, and the weight of that cut.
+
+    Of all minimum cuts it has the fewest nodes there. Some cut must weigh no more than `bound`.
 
     The weights are taken in units of a power of two. Where all are multiples of one that is at
     least 2**-60 of the bound, as bytes are, nothing is rounded. Otherwise the unit is at most
@@ -210,7 +185,7 @@ def cut_nearest_sink(
         whole += pushed
         beyond = _reaching(_at_most(residual, left + 1, shift), sink)
         if shift == 0:
-            return MinimumCut(beyond, whole * unit)
+            return beyond, whole * unit
         left = min(left - pushed, _across(residual, beyond, left))
 
 

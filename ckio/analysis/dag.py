@@ -249,13 +249,14 @@ def choose(
 
     Reading 1: the paper prints (c, o) ∈ O; the pairs are the edges E_b.
     """
+    saved, stored = frozenset(saved), frozenset(stored)
     _check_storable(graph, saved, stored)
-    locations = [name for name in graph.locations if name in frozenset(saved)]
-    values = [name for name in graph.arguments if name in frozenset(stored)]
-    again = graph.needed(frozenset(stored))
+    locations = [name for name in graph.locations if name in saved]
+    values = [name for name in graph.arguments if name in stored]
+    again = graph.needed(stored)
     needed = [name for name in graph.arguments if name in again]
     for value in needed:
-        _check_available(graph, value, frozenset(saved))
+        _check_available(graph, value, saved)
     sizes = [graph.locations[name] for name in locations]
     sizes += [graph.nbytes.get(name, 1) for name in values]
     return StoredValues(
@@ -269,12 +270,12 @@ def choose(
     )
 
 
-def _check_storable(graph: ValueGraph, saved: Collection[Name], stored: Collection[Name]) -> None:
+def _check_storable(graph: ValueGraph, saved: frozenset[Name], stored: frozenset[Name]) -> None:
     for what, names, known, refused in (
         ("location", saved, graph.locations, graph.unsavable),
         ("value", stored, graph.arguments, graph.unstorable),
     ):
-        for name in sorted(frozenset(names) - known.keys(), key=repr):
+        for name in sorted(names - known.keys(), key=repr):
             raise BadInput(f"choose: there is no {what} {name!r} in the graph")
         for name in refused:
             if name in names:

@@ -49,7 +49,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ckio.analysis.cut import Arcs, Bools, Ints, NumberedGraph, separate
+from ckio.analysis.cut import Bools, Ints, NumberedGraph, minimum_cut
 from ckio.analysis.dag import Price, StoredValues, ValueGraph, choose, numbered, solve
 from ckio.errors import BadInput
 
@@ -138,13 +138,8 @@ def restore(graph: NumberedGraph, saved: Bools, /) -> Answer:
     Values of V_S are there again. What reaches R from the other minimal values is separated from
     them by a minimal vertex cut, of several the one nearest to R.
     """
-    value, location = graph.overwrites
-    lost = np.zeros(len(graph.values), np.bool_)
-    lost[value[~saved[location]]] = True
-    heads = np.flatnonzero(lost).astype(np.int32)
-    source = np.full(len(heads), 2 * len(graph.values), np.int32)
-    _, stored = separate(graph, Arcs(source, heads, np.full(len(heads), np.inf)))
-    return Answer(saved, stored)
+    free = graph._replace(saving=np.where(saved, 0.0, inf), again=np.zeros(len(graph.values)))
+    return Answer(saved, minimum_cut(free)[1])
 
 
 def search(graph: NumberedGraph, /, *, delta: float) -> Answer:
