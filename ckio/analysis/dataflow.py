@@ -156,14 +156,14 @@ def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
     """The version that is there at each of the actions `at`."""
     place = np.concatenate(([BEFORE], events.place, reads))
     order = np.argsort(place, kind="stable")
-    there = np.concatenate(([0], events.left, versions))[order]
+    contents = np.concatenate(([0], events.left, versions))[order]
     needs = np.concatenate(([0], events.need, versions))[order]
     through = np.concatenate(([False], events.through, np.zeros(len(reads), np.bool_)))[order]
     for number in np.flatnonzero(through).tolist():
-        if there[number - 1] != needs[number]:
-            there[number] = NONE
-    contents: Ints = there[np.searchsorted(place[order], at) - 1]
-    return contents
+        if contents[number - 1] != needs[number]:
+            contents[number] = NONE
+    version: Ints = contents[np.searchsorted(place[order], at) - 1]
+    return version
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +268,14 @@ class _ScheduledVariable:
         while True:
             settled = _settled(events)
             places, versions = self._where_read(settled)
-            there = _contents(settled, places, versions, self._writes)
-            arrays = ArrayReads.of(self.name, versions, places, self._chances(there))
+            contents = _contents(settled, places, versions, self._writes)
+            arrays = ArrayReads.of(self.name, versions, places, self._chances(contents))
             late = arrays.late
             if not late.any():
                 return arrays
             # What is dead until it is read again may not be there when it could be written.
-            kept = [self._kept(array, events) for array in arrays.arrays(late)]
-            events = Events.together([events, *kept])
+            more = [self._kept(array, events) for array in arrays.arrays(late)]
+            events = Events.together([events, *more])
 
     def _where_read(self, events: Events) -> tuple[Ints, Ints]:
         """The Reads that have to read the variable, and in which version.
@@ -311,7 +311,7 @@ class _ScheduledVariable:
         places[restart] = self._restarts[which[restart]]
         return places, need
 
-    def _chances(self, there: Ints) -> tuple[Chances, Chances]:
+    def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
         """Of all versions: what lies there from the start, and the Writes, by what is there."""
         times, until = self._times, self._times.until(self._version)
         start = Chances(self._version[times.step], times.written, times.level, until)
@@ -319,10 +319,10 @@ class _ScheduledVariable:
         end = self._writes.copy()
         written = times.written != BEFORE
         at = np.searchsorted(self._writes, times.written[written])
-        fits = self._version[times.step[written]] == there[at]
+        fits = self._version[times.step[written]] == contents[at]
         end[at[fits]] = until[written][fits]
         level = self._schedule.actions.level[self._writes].astype(np.int64)
-        return start.take(~written), Chances(there, self._writes, level, end)
+        return start.take(~written), Chances(contents, self._writes, level, end)
 
     def _kept(self, array: Array, events: Events) -> Events:
         """An event by which it is there at the first Write of a state that has this version."""

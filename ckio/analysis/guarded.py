@@ -214,9 +214,7 @@ class Guarded:
         does, asked = self._versions.does(i), set[str]()
         ended = self._own.finished(WatchedArrays(state, asked.add), i)
         flow = does.record if self._recorded else does.forward
-        if self._undeclared(asked, flow.use) and (
-            used := self._undeclared(self._own.ends_by(state, i), flow.use)
-        ):
+        if used := self._undeclared(asked, flow.use, lambda: self._own.ends_by(state, i)):
             raise BrokenDeclaration(
                 f"it depends on {listed(used)} whether there is a step {i}, which is not declared"
                 f" (use{', where it is recorded' if self._recorded else ''})"
@@ -235,12 +233,12 @@ class Guarded:
         due = self._trials.are_due(does, i, self._known - use)
         if due or lost:
             self._trials.keep(state)
-        kept = {name: digest(state[name]) for name in self._known - flow.out}
+        before = {name: digest(state[name]) for name in self._known - flow.out}
 
         asked: set[str] = set()
         returned = self._do(state, asked.add, i, lost)
-        for name in sorted(kept):
-            if digest(state[name]) != kept[name]:
+        for name in sorted(before):
+            if digest(state[name]) != before[name]:
                 raise BrokenDeclaration(f"step {i} overwrites {name}, which is not declared (out)")
         if due:
             self._trials.check(state, i, self._known - use, does, flow, recorded=self._recorded)
@@ -257,9 +255,9 @@ class Guarded:
                 f"the adjoint starts at x_{i + 1} from {self._unseeded[1]}, which is not there"
             )
         does, asked = self._versions.does(i), set[str]()
-        declared, there = does.record.use | does.reverse.use, self._known & tape.keys()
-        before = copies("tape", tape) if there - declared else tape
-        stay = {name: digest(tape[name]) for name in there - self._variables.changed}
+        declared, taped = does.record.use | does.reverse.use, self._known & tape.keys()
+        before = copies("tape", tape) if taped - declared else tape
+        stay = {name: digest(tape[name]) for name in taped - self._variables.changed}
 
         returned = self._own_adjoint_step(adjoint, WatchedArrays(tape, asked.add), i)
         for name in sorted(asked & self._known & declared):
@@ -267,9 +265,7 @@ class Guarded:
                 raise BrokenDeclaration(
                     f"the adjoint of step {i} reads {name}, which its tape does not hold"
                 )
-        if self._undeclared(asked, declared) and (
-            used := self._undeclared(self._own.reads(adjoint, before, i), declared)
-        ):
+        if used := self._undeclared(asked, declared, lambda: self._own.reads(adjoint, before, i)):
             raise BrokenDeclaration(
                 f"the adjoint of step {i} reads {listed(used)} of its tape, which is not declared"
                 " (use, where it is recorded)"
@@ -284,9 +280,7 @@ class Guarded:
     def _adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
         asked, seed = set[str](), self._variables.seed
         value = self._own.adjoint_seed(WatchedArrays(state, asked.add), adjoint, n)
-        if self._undeclared(asked, seed) and (
-            used := self._undeclared(self._own.seeds(state, adjoint, n), seed)
-        ):
+        if used := self._undeclared(asked, seed, lambda: self._own.seeds(state, adjoint, n)):
             raise BrokenDeclaration(
                 f"adjoint_seed reads {listed(used)}, which is not declared (seed)"
             )
@@ -294,8 +288,13 @@ class Guarded:
         self._unseeded = (n, wrong[0]) if wrong else None
         return value
 
-    def _undeclared(self, names: Iterable[str], declared: Names) -> Names:
-        return self._known.intersection(names) - declared
+    def _undeclared(
+        self, asked: Iterable[str], declared: Names, exact: Callable[[], Names]
+    ) -> Names:
+        """The arrays that are used and not declared; found exactly, if one is asked for."""
+        if not self._known.intersection(asked) - declared:
+            return NOTHING
+        return (self._known & exact()) - declared
 
     # --- steps as they are done
 

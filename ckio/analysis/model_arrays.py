@@ -250,8 +250,8 @@ def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) ->
         return ModelArrays(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
     watched = max(1, make().advance(0, steps))
     observed = observe(make, steps=watched)
-    kept = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
-    recomputed = tuple(name for name in model.derived if name not in kept)
+    names = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
+    recomputed = tuple(name for name in model.derived if name not in names)
     tape = model.layout(Key(Kind.TAPE, 0))
     named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
     taped = frozenset(named | observed.tape.intersection(recomputed))

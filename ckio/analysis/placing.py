@@ -195,8 +195,8 @@ class Copies:
 
     def start(self, name: str, kind: Kind, /) -> Iterator[tuple[int, Key]]:
         """The levels and keys of those that lie there from the start."""
-        there = self.place == BEFORE
-        rows = zip(self.level[there].tolist(), self.version[there].tolist(), strict=True)
+        start = self.place == BEFORE
+        rows = zip(self.level[start].tolist(), self.version[start].tolist(), strict=True)
         return ((level, Key(kind, version, name)) for level, version in rows)
 
 

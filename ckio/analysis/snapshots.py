@@ -25,15 +25,9 @@ overwrites both. So u is in every snapshot; and k is, or D puts it back from its
 ['u'] ['k']
 ['k', 'u'] []
 
-Where this differs from the paper as printed:
-
-* It takes out(C̄) <= out(C) for granted, and without that some of (7) are not minimal: here out(C)
-  always includes out(C̄), which is safe, because out is "perhaps".
-* "Any valid quadruplet is at least one of (7)" has an exception: a variable that is in Req, not
-  used by C̄, not in out(C̄), and overwritten by C or D̄ may be in Sbk alone instead of Snp alone. It
-  is as many bytes, stored for longer, so that nothing is lost by leaving it out.
-* Req_D belongs to D̄ and Req_C to C̄; the text below (1) names them the other way round.
-* The left side of the last formula, for what all of it overwrites, is out(adjoint of [C]; D).
+The paper takes out(C̄) <= out(C) for granted, and without that some of (7) are not minimal: here
+out(C) always includes out(C̄), which is safe, because out is "perhaps". `docs/papers.md` lists this
+and the other places where it cannot be meant as printed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,7 +157,7 @@ Policy: TypeAlias = Callable[[SnapshotFamily], Snapshot]
 
 
 def lazy(family: SnapshotFamily, /) -> Snapshot:
-    """As little as possible in snapshots, the rest is left to the tapes: no Opt_k+.
+    """Snapshots with as little as possible, the rest is left to the tapes: no Opt_k+.
 
     Sbk = {},  Snp = out(C) & (Req | use(C̄)),
     Req_D = (out(D̄) & (Req | use(C̄))) - out(C),  Req_C = out(C̄) & Req                    (9)

@@ -184,10 +184,14 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
 def _snapshots(
     arrays: ModelArrays, length: int | None, machine: Platform | None
 ) -> list[dict[str, Any]]:
-    """The snapshots of the steps by each policy, in bytes or on each level of a platform."""
+    """The snapshots of a model's steps: of all that are planned or declared, or of a few."""
     steps = arrays.variables.steps
     count = length or (WATCHED if isinstance(steps, Step) else len(steps))
-    count = min(count, MOST_SNAPSHOTS)
+    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
+
+
+def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
+    """The snapshots of so many steps by each policy, in bytes or on each level of a platform."""
     levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
     return [
         {
@@ -200,7 +204,7 @@ def _snapshots(
             "seconds": costs.seconds if level else None,
         }
         for level in levels
-        for policy, costs in compare_snapshots(arrays.variables.cut(count), count, level).items()
+        for policy, costs in compare_snapshots(variables.cut(count), count, level).items()
     ]
 
 
@@ -208,7 +212,7 @@ def _values(
     model: str, state: str | None, machine: Platform | None, *, quiet: bool
 ) -> dict[str, Any]:
     """The values that the tape of a step stores, and those that are computed again."""
-    graph, price_of = _graph(model, state, quiet=quiet)
+    graph, price_of, variables = _graph(model, state, quiet=quiet)
     choices = []
     for level in (None, *(machine.levels if machine is not None else ())):
         choice = solve(graph, price=price_of(level) if level else None)
@@ -229,25 +233,33 @@ def _values(
         "values": len(graph.arguments),
         "required": {"values": len(required), "bytes": sum(required)},
         "choices": choices,
+        "snapshots": _policies(variables, WATCHED, machine) if variables else [],
     }
 
 
 def _graph(
     model: str, state: str | None, *, quiet: bool
-) -> tuple[ValueGraph, Callable[[Level], Price]]:
-    """The values of a step and the price of a level: of a file, or of a step that is measured."""
+) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
+    """The values of a step, the price of a level, and the arrays of the state if it is traced.
+
+    They come from a file, or from a step that is measured.
+    """
     if state is None:
         try:
             text = Path(model).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{model}: it cannot be read: {error}") from error
-        return ValueGraph.loads(text, source=model), price_on
-    from ckio.analysis.partitioned import partition, price_of_tape
+        return ValueGraph.loads(text, source=model), price_on, None
+    from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
 
     step, start = find_object(model), find_object(state)
     arrays: Mapping[str, Any] = start() if callable(start) else start
     with console.progress(f"measuring {model}", quiet=quiet):
-        return partition(step, arrays).graph, price_of_tape
+        graph = partition(step, arrays).graph
+    if isinstance(step, StraightLine):
+        return graph, price_of_tape, None
+    nbytes = {name: int(graph.nbytes[name]) for name in arrays}
+    return graph, price_of_tape, Variables(nbytes, traced_flow(step, arrays))
 
 
 def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:

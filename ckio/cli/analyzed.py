@@ -212,6 +212,7 @@ def show_values(figures: dict[str, Any], /) -> None:
         for choice in figures["choices"]
     ]
     console.print_table("", *_left(header, rows, first=5))
+    _show_snapshots(figures["snapshots"])
 
 
 def _change(before: int, after: int) -> str:

@@ -466,6 +466,11 @@ def test_a_step_is_weighed_on_the_arrays_that_it_starts_from(place: Path) -> Non
     found = answer("analyze", "steps.py:traced", "--state", "steps:made", at=place)
     (least,) = found["choices"]
     assert (least["stored"], least["in place"]) == (["u"], ["k"])
+    assert {row["policy"]: (row["arrays"], row["steps"]) for row in found["snapshots"]} == {
+        "lazy": (["u"], 3), "eager": (["u"], 3), "cheapest": (["u"], 3)
+    }  # fmt: skip
+    printed = ckio("analyze", "steps.py:traced", "--state", "steps:made", at=place).stdout
+    assert "lazy, eager, cheapest" in printed
 
 
 def test_of_one_step_nothing_is_asked_that_is_about_a_model(place: Path) -> None:

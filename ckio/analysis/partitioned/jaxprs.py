@@ -127,7 +127,7 @@ class Equations:
         return name
 
     def _is_constant(self, assignment: Assignment) -> bool:
-        """Whether it can be computed once for all steps, and is no larger than its arguments."""
+        """Say if it can be computed once for all steps, and is no larger than its arguments."""
         names = assignment.arguments
         if not names or not self.constants.keys() >= set(names):
             return False
@@ -369,7 +369,7 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
             for name, it in gradient.items()
         }
 
-    assignments, there = leading_to([*outputs.values(), *required], first)
+    assignments, start = leading_to([*outputs.values(), *required], first)
     return StraightLine(
         inputs=names,
         assignments=assignments,
@@ -379,7 +379,7 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
         constants={
             name: _strong(array)
             for name, array in equations.constants.items()
-            if name in there or name in read
+            if name in start or name in read
         },
         compiled=_compiled,
     )

@@ -183,14 +183,14 @@ def leading_to(
     >>> [it.results for it in assignments], names
     ([('b',), ('c',)], {'a'})
     """
-    there = frozenset(given)
-    missing = set(wanted) - there
+    known = frozenset(given)
+    missing = set(wanted) - known
     leading: list[Assignment] = []
     for assignment in reversed(tuple(assignments)):
         if not missing.isdisjoint(assignment.results):
             leading.append(assignment)
             missing.difference_update(assignment.results)
-            missing.update(name for name in assignment.arguments if name not in there)
+            missing.update(name for name in assignment.arguments if name not in known)
     return tuple(reversed(leading)), missing
 
 
