@@ -404,7 +404,7 @@ def cheapest(
     Raises BadInput for a variable without a size.
     """
     required = as_names("cheapest: req", req)
-    parts = [part for part, _ in _walk(code, required, lambda part, req: lazy(part.family(req)))]
+    parts = [part for part, _ in _walk(code, required, lambda *_: Snapshot())]
     flows = [flow for part in parts for flow in (part.forward, part.adjoint)]
     variables = sorted(required.union(*(flow.use | flow.out for flow in flows)))
     least: dict[int, _BySide] = {}
