@@ -18,7 +18,7 @@ import record
 
 from ckio.analysis.cut import minimum_cut
 from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, numbered, solve
-from ckio.platforms import Affine
+from ckio.platform import Affine
 
 MOST_SECONDS = 10
 """What any of the large programs is to take at most."""

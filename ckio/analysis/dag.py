@@ -32,10 +32,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ckio.actions.checks import as_float, check_cost, check_size
 from ckio.analysis.cut import Ints, NumberedGraph, minimum_cut
-from ckio.checks import as_float, check_cost, check_size
 from ckio.errors import BadInput
-from ckio.platforms import Level
+from ckio.platform import Level
 
 Name: TypeAlias = Hashable
 """How a value or a location is called; often a string."""

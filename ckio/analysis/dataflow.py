@@ -26,8 +26,8 @@ Three steps use a, and the last overwrites it; x_1 is written before step 2 is d
 and read at action 5, before step 1 is. So a in version 0 is read at 5, and could be written at 1:
 
 >>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
->>> from ckio.chain import Chain
->>> from ckio.flows import Flow, Step
+>>> from ckio.platform.chain import Chain
+>>> from ckio.actions.flows import Flow, Step
 >>> chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
 >>> actions = [Advance(0, 1), Write(Key(Kind.RESTART, 1), 0), Advance(1, 2)]
 >>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
@@ -46,14 +46,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
+from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
+from ckio.actions.flows import Names
+from ckio.actions.variables import Bools, Ints, Steps
 from ckio.analysis.placing import Array, ArrayReads, Chances
-from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.flows import Names
-from ckio.held import NONE, StepRows
-from ckio.occupancy import BEFORE, Lifetimes
 from ckio.schedule import Schedule
-from ckio.variables import Bools, Ints, Steps
+from ckio.schedule.held import NONE, StepRows
+from ckio.schedule.occupancy import BEFORE, Lifetimes
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.flows import NOTHING, Names
+from ckio.actions.variables import Variables
 from ckio.analysis.recorded import NAN, OwnMethods, WatchedArrays, digest, listed, poison
 from ckio.analysis.trials import NO_FUNCTION, BrokenDeclaration, GuardedVersions, Trials
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays, copies
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Names
-from ckio.variables import Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copies
 
 
 class Guarded:

@@ -18,18 +18,18 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
+from ckio.actions.variables import By, Ints, Variables, of_a_fresh_model
 from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
 from ckio.analysis.placing import ArrayReads, Chances, PlacedActions, Within, placed
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput, IllegalAction
-from ckio.held import NONE, Register
-from ckio.occupancy import BEFORE
 from ckio.planners.base import Planner
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
-from ckio.variables import By, Ints, Variables, of_a_fresh_model
+from ckio.schedule.held import NONE, Register
+from ckio.schedule.occupancy import BEFORE
+from ckio.schedule.replay import validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """The keys stored on each level."""
@@ -237,7 +237,7 @@ def reduced(
     Of u (8 bytes), which all of 100 steps overwrite, and k (16), which one does, whole checkpoints
     take 24 bytes, and 120 bytes hold 5 of them. With both versions of k once there are 11 of u:
 
-    >>> from ckio.flows import Flow, Step
+    >>> from ckio.actions.flows import Flow, Step
     >>> step, thaw = Step(Flow({"u", "k"}, {"u"})), Step(Flow({"u", "k"}, {"u", "k"}))
     >>> variables = Variables({"u": 8, "k": 16}, [*[step] * 50, thaw, *[step] * 49])
     >>> chain = Chain(steps=100, advance=1, record=1, reverse=1, restart=24, tape=24, adjoint=8)

@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ckio.actions import Key, Kind
-from ckio.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.variables import Bools, Ints
 from ckio.errors import BadInput
-from ckio.occupancy import BEFORE
-from ckio.platforms import Level, Platform
-from ckio.variables import Bools, Ints
+from ckio.platform import Level, Platform
+from ckio.schedule.occupancy import BEFORE
 
 
 class Chance(NamedTuple):
@@ -238,7 +238,7 @@ class Within:
     3 s: an array that is read at 5 and 20 is written to both, for the sum of 1 + 1 and 3 + 3. From
     the far one alone it would be 3 + 3 + 3:
 
-    >>> from ckio.platforms import Affine
+    >>> from ckio.platform import Affine
     >>> near, far = (Level(name=f"of{it}s", write=Affine(it), read=Affine(it)) for it in (1, 3))
     >>> within = Within(platform=Platform((near, far)), nbytes={"u": 8})
     >>> within.copies("u", Array(0, (5, 20), (Chance(0, 0, 9), Chance(1, 1, 99))))

@@ -33,11 +33,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Array, Arrays, copies
+from ckio.actions.flows import NOTHING, Flow, Names, Step
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import NOTHING, Flow, Names, Step
-from ckio.variables import Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Array, Arrays, copies
 
 Results: TypeAlias = Mapping[str, Array]
 """The results of some code; one with the name of an array is what that array holds afterwards."""

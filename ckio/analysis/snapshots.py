@@ -35,11 +35,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ckio.checks import check_size
+from ckio.actions.checks import check_size
+from ckio.actions.flows import NOTHING, Flow, Names, Step, as_names
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Flow, Names, Step, as_names
-from ckio.platforms import FREE, Affine, Level
-from ckio.variables import Variables
+from ckio.platform import FREE, Affine, Level
 
 
 @dataclass(frozen=True, slots=True)

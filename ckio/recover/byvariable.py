@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from ckio.actions import Key, Kind
+from ckio.actions.variables import Variables
 from ckio.analysis.lowering import Keys, lower, reduced
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover.survivors import Stored
 from ckio.schedule import Schedule, makespan
-from ckio.variables import Variables
 
 T = TypeVar("T")
 Rest: TypeAlias = Callable[[Chain, Platform, Stored], tuple[Schedule, T]]

@@ -9,7 +9,7 @@ from oracles.store_or_recompute import Method, solve_by
 
 from ckio.analysis.dag import Name, StoredValues, ValueGraph, choose, price_on, solve
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 from .dag_cases import assignments, figure_2, figure_4, figure_5, figure_6, joined, solvable
 

@@ -7,14 +7,14 @@ import numpy as np
 from oracles.arrays import Copy, latest
 
 from ckio.actions import Kind
+from ckio.actions.variables import Steps
 from ckio.analysis.dataflow import needed_arrays
 from ckio.analysis.placing import Array, ArrayReads, Copies, Within, placed
 from ckio.errors import BadInput
-from ckio.occupancy import BEFORE
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
+from ckio.schedule.occupancy import BEFORE
 from ckio.testing.strategies import random_legal
-from ckio.variables import Steps
 
 from .test_dataflow_symbols import NAMES, PLANNERS, is_right, random_planned, random_steps, subset
 

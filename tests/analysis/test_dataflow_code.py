@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from ckio.actions.flows import Flow
 from ckio.analysis.snapshots import (
     Checkpointed,
     Code,
@@ -19,8 +20,7 @@ from ckio.analysis.snapshots import (
     successive,
 )
 from ckio.errors import BadInput
-from ckio.flows import Flow
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 from .test_dataflow_programs import Check, Line, Names, Program, random_lines, subsets
 

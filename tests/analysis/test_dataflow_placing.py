@@ -8,10 +8,10 @@ from oracles.arrays import ArrayPlan, LeastSeconds, Placing, earliest, latest, p
 
 from ckio.actions import Discard, Read, Write
 from ckio.analysis.placing import Array, Chance
-from ckio.chain import Chain
-from ckio.occupancy import BEFORE
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule.occupancy import BEFORE
 
 from .test_dataflow_symbols import NAMES, Symbols, is_right, perform, random_steps
 

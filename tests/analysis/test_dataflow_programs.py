@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from ckio.actions.flows import Flow
 from ckio.analysis.snapshots import Checkpointed, Code, Plain, Snapshot, SnapshotFamily
-from ckio.flows import Flow
 
 Names = frozenset[str]
 

@@ -6,12 +6,12 @@ import pytest
 from oracles.arrays import ArrayPlan, LeastSeconds, earliest, plan_schedule
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.snapshots import Plain, plan, successive
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
-from ckio.flows import Flow, Step
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 from .test_dataflow_symbols import Symbols, is_right, perform, random_steps

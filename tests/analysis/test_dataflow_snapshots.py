@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.snapshots import Snapshot, SnapshotFamily, eager, lazy
 from ckio.errors import BadInput
-from ckio.flows import Flow, Step
 
 Quadruple = tuple[bool, bool, bool, bool]
 """Whether the variable is in Sbk, Snp, Req_D, Req_C."""

@@ -9,9 +9,8 @@ import pytest
 from oracles.arrays import ArrayPlan, earliest, latest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
+from ckio.actions.flows import Flow, Step
 from ckio.errors import NoSchedule
-from ckio.flows import Flow, Step
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
@@ -19,7 +18,8 @@ from ckio.planners.literature import disk_revolve, multistage, two_level
 from ckio.planners.mixed import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 NAMES = "abcd"

@@ -7,11 +7,11 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pytest
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.recorded import FILLS, digest, observe, poison, same
-from ckio.arraymodel import ArrayModel
 from ckio.errors import RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
 
 STEPS = 12

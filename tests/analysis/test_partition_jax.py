@@ -18,7 +18,7 @@ from ckio.analysis.partitioned import (
     traced_flow,
 )
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -15,7 +15,7 @@ from ckio.analysis.partitioned import (
     trace,
     traced_flow,
 )
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -13,15 +13,15 @@ from typing import TypeAlias
 import numpy as np
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.actions.columns import READ, WRITE, Actions
+from ckio.actions.flows import Step, as_names
+from ckio.actions.variables import Steps
 from ckio.analysis.dataflow import needed_arrays
 from ckio.analysis.placing import Array, Chance, PlacedActions, Within
-from ckio.columns import READ, WRITE, Actions
-from ckio.flows import Step, as_names
-from ckio.occupancy import BEFORE
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
-from ckio.variables import Steps
+from ckio.schedule.occupancy import BEFORE
+from ckio.schedule.replay import validate
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.jax.blocks import is_smooth
 from ckio.adapters.jax.model import array_of, bits_of, field_of
 from ckio.analysis.partitioned import Partition, Values
-from ckio.arrays import Array, Arrays, as_bytes, empty
 from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
 
 class PartitionedModel:

@@ -53,9 +53,9 @@ from ckio.analysis.partitioned.program import (
     computed,
     leading_to,
 )
-from ckio.clock import Clock, WallClock
 from ckio.errors import BadInput
-from ckio.platforms import Level
+from ckio.platform import Level
+from ckio.platform.clock import Clock, WallClock
 
 __all__ = [
     "Assignment",

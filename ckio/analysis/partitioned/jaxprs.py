@@ -19,6 +19,7 @@ from functools import cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.partitioned.program import (
     Assignment,
     Compute,
@@ -28,7 +29,6 @@ from ckio.analysis.partitioned.program import (
     leading_to,
 )
 from ckio.errors import BadInput
-from ckio.flows import Flow, Step
 
 BODIES: Final = {
     "jit": "jaxpr",
