@@ -27,7 +27,7 @@ and read at action 5, before step 1 is. So a in version 0 is read at 5, and coul
 
 >>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
 >>> from ckio.platform.chain import Chain
->>> from ckio.actions.flows import Flow, Step
+>>> from ckio.actions.variables import Flow, Step
 >>> chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
 >>> actions = [Advance(0, 1), Write(Key(Kind.RESTART, 1), 0), Advance(1, 2)]
 >>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
@@ -47,13 +47,12 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
-from ckio.actions.flows import Names
-from ckio.actions.variables import Bools, Ints, Steps
+from ckio.actions.variables import Bools, ChainFlows, Ints, Names
 from ckio.analysis.placing import Array, ArrayReads, Chances
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
-from ckio.schedule.held import NONE, StepRows
 from ckio.schedule.occupancy import BEFORE, Lifetimes
+from ckio.schedule.replay import NONE, StepRows
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 
@@ -109,14 +108,14 @@ class Events:
         return Events(place, versions, versions, through, asleep)
 
 
-def _awake(rows: StepRows, steps: Steps) -> Bools:
+def _awake(rows: StepRows, steps: ChainFlows) -> Bools:
     """Whether each recorded step surely needs all that the forward step needs."""
     alike = steps.column(lambda step: step.forward.use <= step.record.use)
     return alike[rows.begin[rows.record]]
 
 
 def _events(
-    actions: Actions, rows: StepRows, steps: Steps, variable: str, *, seed: Names, awake: Bools
+    actions: Actions, rows: StepRows, steps: ChainFlows, variable: str, *, seed: Names, awake: Bools
 ) -> Events:
     """The events of a variable in a schedule, or in the beginning of one.
 
@@ -341,7 +340,7 @@ class _ScheduledVariable:
         return f"#{place} {self._schedule.actions[place]}"
 
 
-def needed_arrays(schedule: Schedule, steps: Steps, seed: Names, /) -> list[ArrayReads]:
+def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[ArrayReads]:
     """The arrays of each variable that a legal schedule has to store, or the beginning of one.
 
     The state that a recorded step leaves is taken not to be needed, until a variable finds that it

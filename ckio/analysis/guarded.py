@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.actions.flows import NOTHING, Names
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Names, Variables
 from ckio.analysis.recorded import NAN, OwnMethods, WatchedArrays, digest, listed, poison
 from ckio.analysis.trials import NO_FUNCTION, BrokenDeclaration, GuardedVersions, Trials
 from ckio.errors import BadInput

@@ -27,9 +27,8 @@ from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.held import NONE, Register
 from ckio.schedule.occupancy import BEFORE
-from ckio.schedule.replay import validate
+from ckio.schedule.replay import NONE, Register, validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """The keys stored on each level."""
@@ -237,7 +236,7 @@ def reduced(
     Of u (8 bytes), which all of 100 steps overwrite, and k (16), which one does, whole checkpoints
     take 24 bytes, and 120 bytes hold 5 of them. With both versions of k once there are 11 of u:
 
-    >>> from ckio.actions.flows import Flow, Step
+    >>> from ckio.actions.variables import Flow, Step
     >>> step, thaw = Step(Flow({"u", "k"}, {"u"})), Step(Flow({"u", "k"}, {"u", "k"}))
     >>> variables = Variables({"u": 8, "k": 16}, [*[step] * 50, thaw, *[step] * 49])
     >>> chain = Chain(steps=100, advance=1, record=1, reverse=1, restart=24, tape=24, adjoint=8)

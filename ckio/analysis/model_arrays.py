@@ -22,16 +22,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.layout import nbytes_of
-from ckio.actions.variables import Steps, Variables
+from ckio.actions import Key, Kind, nbytes_of
+from ckio.actions.variables import NOTHING, ChainFlows, Flow, Names, Step, Variables
 from ckio.analysis.recorded import contradictions, differences, observe
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.model.derived import Derived
+from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3
@@ -273,7 +271,7 @@ def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
     return every
 
 
-def _use(name: str, variables: Variables, over: Steps) -> ArrayUse:
+def _use(name: str, variables: Variables, over: ChainFlows) -> ArrayUse:
     flows = ("forward", "record", "reverse")
     out = np.logical_or.reduce([over.has(name, flow, "out") for flow in flows])
     live = over.live(name, seed=name in variables.seed)
@@ -299,7 +297,7 @@ def _use(name: str, variables: Variables, over: Steps) -> ArrayUse:
     )
 
 
-def _adjoint(name: str, variables: Variables, over: Steps) -> str | None:
+def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
     """Where the adjoint step reads an array: on its tape, or in the state, in place."""
     if over.has(name, "reverse", "use").any():
         return "in place"

@@ -33,8 +33,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, copies

@@ -36,8 +36,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ckio.actions.checks import check_size
-from ckio.actions.flows import NOTHING, Flow, Names, Step, as_names
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables, as_names
 from ckio.errors import BadInput
 from ckio.platform import FREE, Affine, Level
 

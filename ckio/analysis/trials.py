@@ -8,12 +8,11 @@ from typing import Final, NoReturn
 import numpy as np
 
 from ckio.actions import Key, Kind
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables
 from ckio.analysis.recorded import FILLS, NAN, OTHER, listed, poison, quiet, same, seldom
 from ckio.errors import RunFailed
 from ckio.model.arrays import Arrays, copies
-from ckio.schedule.versions import Versions
+from ckio.schedule.machine import Versions
 
 _FAILS: Final = ""
 """In place of the name of an array that comes out different."""

@@ -7,7 +7,7 @@ import numpy as np
 from oracles.arrays import Copy, latest
 
 from ckio.actions import Kind
-from ckio.actions.variables import Steps
+from ckio.actions.variables import ChainFlows
 from ckio.analysis.dataflow import needed_arrays
 from ckio.analysis.placing import Array, ArrayReads, Copies, Within, placed
 from ckio.errors import BadInput
@@ -31,7 +31,7 @@ def random_needed(random: Random) -> tuple[Schedule, list[ArrayReads]]:
         seed = subset(random, NAMES, 0.3)
         if is_right(schedule, steps, seed):
             try:
-                return schedule, needed_arrays(schedule, Steps(steps, len(steps)), seed)
+                return schedule, needed_arrays(schedule, ChainFlows(steps, len(steps)), seed)
             except BadInput:  # what adjoint steps use in place is not on the tape
                 continue
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ckio.actions.flows import Flow
+from ckio.actions.variables import Flow
 from ckio.analysis.snapshots import (
     Checkpointed,
     Code,

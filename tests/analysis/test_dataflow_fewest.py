@@ -9,7 +9,7 @@ import pytest
 from oracles.arrays import plan_schedule
 
 from ckio.actions import Advance, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Step
+from ckio.actions.variables import Step
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.testing.strategies import random_complete, random_legal

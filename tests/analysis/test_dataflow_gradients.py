@@ -10,7 +10,7 @@ import pytest
 from oracles.arrays import ArrayPlan, earliest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve

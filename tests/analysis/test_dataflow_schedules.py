@@ -6,7 +6,7 @@ import pytest
 from oracles.arrays import ArrayPlan, LeastSeconds, earliest, plan_schedule
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.snapshots import Plain, plan, successive
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.binomial import revolve

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.snapshots import Snapshot, SnapshotFamily, eager, lazy
 from ckio.errors import BadInput
 

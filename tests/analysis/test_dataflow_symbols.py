@@ -9,7 +9,7 @@ import pytest
 from oracles.arrays import ArrayPlan, earliest, latest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.errors import NoSchedule
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve

@@ -9,8 +9,7 @@ import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import WRITE
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import TOGETHER, Variables
+from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import Array, Chance, Within
 from ckio.errors import BadInput, IllegalAction, NoSchedule

@@ -8,7 +8,7 @@ from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
-from ckio.actions.flows import Flow
+from ckio.actions.variables import Flow
 from ckio.analysis.snapshots import Plain, eager, lazy, plan, successive
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of

@@ -14,8 +14,7 @@ import numpy as np
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
-from ckio.actions.flows import Step, as_names
-from ckio.actions.variables import Steps
+from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
 from ckio.analysis.placing import Array, Chance, PlacedActions, Within
 from ckio.platform import Level, Platform
@@ -232,7 +231,10 @@ def plan_schedule(
         steps is not that of the chain, or an action is on a single variable already.
     """
     validate(schedule, roomy(schedule))
-    chain_steps, names = Steps(steps, schedule.chain.length), as_names("plan_schedule: seed", seed)
+    chain_steps, names = (
+        ChainFlows(steps, schedule.chain.length),
+        as_names("plan_schedule: seed", seed),
+    )
     stored: list[set[Key]] = [set() for _ in schedule.stored]
     found: list[PlacedActions] = []
     for needed in needed_arrays(schedule, chain_steps, names):

@@ -19,7 +19,7 @@ from functools import cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.partitioned.program import (
     Assignment,
     Compute,
