@@ -25,8 +25,8 @@ import record
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.columns import WRITE
 from ckio.actions.variables import Variables
+from ckio.analysis.lowering import ByVariable
 from ckio.analysis.recorded import observe
-from ckio.analysis.reduced import ByVariable
 from ckio.backends.ram import Ram
 from ckio.jobs.gradients import digest
 from ckio.model.arraymodel import ArrayModel

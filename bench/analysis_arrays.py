@@ -6,18 +6,14 @@ after its last read; then in the same slots, where what all steps treat alike go
 `anew`, checkpoints that are smaller are more.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import record
 from analysis_table1 import SLOTS, Case, cases, size
 
-from ckio.actions import Read, Write
 from ckio.actions.columns import READ, WRITE
-from ckio.analysis.dataflow import plan_schedule
-from ckio.analysis.lowering import lower
-from ckio.analysis.reduced import ByVariable, reduced
+from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.planners.binomial import revolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -34,7 +30,7 @@ def by_array(case: Case) -> Iterator[list[str]]:
     rows = {
         "whole": _done(whole, platform),
         "needed": _done(Schedule(chain, whole.actions), platform),
-        "arrays, once": _planned(case),
+        "arrays, once": _done(lower(whole, variables), platform),
         "arrays, in the slots": _done(lower(whole, variables, platform=platform), platform),
         "needed, anew": _done(revolve(chain, platform), platform),
         "arrays, anew": _done(ByVariable(revolve, variables)(case.chain, platform), platform),
@@ -58,18 +54,6 @@ def _done(schedule: Schedule, platform: Platform) -> tuple[int, ...]:
     done, moved = counts(schedule), bytes_moved(schedule, platform)
     written, read = (int(moved[schedule.actions.op == op].sum()) for op in (WRITE, READ))
     return done.forward, done.levels[0].writes, written, read, done.levels[0].peak_bytes
-
-
-def _planned(case: Case) -> tuple[int, ...]:
-    """The same of the binomial schedule, each of its arrays written once."""
-    variables, nbytes = case.variables, case.variables.nbytes
-    arrays = plan_schedule(case.binomial, variables.steps, seed=variables.seed)
-    moved = Counter[type]()
-    for access in arrays.accesses:
-        if isinstance(access, Read | Write):
-            moved[type(access)] += nbytes[access.key.name]
-    forward = counts(case.binomial).forward
-    return forward, arrays.writes, moved[Write], moved[Read], *arrays.peaks(nbytes)
 
 
 def table(*, small: bool = False) -> str:

@@ -18,19 +18,19 @@ from analysis_traced import NVME, RAM
 
 from ckio.actions.columns import ADVANCE
 from ckio.actions.variables import Flow, Names, Step, Variables
-from ckio.analysis.dataflow import (
+from ckio.analysis.recorded import observe
+from ckio.analysis.snapshots import (
     Checkpointed,
     Code,
     Plain,
-    Prices,
     Snapshot,
+    SnapshotPrices,
     cheapest,
     eager,
     lazy,
     plan,
     successive,
 )
-from ckio.analysis.recorded import observe
 from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.ocean import Ocean
@@ -156,7 +156,7 @@ class Stored:
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def stored(code: Code, snapshots: Sequence[Snapshot], prices: Prices) -> Stored:
+def stored(code: Code, snapshots: Sequence[Snapshot], prices: SnapshotPrices) -> Stored:
     """All that these snapshots of the code take, and what they leave to its tapes."""
     total, left, nbytes = Stored(), iter(snapshots), prices.nbytes
 
@@ -166,7 +166,7 @@ def stored(code: Code, snapshots: Sequence[Snapshot], prices: Prices) -> Stored:
             taped = required & code.adjoint.out
             here = sum(code.pushed.get(name, nbytes[name]) for name in taped)
             total.tapes += here
-            total.seconds += sum(prices.taped(name, code, True) for name in taped)
+            total.seconds += sum(prices.taped(name, code) for name in taped)
             total.places.update((name, "tape") for name in taped)
             return here
         snapshot = next(left)
@@ -181,13 +181,13 @@ def stored(code: Code, snapshots: Sequence[Snapshot], prices: Prices) -> Stored:
     return total
 
 
-def whole(code: Code, prices: Prices) -> Sequence[Snapshot]:
+def whole(code: Code, prices: SnapshotPrices) -> Sequence[Snapshot]:
     """All of the state in every snapshot."""
     every = Snapshot(snp=frozenset(prices.nbytes))
     return [every] * len(plan(code))
 
 
-POLICIES: dict[str, Callable[[Code, Prices], Sequence[Snapshot]]] = {
+POLICIES: dict[str, Callable[[Code, SnapshotPrices], Sequence[Snapshot]]] = {
     "whole": whole,
     "eager": lambda code, _: plan(code, policy=eager),
     "lazy": lambda code, _: plan(code, policy=lazy),
@@ -200,7 +200,7 @@ HEADER = ["", "", "snapshots", "tapes", "both", "peak", "seconds", "tapes in mem
 def by_policy(case: Case, name: str, code: Code) -> tuple[list[list[str]], str]:
     """A row for each policy, and a sentence."""
     nbytes = case.variables.nbytes
-    one, apart = (Prices(nbytes=nbytes, snapshots=NVME, tape=tape) for tape in (NVME, RAM))
+    one, apart = (SnapshotPrices(nbytes=nbytes, snapshots=NVME, tape=tape) for tape in (NVME, RAM))
     here, there = (
         {policy: stored(code, choose(code, prices), prices) for policy, choose in POLICIES.items()}
         for prices in (one, apart)

@@ -18,7 +18,7 @@ import record
 
 from ckio.actions import Key, Kind
 from ckio.analysis.dag import price_on, solve
-from ckio.analysis.partitioned import Function, Partition, repeated, trace, weigh
+from ckio.analysis.partitioned import Function, Partition, trace, weigh
 from ckio.models.basin import INSIDE
 from ckio.models.ocean import Ocean
 from ckio.models.vorticity import ADAMS_BASHFORTH
@@ -80,6 +80,17 @@ def vorticity(grid: int, dt: float) -> Function:
         }
 
     return step
+
+
+def repeated(step: Function, times: int, /) -> Function:
+    """So many steps as one, whose values are then chosen together."""
+
+    def steps(state: Any) -> Mapping[str, Any]:
+        for _ in range(times):
+            state = {**state, **step(state)}
+        return dict(state)
+
+    return steps
 
 
 def jacobian(a: Any, b: Any) -> Any:
@@ -188,7 +199,7 @@ def rows(step: Function, state: Any, steps: int, effort: Effort) -> Iterator[lis
         calls = partial(halves.forward, state), partial(halves.backward, tape, cotangent, state)
         yield [
             f"{steps} jointly, {level.name if level else 'bytes only'}",
-            *(f"{halves.nbytes / field:.2f}", str(len(halves.stored))),
+            *(f"{halves.tape / field:.2f}", str(len(halves.stored))),
             ", ".join(name for name in halves.stored if name in state),
             f"{halves.recomputing / steps * 1e3:.2f}" if level else "",
             *taken(*calls),

@@ -9,7 +9,7 @@ import analysis_traced
 import numpy as np
 import pytest
 
-from ckio.analysis.dataflow import Prices, cheapest, plan
+from ckio.analysis.snapshots import SnapshotPrices, cheapest, plan
 from ckio.models.ocean import Ocean
 
 
@@ -57,7 +57,7 @@ def test_snapshots_of_least_seconds_take_no_more_than_any_others(
     case: analysis_table1.Case,
 ) -> None:
     level = analysis_table1.NVME
-    prices = Prices(nbytes=case.variables.nbytes, snapshots=level, tape=level)
+    prices = SnapshotPrices(nbytes=case.variables.nbytes, snapshots=level, tape=level)
     for code in case.codes.values():
         seconds = {
             name: analysis_table1.stored(code, choose(code, prices), prices).seconds

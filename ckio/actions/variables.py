@@ -10,7 +10,7 @@ and in however many checkpoints it lies.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -167,6 +167,11 @@ def following(happens: Bools, /) -> Ints:
     at = np.where(happens, np.arange(size), size)
     first: Ints = np.minimum.accumulate(at[::-1])[::-1]
     return first
+
+
+def of_a_fresh_model(key: Key, /) -> bool:
+    """Whether it is a variable of the state as a fresh model has it."""
+    return key.kind is Kind.RESTART and key.step == 0 and key.name != ""
 
 
 By: TypeAlias = Literal["flow", "version", "state"]
@@ -332,6 +337,21 @@ class Variables:
             for name, version, needed in self.columns(key.kind, length)
             if needed[key.step]
         )
+
+    def complete(self, keys: Collection[Key], kind: Kind, length: int, /) -> tuple[int, ...]:
+        """The steps of the checkpoints of which all parts are among these keys, in order.
+
+        A fresh model has all variables as they are in x_0: of other states, a variable that is
+        still unchanged need not be there. A checkpoint that has no parts is always there.
+        """
+        there: Bools = np.ones(length + (kind is Kind.RESTART), np.bool_)
+        for name, version, needed in self.columns(kind, length):
+            stored = [key.step for key in keys if key.kind is kind and key.name == name]
+            part: Bools = ~needed | np.isin(version, stored)
+            if kind is Kind.RESTART:
+                part[1:] |= version[1:] == 0
+            there &= part
+        return tuple(np.flatnonzero(there).tolist())
 
     def columns(self, kind: Kind, length: int, /) -> Iterator[tuple[str, Ints, Bools]]:
         """Of each variable that is stored: its name, and for each step its version and its need."""

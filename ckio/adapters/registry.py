@@ -105,25 +105,28 @@ def find_model(name: str, /) -> Callable[..., Any]:
     A module may be in the current directory. A file that is named alone has to hold exactly one
     model: a class, or a function that makes one. Raises BadInput.
     """
+    model = find_object(name)
+    if not callable(model):
+        raise BadInput(f"model {name!r} cannot be called; it must make a fresh model")
+    return model  # type: ignore[no-any-return]
+
+
+def find_object(name: str, /) -> Any:
+    """Return the object that a name spells, as `find_model` does, also one that is no model."""
     file, attributes = _file_and_attributes(name)
     module, colon, rest = name.partition(":")
-    model: Callable[..., Any]
     if file is not None and attributes is None:
-        model = _only_model(_import_file(name, file), name)
-    elif file is not None:
-        model = _attribute(_import_file(name, file), attributes or "", name)
-    elif not colon:
-        model = find("models", name)
-    elif module.startswith(".") or not module or not rest:
+        return _only_model(_import_file(name, file), name)
+    if file is not None:
+        return _attribute(_import_file(name, file), attributes or "", name)
+    if not colon:
+        return find("models", name)
+    if module.startswith(".") or not module or not rest:
         raise BadInput(
             f"model {name!r}: write a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or"
             " FILE.py with one model in it"
         )
-    else:
-        model = _attribute(_import_module(name, module), rest, name)
-    if not callable(model):
-        raise BadInput(f"model {name!r} cannot be called; it must make a fresh model")
-    return model
+    return _attribute(_import_module(name, module), rest, name)
 
 
 def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:

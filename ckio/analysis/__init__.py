@@ -1,38 +1,54 @@
-"""What goes into a checkpoint: which variables (dataflow), and which values of a tape (dag).
+"""The arrays that belong in a checkpoint, and the values that belong on a tape.
 
-lower        a schedule of whole checkpoints, on single variables
-ByVariable   any planner, on what checkpoints really take
-analyze      what checkpoints of a model have to hold, found out by doing its first steps
-observe      what the steps of a model do to its arrays, where nobody says it
-Guarded      a model that finds out where what is said of it is wrong
-partition    a step, split: what its tape stores, and what is computed again
+analyze             which arrays checkpoints of a model have to hold, by doing its first steps
+compare_snapshots   lazy, eager and cheapest snapshots of its steps, and their costs
+lower               a schedule of whole checkpoints, on single variables
+ByVariable          any planner, on the reduced sizes of checkpoints
+observe             the arrays that steps of a model use and overwrite, where nobody declares them
+Guarded             a model that finds out where a declaration of it is wrong
+ValueGraph, solve   the values of programs, and the least choice of those that are stored
+partition           a step in two halves: its tape, and the values that are computed again
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ckio.analysis.dag import ValueGraph, solve
     from ckio.analysis.guarded import Guarded
-    from ckio.analysis.lowering import lower
+    from ckio.analysis.lowering import ByVariable, lower
     from ckio.analysis.model_arrays import analyze
     from ckio.analysis.partitioned import partition
     from ckio.analysis.recorded import observe
-    from ckio.analysis.reduced import ByVariable
+    from ckio.analysis.snapshots import compare_snapshots
 
-__all__ = ["ByVariable", "Guarded", "analyze", "lower", "observe", "partition"]
+__all__ = [
+    "ByVariable",
+    "Guarded",
+    "ValueGraph",
+    "analyze",
+    "compare_snapshots",
+    "lower",
+    "observe",
+    "partition",
+    "solve",
+]
 
-_LATER = {
-    "ByVariable": "ckio.analysis.reduced",
-    "Guarded": "ckio.analysis.guarded",
-    "analyze": "ckio.analysis.model_arrays",
-    "lower": "ckio.analysis.lowering",
-    "observe": "ckio.analysis.recorded",
-    "partition": "ckio.analysis.partitioned",
+_MODULES = {
+    "ByVariable": "lowering",
+    "Guarded": "guarded",
+    "ValueGraph": "dag",
+    "analyze": "model_arrays",
+    "compare_snapshots": "snapshots",
+    "lower": "lowering",
+    "observe": "recorded",
+    "partition": "partitioned",
+    "solve": "dag",
 }
-"""Where each is found; some of it needs more than numpy."""
+"""The module of each; some of them need more than numpy."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module 'ckio.analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+    return getattr(importlib.import_module(f"ckio.analysis.{_MODULES[name]}"), name)

@@ -4,36 +4,34 @@
     lowered    write x 0 u, write x 0 v, advance 0 4, write x 4 u, ..., read x 4 u, record 4 5, ...
 
 In the lowered one each variable, in each version, is written if it will be needed, read where the
-state has another version, and discarded after its last read. What all steps treat alike goes
-together. As checkpoints are smaller then, more of them fit: `ByVariable` lets any planner plan with
-what they really take.
+state has another version, and discarded after its last read. Variables that all steps treat alike
+go together. Checkpoints are smaller then, so that more of them fit: `ByVariable` lets any planner
+plan with their reduced sizes.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import TypeAlias, get_args
 
 import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
-from ckio.actions.variables import By, Ints, Variables
-from ckio.analysis.dataflow.arrays import needed_arrays, roomy
-from ckio.analysis.dataflow.closed import placed
-from ckio.analysis.dataflow.needed import Accesses, Chances, Needed
-from ckio.analysis.dataflow.placing import BEFORE, Placing, Within, latest
-from ckio.analysis.dataflow.stays import Stays
-from ckio.analysis.made import complete, of_a_fresh_model
+from ckio.actions.variables import By, Ints, Variables, of_a_fresh_model
+from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
+from ckio.analysis.placing import ArrayReads, Chances, PlacedActions, Within, placed
 from ckio.errors import BadInput, IllegalAction
+from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import NONE, Register, validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
-"""What lies on each level."""
+"""The keys stored on each level."""
 
 
 def lower(
@@ -44,22 +42,22 @@ def lower(
     platform: Platform | None = None,
     stored: Keys = (),
 ) -> Schedule:
-    """The same computation, with the least that has to be stored of its restart data and tapes.
+    """The schedule with the least that has to be stored of its restart data and tapes.
 
     Parameters
     ----------
     schedule : Schedule
         A legal one of whole checkpoints, by any planner.
     variables : Variables
-        What states are made of, and what the steps do to it.
+        The arrays of a state, and what the steps do to them.
     platform : Platform or None
-        With one, copies are placed by its prices, in the room that the schedule's checkpoints
-        have: what fits there whole, fits then (`Within`). Without, each array is written once and
-        kept until its last read (`latest`), however much lies on a level at that time.
+        With one, copies are placed by its prices, in the slots of the schedule's checkpoints: where
+        whole checkpoints fit, they fit (`Within`). Without, each array is written once and kept
+        until its last read (`latest`), however much lies on a level at that time.
     stored : sequence of collections of Key
-        What lies on each level at the start, variable by variable: where the schedule starts with
-        restart data or tapes, that is made of it (see `whole`). What is not needed of it is
-        discarded.
+        The keys stored on each level at the start, variable by variable: where the schedule starts
+        with restart data or tapes, these are made of it. All that is not needed of it
+        is discarded.
 
     Returns
     -------
@@ -71,101 +69,56 @@ def lower(
     IllegalAction
         Where the schedule is not legal, or the lowered one does not fit on the platform.
     BadInput
-        As `plan_schedule`; and where the schedule starts with what is not made of `stored`.
+        As `needed_arrays`; and where the schedule starts with what is not made of `stored`.
     """
-    validate(schedule, roomy(schedule))
+    levels = range(len(counts(schedule).levels))
+    validate(schedule, Platform(tuple(Level(name=f"level{n}") for n in levels)))  # they never fill
     none = [frozenset[Key]()] * (len(schedule.stored) - len(stored))
     start = [*map(frozenset, stored), *none]
     if platform is None:
-        return _lowered(schedule, variables.together(), latest, start)
-    ways = [variables.together()]
-    found = [_within(platform, schedule, ways[0], start)]
+        return _lowered(schedule, variables.together(), None, start)
+    groups = [variables.together()]
+    schedules = [_lowered(schedule, groups[0], platform, start)]
     for by in () if stored else get_args(By)[1:]:
-        if (way := variables.together(by)) not in ways:
-            ways.append(way)
+        if (group := variables.together(by)) not in groups:
+            groups.append(group)
             with suppress(BadInput):  # what goes together may be read before it can be written
-                found.append(_within(platform, schedule, way, start))
-    return _first_that_fits(sorted(found, key=lambda each: makespan(each, platform)), platform)
-
-
-def _within(platform: Platform, schedule: Schedule, variables: Variables, stored: Keys) -> Schedule:
-    placing = Within(platform=platform, nbytes=variables.nbytes)
-    return _lowered(schedule, variables, placing, stored)
-
-
-def _first_that_fits(schedules: Sequence[Schedule], platform: Platform) -> Schedule:
-    """What goes together may need more room; raises IllegalAction where none of them fits."""
-    for each in schedules[:-1]:
+                schedules.append(_lowered(schedule, group, platform, start))
+    # Variables that go together may take more capacity.
+    *others, last = sorted(schedules, key=lambda each: makespan(each, platform))
+    for each in others:
         with suppress(IllegalAction):
             validate(each, platform)
             return each
-    validate(schedules[-1], platform)
-    return schedules[-1]
+    validate(last, platform)
+    return last
 
 
-def _lowered(schedule: Schedule, variables: Variables, placing: Placing, stored: Keys) -> Schedule:
+def _lowered(
+    schedule: Schedule, variables: Variables, platform: Platform | None, stored: Keys
+) -> Schedule:
     """A legal schedule by these variables, which go together no further."""
     _check_made(schedule, variables, stored)
+    within = None if platform is None else Within(platform=platform, nbytes=variables.nbytes)
     steps = variables.over(schedule.chain.length)
-    arrays = needed_arrays(schedule, steps, variables.seed)
-    really = [(Kind.RESTART, _of_what_is_there(each, stored)) for each in arrays]
-    found: list[Accesses] = []
+    arrays = [
+        (Kind.RESTART, _available(each, stored))
+        for each in needed_arrays(schedule, steps, variables.seed)
+    ]
+    accesses: list[PlacedActions] = []
     needed: set[tuple[int, Key]] = set()
-    for kind, each in [*really, *_tapes(schedule, variables)]:
-        copies = placed(each, placing)
-        found.append(copies.accesses(each.name, kind))
+    for kind, each in [*arrays, *_tapes(schedule, variables)]:
+        copies = placed(each, within)
+        accesses.append(copies.accesses(each.name, kind))
         needed.update(copies.start(each.name, kind))
     first = _at_first(stored, needed, by_variable=variables.kinds)
-    found = [first, *found, _kept(schedule, by_variable=variables.kinds)]
+    every = [first, *accesses, _unchanged(schedule, by_variable=variables.kinds)]
 
     chain = replace(schedule.chain, variables=variables)
     start = [set(keys) for keys in stored]
     for level, keys in enumerate(schedule.stored):
         start[level] |= {key for key in keys if key.kind not in variables.kinds}
-    return Schedule(chain, Accesses.together(found).actions, start, note=schedule.note)
-
-
-def whole(
-    stored: Keys, chain: Chain, platform: Platform, variables: Variables, /
-) -> tuple[frozenset[Key], ...]:
-    """The checkpoints of which every part lies on one level: what can be planned from.
-
-    Parameters
-    ----------
-    stored : sequence of collections of Key
-        What lies on each level: variables as the chain of a lowered schedule has them, and keys
-        that are whole, which are given back as they are.
-    chain, platform : Chain, Platform
-        What will be planned for, with reduced sizes. Where checkpoints share so much that there
-        are more of them than this platform has slots, those nearest behind another are left out;
-        so are those that the adjoint which is stored has come past.
-    variables : Variables
-        Those of the lowered schedule.
-    """
-    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
-    left = min(adjoints, default=chain.length + 1)
-    return tuple(
-        frozenset(_whole(set(keys), chain, level, variables, left))
-        for keys, level in zip(stored, platform.levels, strict=False)
-    )
-
-
-def _whole(
-    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
-) -> Iterator[Key]:
-    there = {key for key in keys if not key.name}
-    yield from there
-    room = level.capacity
-    for kind in variables.kinds if keys - there else ():
-        found = [it for it in complete(keys, kind, variables, chain.length) if it < left]
-        if room is not None:
-            room -= sum(level.stored(chain.nbytes(key)) for key in there)
-            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
-            while len(found) > max(0, room) // each:
-                gaps = [after - before for before, after in pairwise([-1, *found])]
-                del found[gaps.index(min(gaps))]
-        there = {Key(kind, step) for step in found}
-        yield from there
+    return Schedule(chain, PlacedActions.together(every).actions, start, note=schedule.note)
 
 
 def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
@@ -180,32 +133,32 @@ def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
                 )
 
 
-def _of_what_is_there(needed: Needed, stored: Keys) -> Needed:
-    """Of the checkpoints at the start, what is dead in them need not be there to be read."""
+def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
+    """The arrays without chances that are dead in checkpoints at the start, and are not stored."""
     chances, name = needed.chances, needed.name
-    there = chances.place != BEFORE
-    for at in np.flatnonzero(~there).tolist():
+    available = chances.place != BEFORE
+    for at in np.flatnonzero(~available).tolist():
         key = Key(Kind.RESTART, int(chances.version[at]), name)
         # What a fresh model has can be written first of all.
-        there[at] = of_a_fresh_model(key) or key in stored[int(chances.level[at])]
-    really = replace(needed, chances=chances.take(there))
-    for array in really.arrays(really.late):
+        available[at] = of_a_fresh_model(key) or key in stored[int(chances.level[at])]
+    arrays = replace(needed, chances=chances.take(available))
+    for array in arrays.arrays(arrays.late):
         key = Key(Kind.RESTART, array.version, name)
         raise BadInput(f"lower: {key} is read before it is computed, and is not stored")
-    return really
+    return arrays
 
 
-def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, Needed]]:
-    """What has to be stored of the variables that tapes are made of."""
+def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, ArrayReads]]:
+    """The arrays that have to be stored of the variables that tapes are made of."""
     if not variables.taped:
         return
-    steps, stays = variables.over(schedule.chain.length), Stays.of(schedule, Kind.TAPE)
+    steps, times = variables.over(schedule.chain.length), CheckpointTimes.of(schedule, Kind.TAPE)
     for name in sorted(variables.taped):
         version = np.where(steps.has(name, "record", "use"), steps.versions(name)[:-1], NONE)
         place = _reads_of_tapes(schedule.actions, version)
-        of, until = version[schedule.actions.begin[place]], stays.until(version)
-        chances = Chances(version[stays.step], stays.written, stays.level, until)
-        yield Kind.TAPE, Needed.of(name, of, place, [chances])
+        of, until = version[schedule.actions.begin[place]], times.until(version)
+        chances = Chances(version[times.step], times.written, times.level, until)
+        yield Kind.TAPE, ArrayReads.of(name, of, place, [chances])
 
 
 def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:
@@ -213,14 +166,14 @@ def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:
     read = (actions.op == READ) & (actions.kind == KIND_CODE[Kind.TAPE])
     needs = np.where(read, version[actions.begin * read], NONE)
     changes = (actions.op == RECORD) | (needs != NONE)
-    there = Register(NONE, changes, needs).before()
-    return np.flatnonzero((needs != NONE) & (needs != there))
+    has = Register(NONE, changes, needs).before()
+    return np.flatnonzero((needs != NONE) & (needs != has))
 
 
 def _at_first(
     stored: Keys, needed: Collection[tuple[int, Key]], *, by_variable: Collection[Kind]
-) -> Accesses:
-    """Before anything else: discards of the variables that are never read, then what is written."""
+) -> PlacedActions:
+    """First of all, discards of the variables that are never read, and writes of x_0."""
     discards = [
         Discard(key, level)
         for level, keys in enumerate(stored)
@@ -228,13 +181,108 @@ def _at_first(
         if key.kind in by_variable and (level, key) not in needed
     ]
     writes = [Write(key, level) for level, key in needed if key not in stored[level]]
-    found = Actions.of([*discards, *sorted(writes, key=str)])
-    return Accesses(np.full(len(found), BEFORE), found)
+    actions = Actions.of([*discards, *sorted(writes, key=str)])
+    return PlacedActions(np.full(len(actions), BEFORE), actions)
 
 
-def _kept(schedule: Schedule, *, by_variable: Collection[Kind]) -> Accesses:
-    """The actions that stay as they are."""
+def _unchanged(schedule: Schedule, *, by_variable: Collection[Kind]) -> PlacedActions:
+    """The actions that are not on single variables."""
     actions = schedule.actions
     codes = [KIND_CODE[kind] for kind in by_variable]
     place = np.flatnonzero((actions.op < WRITE) | ~np.isin(actions.kind, codes))
-    return Accesses(place, actions.take(place))
+    return PlacedActions(place, actions.take(place))
+
+
+@dataclass(frozen=True)
+class ByVariable:
+    """A planner that knows the variables of a chain, made of one that knows whole states only.
+
+    It plans with the reduced sizes, and what it plans is lowered: see `lower`.
+
+    Attributes
+    ----------
+    planner : Planner
+        Of whole checkpoints.
+    variables : Variables
+        The arrays of a state, and what the steps do to them.
+    """
+
+    planner: Planner
+    variables: Variables
+
+    def __call__(self, chain: Chain, platform: Platform, /) -> Schedule:
+        """A schedule on single variables; raises what the planner raises, and what `lower` does.
+
+        It is the better of two: with all versions of what is seldom overwritten in capacity of
+        their own, or in each checkpoint.
+        """
+        sizes = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
+        schedules = [
+            lower(self.planner(*each), self.variables, platform=platform)
+            for each in (sizes if sizes[0] != sizes[1] else sizes[:1])
+        ]
+        return min(schedules, key=lambda each: makespan(each, platform))
+
+
+def reduced(
+    chain: Chain, platform: Platform, variables: Variables, /, *, apart: bool = True
+) -> tuple[Chain, Platform]:
+    """The chain with the sizes of what has to be stored, and the capacity that is left for it.
+
+    A checkpoint of restart data takes the bytes of all that is live and overwritten. With `apart`,
+    a variable that is overwritten so seldom that all its versions fit takes capacity for these
+    once, and none in each checkpoint. The tape of a step takes what of it some step overwrites.
+
+    Of u (8 bytes), which all of 100 steps overwrite, and k (16), which one does, whole checkpoints
+    take 24 bytes, and 120 bytes hold 5 of them. With both versions of k once there are 11 of u:
+
+    >>> from ckio.actions.variables import Flow, Step
+    >>> step, thaw = Step(Flow({"u", "k"}, {"u"})), Step(Flow({"u", "k"}, {"u", "k"}))
+    >>> variables = Variables({"u": 8, "k": 16}, [*[step] * 50, thaw, *[step] * 49])
+    >>> chain = Chain(steps=100, advance=1, record=1, reverse=1, restart=24, tape=24, adjoint=8)
+    >>> ram = Platform((Level(name="ram", capacity=120),))
+    >>> smaller, less = reduced(chain, ram, variables)
+    >>> smaller.restart, less.levels[0].capacity
+    (8, 88)
+    """
+    columns = variables.columns(Kind.RESTART, chain.length)
+    versions = {name: len(np.unique(version[:-1][live[:-1]])) for name, version, live in columns}
+    slots = [_slots(level, variables, versions) for level in platform.levels]
+    least = min(filter(None, slots), default=0) if apart else 0
+    few = {name: count for name, count in versions.items() if count <= least}
+    if len(few) == len(versions):  # checkpoints of nothing have no slots
+        few = {}
+    each = [variables.nbytes[name] for name in versions.keys() - few.keys()]
+    tape = sum(variables.nbytes[name] for name in variables.taped) if variables.tape else chain.tape
+    levels = tuple(_less(level, variables, few, each) for level in platform.levels)
+    # What is stored by variable is copied.
+    smaller = replace(chain, restart=sum(each), tape=tape, handed=frozenset[Kind]())
+    return smaller, replace(platform, levels=levels)
+
+
+def _slots(level: Level, variables: Variables, versions: Mapping[str, int]) -> int | None:
+    """How many checkpoints a level holds that share what they can; None where it never fills."""
+    if level.capacity is None:
+        return None
+
+    def needed(slots: int) -> int:
+        return sum(
+            min(count, slots) * level.stored(variables.nbytes[name])
+            for name, count in versions.items()
+        )
+
+    most = max(versions.values(), default=0)
+    return bisect_right(range(1, most + 1), level.capacity, key=needed)
+
+
+def _less(level: Level, variables: Variables, few: Mapping[str, int], each: Sequence[int]) -> Level:
+    """The level without the capacity for all versions of some variables.
+
+    Nor has it the bytes by which the variables of a checkpoint, `each` of so many bytes, take more
+    than the whole: where a codec makes them smaller, they are rounded up one by one.
+    """
+    if level.capacity is None:
+        return level
+    taken = sum(count * level.stored(variables.nbytes[name]) for name, count in few.items())
+    free, parts = max(0, level.capacity - taken), sum(map(level.stored, each))
+    return replace(level, capacity=free * level.stored(sum(each)) // parts if parts else free)

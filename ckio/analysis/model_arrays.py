@@ -1,11 +1,13 @@
-"""Which arrays of a model's state a checkpoint has to hold, and why, in figures.
+"""Which arrays of a model's state a checkpoint has to hold, and why; `ckio analyze` prints it.
 
-    arrays = analyze(lambda: MyModel(n=100))         does its first steps, and looks what they do
-    arrays.needed["restart"], arrays.whole["restart"]    bytes of a checkpoint: needed, all
-    arrays.contradictions()                          what its `flow` declares and is wrong
-    print(declaration(arrays))                       the `flow` of a model that declares none
-
-`ckio analyze` prints it.
+>>> from ckio.models.ocean import Ocean
+>>> arrays = analyze(lambda: Ocean(grid=8))      # which does its first steps, and looks on
+>>> arrays.whole["restart"], arrays.needed["restart"]
+(4544, 2600)
+>>> [use.name for use in uses(arrays, None) if use.stored == "never"]
+['zeta_prev', 'F_0', 'Q']
+>>> print(declaration(arrays).splitlines()[-1])  # of the arguments that declare it to ArrayModel
+tape={"zeta", "psi"},
 """
 
 import json
@@ -31,7 +33,7 @@ from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3
-"""Steps that are watched, if it is not said how many: the first ones are often special."""
+"""Steps that are watched by default: the first ones are often special."""
 
 CALLS: Final = 7
 """Of `derive`, that are timed after one that is not."""
@@ -52,12 +54,12 @@ WHY: Final = {
 
 @dataclass(frozen=True)
 class ModelArrays:
-    """The arrays of a model's state: what it declares of them, and what its steps do to them.
+    """The arrays of a model's state, as it declares them, and as its steps use them.
 
     Attributes
     ----------
     declared : Variables or None
-        What the model says of them.
+        The declaration of the model.
     observed : Variables or None
         What its first steps do to all of them; None where they cannot be watched.
     watched : int
@@ -139,18 +141,15 @@ class ModelArrays:
 
 @dataclass(frozen=True, slots=True)
 class ArrayUse:
-    """What steps do with one array of the state, and where it is stored.
+    """The use that steps make of one array of the state, and where it is stored.
 
     Attributes
     ----------
-    name : str
-    nbytes : int
-    forward : bool
-        Whether a step reads it.
+    name, nbytes : str, int
+    forward, functional : bool
+        Whether a step, or the functional, reads it.
     adjoint : str or None
         Where the adjoint of a step reads it: on its "tape" or "in place"; None where it does not.
-    functional : bool
-        Whether the functional reads it.
     overwritten : list of [int, int] or None
         The steps that overwrite it, in half-open spans; None for all.
     in_whole : bool
@@ -181,15 +180,14 @@ class Recomputable:
 
     Attributes
     ----------
-    name : str
-    arguments : tuple of str
-        The arrays that it is computed from.
+    name, arguments : str, tuple of str
+        The array, and those that it is computed from.
     recompute : tuple of str
         The option `recompute` of the model that leaves it out, and what is left out already.
     saved : dict of str to int
         Bytes by which a checkpoint ("restart") and a step's "tape" become smaller.
     seconds : float
-        What it takes, the median of CALLS.
+        To compute it, the median of CALLS.
     moved : dict of str to float
         Seconds that each level of a platform takes to write and read it instead.
     """
@@ -250,8 +248,8 @@ def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) ->
         return ModelArrays(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
     watched = max(1, make().advance(0, steps))
     observed = observe(make, steps=watched)
-    kept = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
-    recomputed = tuple(name for name in model.derived if name not in kept)
+    names = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
+    recomputed = tuple(name for name in model.derived if name not in names)
     tape = model.layout(Key(Kind.TAPE, 0))
     named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
     taped = frozenset(named | observed.tape.intersection(recomputed))
@@ -260,22 +258,31 @@ def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) ->
 
 
 def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
-    """Return what so many steps do with each array of the state."""
-    stored = arrays.variables
+    """Return the use that so many steps make of each array of the state."""
+    stored, every = arrays.variables, list[ArrayUse]()
     length = len(stored.steps) if not isinstance(stored.steps, Step) else steps or 1
-    return [
-        _use(name, stored, stored.over(length), alike=isinstance(stored.steps, Step))
-        if name in stored.nbytes
-        else _computed_again(name, arrays)
-        for name in arrays.nbytes
-    ]
+    for name in arrays.nbytes:
+        if name in stored.nbytes:
+            every.append(_use(name, stored, stored.over(length)))
+        else:
+            assert arrays.observed is not None, "only where steps are watched arrays are derived"
+            use = _use(name, arrays.observed, arrays.observed.over(1))
+            every.append(replace(use, stored="never", versions=None, why="computed"))
+    return every
 
 
-def _use(name: str, variables: Variables, over: ChainFlows, *, alike: bool) -> ArrayUse:
+def _use(name: str, variables: Variables, over: ChainFlows) -> ArrayUse:
     flows = ("forward", "record", "reverse")
     out = np.logical_or.reduce([over.has(name, flow, "out") for flow in flows])
-    count = 1 if alike else _versions(name, variables, over)
-    why = _why(name, variables, over, every=alike or count == over.length + 1)
+    live = over.live(name, seed=name in variables.seed)
+    count = len(np.unique(over.versions(name)[live]))
+    if name in variables.stored:
+        alike = isinstance(variables.steps, Step)
+        why = "always" if alike or count == over.length + 1 else "versions"
+    elif name not in variables.changed:
+        why = "in place"
+    else:
+        why = "dead" if over.has(name, "forward", "kill").any() else "unread"
     return ArrayUse(
         name=name,
         nbytes=variables.nbytes[name],
@@ -290,13 +297,6 @@ def _use(name: str, variables: Variables, over: ChainFlows, *, alike: bool) -> A
     )
 
 
-def _computed_again(name: str, arrays: ModelArrays) -> ArrayUse:
-    """The use of an array that lies in no checkpoint."""
-    assert arrays.observed is not None, "only where steps are watched arrays are derived"
-    use = _use(name, arrays.observed, arrays.observed.over(1), alike=True)
-    return replace(use, stored="never", versions=None, why="computed")
-
-
 def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
     """Where the adjoint step reads an array: on its tape, or in the state, in place."""
     if over.has(name, "reverse", "use").any():
@@ -305,20 +305,6 @@ def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
     if name not in taped:
         return None
     return "tape" if name in variables.changed else "in place"
-
-
-def _versions(name: str, variables: Variables, over: ChainFlows) -> int:
-    """How many versions of an array are needed in some x_i."""
-    live = over.live(name, seed=name in variables.seed)
-    return len(np.unique(over.versions(name)[live]))
-
-
-def _why(name: str, variables: Variables, over: ChainFlows, *, every: bool) -> str:
-    if name in variables.stored:
-        return "always" if every else "versions"
-    if name not in variables.changed:
-        return "in place"
-    return "dead" if over.has(name, "forward", "kill").any() else "unread"
 
 
 def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
@@ -332,7 +318,7 @@ def recomputable(
 ) -> list[Recomputable]:
     """Return the arrays that a smaller checkpoint could do without, and measure what that takes."""
     now, variables = arrays.needed, arrays.variables
-    found = []
+    smaller = []
     for name, arguments in arrays.derived.items():
         if name in arrays.recomputed:
             continue
@@ -348,8 +334,8 @@ def recomputable(
         }
         names = (*arrays.recomputed, name)
         seconds = _seconds_of_deriving(make, name)
-        found.append(Recomputable(name, tuple(arguments), names, saved, seconds, moved))
-    return found
+        smaller.append(Recomputable(name, tuple(arguments), names, saved, seconds, moved))
+    return smaller
 
 
 def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
@@ -379,11 +365,8 @@ def declaration(arrays: ModelArrays, /) -> str:
         return f"{before}={{{listed}}}," if which else f"{before}=(),"
 
     def flow(before: str, flow: Flow) -> list[str]:
-        given = [
-            names(name, getattr(flow, name))
-            for name in ("use", "out", "kill")
-            if getattr(flow, name)
-        ]
+        sets = {name: getattr(flow, name) for name in ("use", "out", "kill")}
+        given = [names(name, which) for name, which in sets.items() if which]
         line = f"    {before}Flow({' '.join(given).removesuffix(',')}),"
         if len(line) <= _WIDTH:
             return [line]
@@ -391,10 +374,9 @@ def declaration(arrays: ModelArrays, /) -> str:
 
     ends = [names("seed", arrays.observed.seed), names("tape", arrays.observed.tape)]
     lines = ["flow=Step(", *flow("", step.forward), *flow("record=", step.record), "),", *ends]
-    return "\n".join(map(_folded, lines))
-
-
-def _folded(line: str) -> str:
-    """A line of code, in several where it is too long."""
-    inside = " " * (len(line) - len(line.lstrip()) + 4)
-    return fill(line, _WIDTH, subsequent_indent=inside, break_on_hyphens=False)
+    inside = [" " * (len(line) - len(line.lstrip()) + 4) for line in lines]
+    folded = [
+        fill(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+        for line, indent in zip(lines, inside, strict=True)
+    ]
+    return "\n".join(folded)

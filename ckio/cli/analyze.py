@@ -1,6 +1,6 @@
 """`ckio analyze`: what checkpoints of a model have to hold, and what that saves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +9,9 @@ import click
 
 from ckio.actions.columns import KINDS, READ, WRITE
 from ckio.actions.variables import TOGETHER, Step, Variables
-from ckio.adapters.registry import find_model, lossy, options_of
+from ckio.adapters.registry import find_model, find_object, lossy, options_of
+from ckio.analysis.dag import Price, ValueGraph, price_on, solve
+from ckio.analysis.lowering import ByVariable
 from ckio.analysis.model_arrays import (
     CALLS,
     WATCHED,
@@ -21,9 +23,9 @@ from ckio.analysis.model_arrays import (
     uses,
     watch,
 )
-from ckio.analysis.reduced import ByVariable
+from ckio.analysis.snapshots import compare_snapshots
 from ckio.cli import console
-from ckio.cli.analyzed import show
+from ckio.cli.analyzed import show, show_values
 from ckio.cli.files import read_platform
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import json_option, planner_options, settings_option
@@ -31,12 +33,15 @@ from ckio.cli.plans import plan_of
 from ckio.errors import BadInput, NoSchedule, RunFailed
 from ckio.jobs.models import Settings, blamed, identity, maker
 from ckio.jobs.planning import OVERLAPPED, Planning, planner_call
-from ckio.platform import Platform
+from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 
 DEFAULT: Final = "auto"
 """The planner whose own options are given where none is named."""
+
+MOST_SNAPSHOTS: Final = 1000
+"""Steps of which snapshots are compared; those of longer chains are as those of the last ones."""
 
 _GIVEN: Final = ("planner", "steps", "platform")
 """The options that are not a planner's own."""
@@ -49,9 +54,22 @@ _GIVEN: Final = ("planner", "steps", "platform")
     "--watch", "watched", type=click.IntRange(1), metavar="N", default=WATCHED, show_default=True,
     help="how many of the first steps are watched",
 )  # fmt: skip
+@click.option(
+    "--state", metavar="STATE",
+    help="MODEL is one step, in JAX or a StraightLine: MODULE:ATTRIBUTE or FILE.py:ATTRIBUTE of the"
+    " arrays that it starts from, by name, or of a function that makes them",
+)  # fmt: skip
 @planner_options
 @json_option
-def command(*, model: str, settings: Settings, watched: int, as_json: bool, **options: Any) -> None:
+def command(
+    *,
+    model: str,
+    settings: Settings,
+    watched: int,
+    state: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Find out what checkpoints of MODEL have to hold, and what need not be stored.
 
     MODEL is MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, FILE.py with one model in it, or a name that
@@ -61,8 +79,21 @@ def command(*, model: str, settings: Settings, watched: int, as_json: bool, **op
 
     With a --platform it is said where it is less to compute an array again than to store it, and
     with --steps as well, what a plan then stores and what it takes: with whole states, with
-    checkpoints of what is needed, and array by array.
+    checkpoints of what is needed, and array by array. Beside that stands what the lazy, the eager
+    and the cheapest snapshots of the steps store.
+
+    Of one step, with --state or as a graph of values in FILE.toml, it is said which values its tape
+    stores and which are computed again: with the fewest bytes, and on each level of a --platform in
+    the fewest seconds.
     """
+    if state is not None or model.endswith(".toml"):
+        for name, value in {**options, "set": settings or None}.items():
+            if value is not None and name != "platform":
+                raise BadInput(f"--{name} is about a model, and {model} is one step")
+        machine = read_platform(options["platform"]) if options["platform"] else None
+        values = _values(model, state, machine, quiet=as_json)
+        console.print_json(values) if as_json else show_values(values)
+        return
     what = f"model {model!r}"
     machine = _machine(options)
     fresh = maker(model, settings)
@@ -83,6 +114,7 @@ def command(*, model: str, settings: Settings, watched: int, as_json: bool, **op
         **_sets(arrays),
         "arrays": list(map(asdict, uses(arrays, options["steps"]))),
         "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
+        "snapshots": [] if wrong else _snapshots(arrays, length, machine),
         "recompute": [_recomputed(each, model) for each in again],
         "plan": None if plan is None else _planned(plan, arrays, quiet=as_json),
         "lossy": lossy(machine) if machine is not None else {},
@@ -146,6 +178,87 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
         "notes": list(arrays.notes()),
         "declaration": declaration(arrays) if declared is None or unlike else None,
     }
+
+
+def _snapshots(
+    arrays: ModelArrays, length: int | None, machine: Platform | None
+) -> list[dict[str, Any]]:
+    """The snapshots of a model's steps: of all that are planned or declared, or of a few."""
+    steps = arrays.variables.steps
+    count = length or (WATCHED if isinstance(steps, Step) else len(steps))
+    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
+
+
+def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
+    """The snapshots of so many steps by each policy, in bytes or on each level of a platform."""
+    levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
+    return [
+        {
+            "steps": count,
+            "level": level.name if level else None,
+            "policy": policy,
+            "arrays": sorted(frozenset[str]().union(*(it.stored for it in costs.snapshots))),
+            "stored": costs.stored,
+            "taped": costs.taped,
+            "seconds": costs.seconds if level else None,
+        }
+        for level in levels
+        for policy, costs in compare_snapshots(variables.cut(count), count, level).items()
+    ]
+
+
+def _values(
+    model: str, state: str | None, machine: Platform | None, *, quiet: bool
+) -> dict[str, Any]:
+    """The values that the tape of a step stores, and those that are computed again."""
+    graph, price_of, variables = _graph(model, state, quiet=quiet)
+    choices = []
+    for level in (None, *(machine.levels if machine is not None else ())):
+        choice = solve(graph, price=price_of(level) if level else None)
+        names = {
+            "saved": choice.saved,
+            "stored": choice.stored,
+            "in place": choice.begins,
+            "recomputed": choice.recomputed,
+        }
+        choices.append(
+            {"level": level.name if level else None, "tape": choice.nbytes}
+            | {what: list(map(str, each)) for what, each in names.items()}
+            | {"storing": choice.storing if level else None, "recomputing": choice.recomputing}
+        )
+    required = [graph.nbytes.get(name, 1) for name in graph.required]
+    return {
+        "step": model,
+        "values": len(graph.arguments),
+        "required": {"values": len(required), "bytes": sum(required)},
+        "choices": choices,
+        "snapshots": _policies(variables, WATCHED, machine) if variables else [],
+    }
+
+
+def _graph(
+    model: str, state: str | None, *, quiet: bool
+) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
+    """The values of a step, the price of a level, and the arrays of the state if it is traced.
+
+    They come from a file, or from a step that is measured.
+    """
+    if state is None:
+        try:
+            text = Path(model).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{model}: it cannot be read: {error}") from error
+        return ValueGraph.loads(text, source=model), price_on, None
+    from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
+
+    step, start = find_object(model), find_object(state)
+    arrays: Mapping[str, Any] = start() if callable(start) else start
+    with console.progress(f"measuring {model}", quiet=quiet):
+        graph = partition(step, arrays).graph
+    if isinstance(step, StraightLine):
+        return graph, price_of_tape, None
+    nbytes = {name: int(graph.nbytes[name]) for name in arrays}
+    return graph, price_of_tape, Variables(nbytes, traced_flow(step, arrays))
 
 
 def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:

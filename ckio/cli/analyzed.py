@@ -38,6 +38,7 @@ def show(figures: dict[str, Any], /) -> None:
     _show_arrays(figures["arrays"], "As it is declared:" if wrong else "")
     if not wrong:
         _say_sizes(figures)
+    _show_snapshots(figures["snapshots"])
     for entry in figures["recompute"]:
         _show_recompute(entry, figures["checkpoints"]["needed"])
     if figures["declaration"] is not None:
@@ -169,6 +170,51 @@ def _say_sizes(figures: dict[str, Any]) -> None:
     console.echo()
 
 
+def _show_snapshots(entries: Sequence[dict[str, Any]]) -> None:
+    """The snapshots of successive checkpoints; policies that store the same are in one row."""
+    if not entries:
+        return
+    priced = ["seconds"] if entries[0]["level"] is not None else []
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for entry in entries:
+        row = (
+            entry["level"] or "",
+            bytes_text(entry["stored"]),
+            bytes_text(entry["taped"]),
+            *([seconds_text(entry["seconds"])] if priced else []),
+            _names(entry["arrays"], none="nothing"),
+        )
+        alike.setdefault(row, []).append(entry["policy"])
+    header = ["snapshots", "in snapshots", "on tapes", *priced, "arrays"]
+    rows = [[", ".join([*names, *row[:1]]).rstrip(", "), *row[1:]] for row, names in alike.items()]
+    title = f"A checkpoint before each of {entries[0]['steps']} steps but the last:"
+    console.print_table(title, *_left(header, rows, first=len(header) - 1))
+
+
+def show_values(figures: dict[str, Any], /) -> None:
+    """The values of one step that are stored, and those that are computed again."""
+    required = figures["required"]
+    _say(
+        f"{figures['step']}: {figures['values']} values, of which its adjoint reads"
+        f" {required['values']} ({bytes_text(required['bytes'])}). Its tape, with the fewest bytes"
+        " and on each level in the fewest seconds:\n"
+    )
+    header = ["", "tape", "to store", "to compute again", "computed again", "stored"]
+    rows = [
+        [
+            choice["level"] or "fewest bytes",
+            bytes_text(choice["tape"]),
+            "-" if choice["storing"] is None else seconds_text(choice["storing"]),
+            seconds_text(choice["recomputing"]),
+            f"{len(choice['recomputed'])} values",
+            _names([*choice["saved"], *choice["stored"]], none="nothing"),
+        ]
+        for choice in figures["choices"]
+    ]
+    console.print_table("", *_left(header, rows, first=5))
+    _show_snapshots(figures["snapshots"])
+
+
 def _change(before: int, after: int) -> str:
     """By how much something has changed, in whole per cents of what it was."""
     if before == after:
@@ -266,11 +312,11 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _names(names: Iterable[str]) -> str:
+def _names(names: Iterable[str], *, none: str = "whole") -> str:
     """Names of what is stored as one, as far as a column has room."""
     shown, every = list[str](), list(names)
     for name in every:
         if shown and len(", ".join([*shown, name])) > _MOST_COLUMNS:
             return f"{', '.join(shown)} and {len(every) - len(shown)} more"
         shown.append(name)
-    return ", ".join(shown) or "whole"
+    return ", ".join(shown) or none

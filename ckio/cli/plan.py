@@ -142,7 +142,7 @@ def plan_by_variable(plan: Planning, options: Mapping[str, Any], /) -> Planning:
     model, settings = options["model"], options["settings"]
     if model is None:
         raise BadInput("--by-variable is about the arrays of a model: give --model as well")
-    from ckio.analysis.reduced import ByVariable
+    from ckio.analysis.lowering import ByVariable
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
     return replace(plan, call=ByVariable(plan.call, variables))

@@ -109,7 +109,7 @@ class Process:
         """
         if self.variables is None:
             return [(self.chain, self.platform)]
-        from ckio.analysis.reduced import reduced
+        from ckio.analysis.lowering import reduced
 
         known = self.chain, self.platform, self.variables
         ways = [reduced(*known, apart=apart) for apart in (True, False)]

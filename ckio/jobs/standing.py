@@ -9,7 +9,7 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.actions import Key, Kind, nbytes_of
-from ckio.analysis.made import complete, of_a_fresh_model
+from ckio.actions.variables import of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.errors import LevelFull, Stopped, StorageError
 from ckio.model import Model
@@ -135,7 +135,7 @@ class _Storing:
         found = [
             Key(kind, step)
             for kind in variables.kinds
-            for step in complete(keys, kind, variables, length)
+            for step in variables.complete(keys, kind, length)
         ]
         return made | {key: variables.parts(key, length) for key in found}
 

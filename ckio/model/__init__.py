@@ -1,4 +1,4 @@
-"""The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
+"""The protocol of a model: forward, recording and adjoint steps, and its checkpoints' bytes."""
 
 import reprlib
 from collections.abc import Callable, Mapping

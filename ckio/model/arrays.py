@@ -195,7 +195,7 @@ class Tapes:
         begins = dict(zip(_widest_first(like), ends, strict=False))
         self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
         self._nbytes = sum(array.nbytes for array in like.values())
-        self._slots = self._rooms(1)  # memory of its own
+        self._slots = self._allocated(1)  # memory of its own
         self._shared: Arrays | None = None  # the tape of a single step, elsewhere
         self._given = False  # whether a level relies on what it holds
         self._begin = self._end = 0  # whose tapes they hold
@@ -203,9 +203,9 @@ class Tapes:
         self._read = set[str]()  # the parts that were read since the last record
 
     def record(self, begin: int, end: int, /) -> None:
-        """Make room for the tape of these steps; what was held is lost."""
+        """Allocate the tape of these steps; the previous contents are lost."""
         if (lacking := end - begin - len(self._slots)) > 0:
-            self._slots += self._rooms(lacking)
+            self._slots += self._allocated(lacking)
         self._begin = self._end = begin
         self._shared = None
         self._read.clear()
@@ -238,7 +238,7 @@ class Tapes:
         self._end = min(self._end, step)
         self._shared = None
         if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
-            self._slots = self._rooms(1)
+            self._slots = self._allocated(1)
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
         """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
@@ -286,25 +286,25 @@ class Tapes:
         try:
             memory = slot(self._nbytes)
         except StorageError:
-            return self._rooms(1)[0]
+            return self._allocated(1)[0]
         arrays = Arrays(
             {name: np.ndarray(*form, memory, begin) for name, (form, begin) in self._places.items()}
         )
         if all(array.flags.aligned for array in arrays.values()):
             return arrays
-        return self._rooms(1)[0]
+        return self._allocated(1)[0]
 
     def _in_parts(self) -> Arrays:
         if self._parts is None:
-            (self._parts,) = self._rooms(1)
+            (self._parts,) = self._allocated(1)
         return self._parts
 
-    def _rooms(self, count: int) -> list[Arrays]:
-        """Room for so many steps; in one piece, which costs fewer page faults."""
-        rooms = {
+    def _allocated(self, count: int) -> list[Arrays]:
+        """Allocate the tapes of `count` steps in one piece, which costs fewer page faults."""
+        memory = {
             name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
         }
-        return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
+        return [Arrays({name: memory[name][k, ...] for name in memory}) for k in range(count)]
 
 
 def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -12,8 +12,8 @@ staged, and how many read ahead, is counted over all channels together.
 
 What the program does with
 
-    memory level, write      waits until the pool has room
-    far level, write         copies it to the pool, and goes on. As long as the pool has no room, or
+    memory level, write      waits until the pool has space
+    far level, write         copies it to the pool, and goes on. As long as the pool is full, or
                              too many are staged, it waits for one of those that are; if there is
                              none, it waits until the channel has written the checkpoint directly
     far level, read          copies what is still staged, or was read ahead; waits for what is being
@@ -25,8 +25,9 @@ What a channel does next, if there is
     1. the read that the program waits for
     2. the next read in the order of the program, unless the program waits for a write here, if what
        it reads lies on the level, not too many have been read ahead, not more than the horizon is
-       to be computed between the end of the current action and its use, and the pool has room: now,
-       and at each later point up to its use for what the memory level and the reads ahead hold then
+       to be computed between the end of the current action and its use, and the pool has space:
+       now, and at each later point up to its use for what the memory level and the reads ahead hold
+       then
     3. the oldest write or discard
 
 Rule 2 is what lets nothing wait for ever: what the memory level is going to need is never given to
@@ -393,7 +394,7 @@ class Traffic:
             self._unstage(transfer)
 
     def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
-        """Whether the channel's next read may begin now; then its room in the pool is taken."""
+        """Return whether the channel's next read may begin now, and if so, take its space."""
         columns = self._map
         return (
             columns.source[row] < self.row
@@ -431,14 +432,14 @@ class Traffic:
     # The pool
 
     def _take(self, nbytes: int) -> bool:
-        """Take room in the pool, if there is enough."""
+        """Take space in the pool, if there is enough."""
         fits = self._fits(nbytes)
         if fits:
             self.used += nbytes
         return fits
 
     def _fits(self, nbytes: int) -> bool:
-        """Whether there is enough room in the pool now."""
+        """Return whether the pool has enough free space now."""
         return self.used + nbytes <= self._map.room
 
     def _unstage(self, staged: Transfer) -> None:

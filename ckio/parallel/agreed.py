@@ -47,7 +47,7 @@ class AgreedLevel:
         keys = team.each(lambda: set(backend.keys()))
         common = set[Key].intersection(*team.gather(keys))
         for key in sorted(keys - common, key=str):
-            with suppress(StorageError):  # it takes room, and is not listed
+            with suppress(StorageError):  # it takes space, and is not listed
                 backend.discard(key)
         if isinstance(backend, Keeping):
             self.slot, self.keep, self.kept = backend.slot, self._keep, self._kept
@@ -111,7 +111,7 @@ def in_background(level: Backend, /) -> Backend:
     """Return a level as a rank uses it in the background of its computation."""
     match level:
         case AgreedLevel(own=Ram() as memory):
-            return memory  # which lends room to what is on its way
+            return memory  # which lends space to transfers
         case AgreedLevel():
             return BackgroundLevel(level)
         case _:

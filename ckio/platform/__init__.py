@@ -72,7 +72,7 @@ class Level(Carried):
     note : str
         Why the level is as it is, for who reads the file; nothing depends on it.
     profile : Profile or None
-        What was measured of it beside its prices.
+        Further measurements of the level.
     """
 
     name: str
@@ -160,7 +160,7 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
 
 @dataclass(frozen=True)
 class Platform(Carried, Printed):
-    """The storage levels, nearest first, and the room for the tape.
+    """The storage levels, nearest first, and the memory for the tape.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class Platform(Carried, Printed):
         The factor of a whole run on all that it takes: runs are not alike on a machine that others
         use too.
     overhead : float
-        Seconds that an action takes in addition where storage goes on behind the program.
+        Seconds that an action takes in addition where I/O overlaps with the program.
     """
 
     levels: tuple[Level, ...]
@@ -317,7 +317,7 @@ def _brief(chain: Chain) -> str:
 
 
 def memory_level(platform: Platform, /) -> int | None:
-    """The level whose room is shared with what is on its way: the first, if it is plain memory."""
+    """Return the level whose memory transfers share: the first, if it is plain memory."""
     first = platform.levels[0] if platform.levels else None
     plain = first is not None and first.backend == "ram" and "codec" not in first.options
     return 0 if plain else None

@@ -169,7 +169,7 @@ class Profile(Carried):
     first : Affine or None
         Writing to a slot for the first time in a run.
     write_beside, read_beside : Affine or None
-        Writing and reading behind the computation, which goes on beside it.
+        Writing and reading concurrently with the computation.
     write_own, read_own : Affine or None
         What the program itself does of these: a copy to the memory between, and from it.
     write_hinders, read_hinders, discard_hinders : Affine

@@ -1,14 +1,15 @@
 """What is left of a run by variable: planned from whole checkpoints, done with what is there."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from ckio.actions import Key, Kind
-from ckio.analysis.lowering import lower, whole
-from ckio.analysis.reduced import reduced
+from ckio.actions.variables import Variables
+from ckio.analysis.lowering import Keys, lower, reduced
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.platform import Platform
+from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.recover.survivors import Stored
 from ckio.schedule import Schedule, makespan
@@ -65,3 +66,46 @@ def _beside(
             taken = sum(level.stored(chain.nbytes(key)) for key in keys)
             levels[number] = replace(level, capacity=max(0, level.capacity - sign * taken))
     return replace(platform, levels=tuple(levels))
+
+
+def whole(
+    stored: Keys, chain: Chain, platform: Platform, variables: Variables, /
+) -> tuple[frozenset[Key], ...]:
+    """The checkpoints of which every part lies on one level: a plan can start from them.
+
+    Parameters
+    ----------
+    stored : sequence of collections of Key
+        The keys stored on each level: variables as the chain of a lowered schedule has them, and
+        keys that are whole, which are given back unchanged.
+    chain, platform : Chain, Platform
+        Of the plan, with reduced sizes. Where checkpoints share so much that there are more of them
+        than this platform has slots, those nearest behind another are left out; so are those that
+        the adjoint which is stored has come past.
+    variables : Variables
+        Those of the lowered schedule.
+    """
+    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
+    left = min(adjoints, default=chain.length + 1)
+    return tuple(
+        frozenset(_whole(set(keys), chain, level, variables, left))
+        for keys, level in zip(stored, platform.levels, strict=False)
+    )
+
+
+def _whole(
+    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
+) -> Iterator[Key]:
+    given = {key for key in keys if not key.name}
+    yield from given
+    free = level.capacity
+    for kind in variables.kinds if keys - given else ():
+        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
+        if free is not None:
+            free -= sum(level.stored(chain.nbytes(key)) for key in given)
+            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
+            while len(steps) > max(0, free) // each:
+                gaps = [after - before for before, after in pairwise([-1, *steps])]
+                del steps[gaps.index(min(gaps))]
+        given = {Key(kind, step) for step in steps}
+        yield from given

@@ -61,7 +61,7 @@ class Lifetimes:
         )
 
     def seconds(self, timeline: Timeline, /) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When each begins to take room (its Write starts) and ceases to (its Discard stops).
+        """Return when each stay begins (its Write starts) and ends (its Discard stops).
 
         `timeline` is of the actions that the stays are of.
         """
@@ -140,7 +140,7 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     room = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     discarded = stays.discarded < len(timeline)
-    # At one time, the earlier action first: room is freed before it is taken again.
+    # At one time, the earlier action first: space is freed before it is taken again.
     times = np.concatenate((start, stop[discarded]))
     order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
     nbytes = np.concatenate((room, -room[discarded]))[order].cumsum()

@@ -7,7 +7,7 @@ comparison of columns. Only the verdict is taken from here: the `Machine` object
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from ckio.actions.columns import (
     WRITE,
     Actions,
 )
-from ckio.actions.variables import Bools, Ints, Variables, following
+from ckio.actions.variables import Bools, ChainFlows, Ints, Variables, following
 from ckio.platform import Platform
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
@@ -68,8 +68,8 @@ def last(happens: Bools, /) -> Ints:
 
 
 @dataclass(frozen=True)
-class _StepRows:
-    """The rows of a schedule: the action of each, and what it is on; a step is [begin, end).
+class StepRows:
+    """The rows of a schedule: the action of each, and its steps [begin, end); which are of one op.
 
     Those of spans beyond the end of the chain are nothing: these are not legal anyway.
     """
@@ -82,20 +82,67 @@ class _StepRows:
     reverse: Ints
 
     @staticmethod
-    def of(actions: Actions, length: int) -> "_StepRows | None":
-        """None where steps are recorded so often that their rows are too many."""
+    def of(actions: Actions, length: int, /) -> "StepRows":
+        """The rows of a schedule for a chain of this length."""
         op, begin, end = actions.op, actions.begin, actions.end
         within = (op < WRITE) & (end <= length)
         each = within & (op != ADVANCE)
         count = np.where(each, end - begin, 1)
-        if count.sum(dtype=float) > _AGAIN * (len(op) + length):
-            return None
         action = np.repeat(np.arange(len(op)), count)
         nth = np.arange(len(action)) - np.repeat(np.cumsum(count) - count, count)
         back = each & (op == REVERSE)
         begin = np.where(back, end - 1, begin)[action] + np.where(back, -1, 1)[action] * nth
         at = (np.flatnonzero((within & (op == it))[action]) for it in (ADVANCE, RECORD, REVERSE))
-        return _StepRows(action, begin, np.where(each[action], begin + 1, end[action]), *at)
+        return StepRows(action, begin, np.where(each[action], begin + 1, end[action]), *at)
+
+    @staticmethod
+    def are_few(actions: Actions, length: int, /) -> bool:
+        """Whether steps are not recorded again and again, so that rows are not too many."""
+        within = (actions.op < WRITE) & (actions.end <= length) & (actions.op != ADVANCE)
+        count = np.where(within, actions.end - actions.begin, 1)
+        return bool(count.sum(dtype=float) <= _AGAIN * (len(count) + length))
+
+    def flow(self, steps: ChainFlows, name: str, full: Bools, /) -> "VariableFlow":
+        """The flow of a variable through steps, of which these recorded ones are full."""
+        size, version = len(self.action), steps.versions(name)
+        need, value = np.full(size, NONE), np.full(size, NONE)
+        gives, through = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        at, begin, end = self.advance, self.begin[self.advance], self.end[self.advance]
+        used, over, whole = (
+            np.append(following(steps.has(name, "forward", it)), steps.length)[begin]
+            for it in ("use", "out", "kill")
+        )
+        use = (used < end) & (used <= whole)
+        need[at] = np.where(use, version[begin], NONE)
+        gives[at], value[at] = over < end, version[end]
+        through[at] = (over < end) & ~use & (whole >= end)
+
+        at, step = self.record, self.begin[self.record]
+        use, out, kill = (steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
+        uses, made = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        made &= full
+        need[at] = np.where(use, version[step], NONE)
+        gives[at], value[at] = out, np.where(made, version[step + 1], NONE)
+        through[at] = made & ~use & ~uses & ~kill
+
+        at, step = self.reverse, self.begin[self.reverse]
+        restored = steps.restores(name)[step]
+        need[at] = np.where(steps.has(name, "reverse", "use")[step], version[step + 1], NONE)
+        gives[at] = restored | steps.has(name, "reverse", "out")[step]
+        value[at] = np.where(restored, version[step], NONE)
+        return VariableFlow(need, gives, value, through)
+
+
+class VariableFlow(NamedTuple):
+    """One variable by rows: the version needed, or NONE, and the `value` left where it `gives` one.
+
+    It goes `through` a row that overwrites it in part.
+    """
+
+    need: Ints
+    gives: Bools
+    value: Ints
+    through: Bools
 
 
 @dataclass(frozen=True)
@@ -131,11 +178,12 @@ class VariableColumns:
     def __init__(self, actions: Actions, variables: Variables, length: int) -> None:
         self.actions, self.variables = actions, variables
         self.steps = variables.over(length)
-        rows = _StepRows.of(actions, length)
-        self._columns = {} if rows is None else self._settle(rows)
-        self.settled = rows is not None and self._columns.keys() == variables.nbytes.keys()
-        if rows is not None:
-            self._rows = rows
+        self._columns: dict[str, VariableColumn] = {}
+        few = StepRows.are_few(actions, length)
+        if few:
+            self._rows = StepRows.of(actions, length)
+            self._columns = self._settle(self._rows)
+        self.settled = few and self._columns.keys() == variables.nbytes.keys()
 
     def __getitem__(self, name: str) -> VariableColumn:
         return self._columns[name]
@@ -225,7 +273,7 @@ class VariableColumns:
                 return None
         return int(self.actions.end[since]) if len(forward) else 0
 
-    def _settle(self, rows: _StepRows) -> dict[str, VariableColumn]:
+    def _settle(self, rows: StepRows) -> dict[str, VariableColumn]:
         """All columns; none of some where it is not settled which steps are full."""
         names, step = self.variables.nbytes.keys(), rows.begin[rows.record]
         uses, tapes = (
@@ -245,33 +293,9 @@ class VariableColumns:
             full = now
         return {}
 
-    def _column(self, name: str, rows: _StepRows, full: Bools) -> VariableColumn:
-        size, version = len(rows.action), self.steps.versions(name)
-        need, value = np.full(size, NONE), np.full(size, NONE)
-        gives, through = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-        at, begin, end = rows.advance, rows.begin[rows.advance], rows.end[rows.advance]
-        used, over, whole = (
-            following(self.steps.has(name, "forward", it))[begin] for it in ("use", "out", "kill")
-        )
-        use = (used < end) & (used <= whole)
-        need[at] = np.where(use, version[begin], NONE)
-        gives[at], value[at] = over < end, version[end]
-        through[at] = (over < end) & ~use & (whole >= end)
-
-        at, step = rows.record, rows.begin[rows.record]
-        use, out, kill = (self.steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
-        uses, computed = (self.steps.has(name, "forward", it)[step] for it in ("use", "out"))
-        computed &= full
-        need[at] = np.where(use, version[step], NONE)
-        gives[at], value[at] = out, np.where(computed, version[step + 1], NONE)
-        through[at] = computed & ~use & ~uses & ~kill
-
-        at, step = rows.reverse, rows.begin[rows.reverse]
-        restored = self.steps.restores(name)[step]
-        need[at] = np.where(self.steps.has(name, "reverse", "use")[step], version[step + 1], NONE)
-        gives[at] = restored | self.steps.has(name, "reverse", "out")[step]
-        value[at] = np.where(restored, version[step], NONE)
-
+    def _column(self, name: str, rows: StepRows, full: Bools) -> VariableColumn:
+        version = self.steps.versions(name)
+        need, gives, value, through = rows.flow(self.steps, name, full)
         for op, at in self._accesses(name, rows):
             if op == WRITE:
                 need[at] = rows.begin[at]
@@ -280,7 +304,7 @@ class VariableColumns:
         register = _spoilt(Register(0, gives, value), through, version[rows.begin * through])
         return VariableColumn(need, register, register.before())
 
-    def _accesses(self, name: str, rows: _StepRows) -> Iterator[tuple[int, Ints]]:
+    def _accesses(self, name: str, rows: StepRows) -> Iterator[tuple[int, Ints]]:
         """The rows of its Writes, and of its Reads, of restart data."""
         actions = self.actions
         if name not in actions.names:

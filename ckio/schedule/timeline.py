@@ -35,7 +35,7 @@ class Timeline(Sequence[Event], Printed):
     nbytes : int64 array
         Bytes that reached or left the level; 0 for computing, and where a transfer moved them.
     transfers : Timeline
-        With overlap: what went on behind the program, in the order in which it ended. An action
+        With overlap: the concurrent transfers, in the order in which they ended. An action
         has then the time that the program itself took for it, or waited.
     """
 

@@ -55,7 +55,7 @@ PAGES: Final = {
     "variables": (
         "What goes into a checkpoint",
         "How it is used is told in [what goes into a checkpoint](../variables.md).",
-        "lower analysis.* analysis.model_arrays",
+        "lower analysis.* analysis.model_arrays analysis.snapshots analysis.partitioned",
     ),
     "programs": (
         "Programs",

@@ -1,5 +1,6 @@
 """Graphs to try store-or-recompute on: the paper's figures, chains, and random ones."""
 
+from collections.abc import Sequence
 from math import inf
 from random import Random
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.analysis.dag import Choice, Name, Price, ValueGraph, choose
+from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, choose
 from ckio.errors import BadInput
 
 
@@ -67,6 +68,15 @@ def figure_6(case: str) -> ValueGraph:
         },
         required=[f"d{i}" for i in locations],
         overwrites={f"v{i}": [f"o{k}" for k in places] for i, places in locations.items()},
+    )
+
+
+def joined(graphs: Sequence[ValueGraph]) -> ValueGraph:
+    """DAGs that share their locations and nothing else, as one graph."""
+    return ValueGraph(
+        arguments={name: given for each in graphs for name, given in each.arguments.items()},
+        required=[name for each in graphs for name in each.required],
+        overwrites={name: places for each in graphs for name, places in each.overwrites.items()},
     )
 
 
@@ -203,6 +213,6 @@ def solvable(random: Random, **given: float) -> ValueGraph:
         return graph
 
 
-def objective(choice: Choice, price: Price | None) -> float:
+def objective(choice: StoredValues, price: Price | None) -> float:
     """What is to be least."""
     return choice.nbytes if price is None else choice.seconds

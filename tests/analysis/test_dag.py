@@ -5,12 +5,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from oracles.store_or_recompute import Method, solve_by
 
-from ckio.analysis.dag import Choice, Method, Name, ValueGraph, choose, joined, price_on, solve
+from ckio.analysis.dag import Name, StoredValues, ValueGraph, choose, price_on, solve
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level
 
-from .dag_cases import assignments, figure_2, figure_4, figure_5, figure_6, solvable
+from .dag_cases import assignments, figure_2, figure_4, figure_5, figure_6, joined, solvable
 
 SMALL = {"dags": 3, "minimal": 4, "inner": 6, "required": 4, "locations": 9}
 
@@ -30,7 +31,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_figures_take_so_many_values(name: str, method: Method) -> None:
     graph, least = FIGURES[name]
-    assert solve(graph, method=method).nbytes == least
+    assert solve_by(method, graph).nbytes == least
 
 
 def test_the_text_prefers_one_location_and_one_value_in_figure_6b() -> None:
@@ -73,7 +74,7 @@ def test_what_nothing_overwrites_takes_nothing() -> None:
 def test_nothing_is_stored_where_nothing_is_required() -> None:
     graph = ValueGraph(arguments={"x": (), "y": ("x",)}, required=[], overwrites={"x": ["o"]})
     for method in METHODS:
-        assert solve(graph, method=method) == Choice(
+        assert solve_by(method, graph) == StoredValues(
             saved=(),
             stored=(),
             begins=(),
@@ -146,7 +147,7 @@ def test_what_cannot_be_done_is_not_done() -> None:
     ):
         for method in METHODS:
             with pytest.raises(BadInput, match="is needed again and not stored"):
-                solve(ValueGraph(**given, **refusing), method=method)
+                solve_by(method, ValueGraph(**given, **refusing))
 
 
 def values_of(graph: ValueGraph, inputs: dict[Name, int]) -> dict[Name, int]:
@@ -232,30 +233,6 @@ def test_a_graph_that_makes_no_sense_is_refused(given: dict[str, Any], message: 
         ValueGraph(**right | given)
 
 
-def test_graphs_that_contradict_each_other_are_not_joined() -> None:
-    one, two = (
-        ValueGraph(
-            arguments={name: ()}, required=[name], overwrites={name: ["o"]}, overwritten={"o": size}
-        )
-        for name, size in (("x", 3), ("y", 4))
-    )
-    with pytest.raises(BadInput, match="two graphs have a value 'x'"):
-        joined([one, one])
-    with pytest.raises(BadInput, match="'o' is to save 3 bytes and 4"):
-        joined([one, two])
-
-
-def test_one_graph_joined_is_itself() -> None:
-    graph = solvable(
-        Random(8),
-        **SMALL,
-        bytes_=9,
-        seconds=9,
-        refused=0.2,
-    )
-    assert joined([graph]) == graph
-
-
 def test_what_does_not_exist_cannot_be_stored() -> None:
     graph = ValueGraph(
         arguments={"x": (), "y": ("x",)},
@@ -274,11 +251,62 @@ def test_what_does_not_exist_cannot_be_stored() -> None:
             choose(graph, saved=saved, stored=stored)
 
 
-def test_methods_deltas_and_prices_are_checked() -> None:
-    graph = figure_2()
-    with pytest.raises(BadInput, match="it must be one of cut, paper, milp"):
-        solve(graph, method="best")  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="delta = 2"):
-        solve(graph, method="paper", delta=2)
+def test_prices_are_checked() -> None:
     with pytest.raises(BadInput, match="price of 1 bytes"):
-        solve(graph, price=lambda _: -1.0)
+        solve(figure_2(), price=lambda _: -1.0)
+
+
+FILE = """
+required = ["cos a", "3 a**2"]
+unstorable = ["a in z"]
+unsavable = ["a = 1"]
+overwritten = {"a = 0" = 4}
+recompute = {"cos a" = 1e-6, "3 a**2" = inf}
+
+[arguments]
+"a in y" = []
+"cos a" = ["a in y"]
+"a in z" = []
+"3 a**2" = ["a in z"]
+
+[overwrites]
+"a in y" = ["a = 0"]
+"a in z" = ["a = 0", "a = 1"]
+
+[nbytes]
+"a in y" = 8
+"cos a" = 8
+"a in z" = 8
+"3 a**2" = 16
+"""
+
+
+def test_a_graph_is_read_from_text() -> None:
+    assert ValueGraph.loads(FILE) == ValueGraph(
+        arguments={"a in y": (), "cos a": ("a in y",), "a in z": (), "3 a**2": ("a in z",)},
+        required=["cos a", "3 a**2"],
+        overwrites={"a in y": ["a = 0"], "a in z": ["a = 0", "a = 1"]},
+        nbytes={"a in y": 8, "cos a": 8, "a in z": 8, "3 a**2": 16},
+        overwritten={"a = 0": 4},
+        recompute={"cos a": 1e-6, "3 a**2": inf},
+        unstorable=["a in z"],
+        unsavable=["a = 1"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("required", "no graph of values"),
+        ("value = 1", "no graph of values.*unexpected keyword argument 'value'"),
+        ("required = []", "no graph of values.*'arguments'"),
+        ("required = []\narguments = 3", "no graph of values"),
+        ("required = []\narguments = {u = 3}", "no graph of values"),
+        ("required = []\narguments = {u = []}\nnbytes = {u = -3}", "nbytes of 'u' = -3"),
+        ('required = []\narguments = {u = "w"}', "'w' is one name where several belong"),
+        ('required = ["w"]\narguments = {}', "required names 'w', which is not a value"),
+    ],
+)
+def test_a_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        ValueGraph.loads(text)

@@ -6,11 +6,17 @@ from random import Random
 
 import numpy as np
 import pytest
+from oracles.store_or_recompute import (
+    bicliques,
+    cover,
+    largest,
+    maximal,
+    restore,
+    search,
+    solve_by,
+)
 
-from ckio.analysis.dag import Price, ValueGraph, choose, solve
-from ckio.analysis.dag.bicliques import cover, maximal
-from ckio.analysis.dag.numbered import numbered
-from ckio.analysis.dag.paper import bicliques, largest, restore, search
+from ckio.analysis.dag import Price, ValueGraph, choose, numbered, solve
 from ckio.errors import BadInput
 
 from .dag_cases import every, figure_6, objective, random_graph, solvable
@@ -69,7 +75,7 @@ def compare_with_highs(random: Random, graphs: int) -> None:
             seconds=random.choice((0, 20, 10**5)),
             refused=random.choice((0.0, 0.1)),
         )
-        cut, program = (solve(graph, price=price, method=name) for name in ("cut", "milp"))
+        cut, program = (solve_by(name, graph, price=price) for name in ("cut", "milp"))
         assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
 
 
@@ -87,7 +93,7 @@ def test_highs_finds_nothing_better_in_a_large_graph() -> None:
     size = {"dags": 70, "minimal": 20, "inner": 60, "required": 20, "locations": 700}
     for price, bytes_ in ((None, 1), (None, 1000), (whole, 1000)):
         graph = random_graph(Random(13), **size, bytes_=bytes_, seconds=1000)
-        cut, program = (solve(graph, price=price, method=name) for name in ("cut", "milp"))
+        cut, program = (solve_by(name, graph, price=price) for name in ("cut", "milp"))
         assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
 
 
@@ -105,7 +111,7 @@ def test_the_published_search_is_between_the_cut_and_the_simple_choices() -> Non
     random, worse = Random(17), 0
     for case in range(30):
         graph = random_graph(random, **SIZES[case % 2], bytes_=(1, 50)[case % 2])
-        least, found = (solve(graph, method=name).nbytes for name in ("cut", "paper"))
+        least, found = (solve_by(name, graph).nbytes for name in ("cut", "paper"))
         assert least <= found <= simple(graph)
         worse += least < found
     assert worse > 5
@@ -120,7 +126,7 @@ def test_the_published_search_knows_no_seconds_to_compute_again() -> None:
         nbytes=graph.nbytes,
         overwritten=graph.overwritten,
     )
-    blind, other = (solve(one, price=whole, method="paper") for one in (graph, free))
+    blind, other = (solve_by("paper", one, price=whole) for one in (graph, free))
     assert (blind.saved, blind.stored) == (other.saved, other.stored)
     assert blind.seconds > solve(graph, price=whole).seconds
 
@@ -129,7 +135,7 @@ def test_a_larger_delta_tries_more() -> None:
     random, found = Random(23), []
     for _ in range(12):
         graph = random_graph(random, **SIZES[1], bytes_=50)
-        found.append([solve(graph, method="paper", delta=delta).nbytes for delta in (0, 1)])
+        found.append([solve_by("paper", graph, delta=delta).nbytes for delta in (0, 1)])
     before, after = np.array(found).T
     assert (after <= before).all()
     assert (after < before).any()
@@ -224,7 +230,7 @@ def test_each_biclique_is_tried_once_the_most_promising_first() -> None:
             value: [f"{name}o{k}" for k in range(groups[name][1])] for value, name in values.items()
         },
     )
-    found = solve(graph, method="paper")
+    found = solve_by("paper", graph)
     assert (found.saved, found.stored) == (("ao0", "ao1", "ao2", "bo0", "co0"), ("dz0",))
 
 
@@ -243,5 +249,5 @@ def test_the_published_search_refuses_what_it_does_not_know() -> None:
             **given,  # type: ignore[arg-type]
         )
         solve(other)
-        with pytest.raises(BadInput, match="take method 'cut'"):
-            solve(other, method="paper")
+        with pytest.raises(BadInput, match="stores and computes every value"):
+            solve_by("paper", other)

@@ -4,23 +4,22 @@ from collections.abc import Iterable
 from random import Random
 
 import numpy as np
+from oracles.arrays import Copy, latest
 
 from ckio.actions import Kind
 from ckio.actions.variables import ChainFlows
-from ckio.analysis.dataflow import Array, Copy, LeastSeconds, latest
-from ckio.analysis.dataflow.arrays import needed_arrays
-from ckio.analysis.dataflow.closed import placed
-from ckio.analysis.dataflow.needed import Copies, Needed
-from ckio.analysis.dataflow.placing import BEFORE, Within
+from ckio.analysis.dataflow import needed_arrays
+from ckio.analysis.placing import Array, ArrayReads, Copies, Within, placed
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
+from ckio.schedule.occupancy import BEFORE
 from ckio.testing.strategies import random_legal
 
 from .test_dataflow_symbols import NAMES, PLANNERS, is_right, random_planned, random_steps, subset
 
 
-def random_needed(random: Random) -> tuple[Schedule, list[Needed]]:
+def random_needed(random: Random) -> tuple[Schedule, list[ArrayReads]]:
     """What a schedule has to store, by a planner or at random from some checkpoints on."""
     while True:
         name = random.choice(("hrevolve", "multistage", "mixed", "disk-revolve"))
@@ -50,12 +49,12 @@ def one_by_one(copies: Copies) -> set[tuple[int, int, int, tuple[int, ...]]]:
 
 
 def seconds(
-    array: Array, copies: Iterable[tuple[int, int, tuple[int, ...]]], prices: LeastSeconds
+    array: Array, copies: Iterable[tuple[int, int, tuple[int, ...]]], within: Within
 ) -> float:
     total = 0.0
     for place, level, reads in copies:
         chance = next(it for it in array.chances if it[:2] == (place, level))
-        total += prices.once(chance, array) + len(reads) * prices.read(level, array)
+        total += within.once("a", chance) + len(reads) * within.read("a", level)
     return total
 
 
@@ -73,14 +72,15 @@ def test_arrays_placed_at_once_take_what_they_take_one_by_one() -> None:
             for n in range(len(counts(schedule).levels))
         )
         within = Within(platform=Platform(levels), nbytes=dict.fromkeys(NAMES, 1))
-        prices = LeastSeconds(platform=within.platform, nbytes=within.nbytes)
         for each in needed:
             found = one_by_one(placed(each, within))
             for array in each.arrays(np.ones(len(each.first), np.bool_)):
                 mine = [row[1:] for row in found if row[0] == array.version]
                 assert sorted(read for *_, reads in mine for read in reads) == list(array.reads)
-                best = [(*it.chance[:2], it.reads) for it in within(array)]
-                assert seconds(array, mine, prices) == seconds(array, best, prices)
+                best = [(*chance[:2], reads) for chance, reads in within.copies("a", array)]
+                if not best:
+                    best = [(*it.chance[:2], it.reads) for it in latest("a", array)]
+                assert seconds(array, mine, within) == seconds(array, best, within)
                 many, free = many + 1, free + (len(array.chances) > 1)
                 start += any(place == BEFORE for place, *_ in mine)
     assert many > 100
@@ -95,9 +95,9 @@ def test_copies_in_columns_are_the_copies() -> None:
         for each in needed:
             arrays = list(each.arrays(np.ones(len(each.first), np.bool_)))
             single: list[tuple[int, Copy]] = [
-                (array.version, copy) for array in arrays for copy in latest(array)
+                (array.version, copy) for array in arrays for copy in latest(each.name, array)
             ]
-            copies = placed(each, latest)
+            copies = placed(each, None)
             wanted = {(version, *it.chance[:2], it.reads) for version, it in single}
             assert one_by_one(copies) == wanted
             accesses = copies.accesses(each.name, Kind.RESTART)

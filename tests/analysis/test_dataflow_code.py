@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from ckio.analysis.dataflow import (
+from ckio.actions.variables import Flow
+from ckio.analysis.snapshots import (
     Checkpointed,
     Code,
-    Flow,
     Plain,
     Policy,
-    Prices,
     Snapshot,
+    SnapshotPrices,
     cheapest,
     eager,
     lazy,
@@ -62,12 +62,12 @@ def test_nested_and_successive_checkpoints_are_right_by_any_policy_and_need_all_
     assert wrong > 300
 
 
-def random_prices(random: Random, names: str) -> Prices:
+def random_prices(random: Random, names: str) -> SnapshotPrices:
     def level(name: str) -> Level:
         write, read, discard = (Affine(0, random.randint(0, 9)) for _ in range(3))
         return Level(name=name, write=write, read=read, discard=discard)
 
-    return Prices(
+    return SnapshotPrices(
         nbytes={name: random.randint(1, 9) for name in names},
         snapshots=level("snapshots"),
         tape=level("tape"),
@@ -79,7 +79,7 @@ def every_plan(code: Code, req: Names, names: str) -> Iterator[tuple[Snapshot, .
     if isinstance(code, Plain):
         yield ()
         return
-    cut = code.cut(req)
+    cut = code.family(req)
     free = (cut.opt1 | cut.opt2 | cut.opt3) & frozenset(names)
     for plus in subsets("".join(sorted(free))):
         one = cut.choice(plus)
@@ -88,8 +88,8 @@ def every_plan(code: Code, req: Names, names: str) -> Iterator[tuple[Snapshot, .
                 yield (one, *later, *earlier)
 
 
-def seconds(code: Code, req: Names, snapshots: Iterator[Snapshot], prices: Prices) -> float:
-    """What is stored, in seconds, as `Prices` says in words."""
+def seconds(code: Code, req: Names, snapshots: Iterator[Snapshot], prices: SnapshotPrices) -> float:
+    """What is stored, in seconds, as `SnapshotPrices` says in words."""
     snap, tape = prices.snapshots, prices.tape
     if isinstance(code, Plain):
         per_byte = tape.write.per_byte + tape.read.per_byte + tape.discard.per_byte
@@ -146,13 +146,13 @@ def test_of_equal_plans_cheapest_is_the_lazy_one() -> None:
     random, free = Random(6), Level(name="free")
     for _ in range(30):
         code = random_program(random, "xyz", 3).code
-        prices = Prices(nbytes=dict.fromkeys("xyz", 1), snapshots=free, tape=free)
+        prices = SnapshotPrices(nbytes=dict.fromkeys("xyz", 1), snapshots=free, tape=free)
         assert cheapest(code, {"x"}, prices=prices) == (plan(code, {"x"}), 0.0)
 
 
 def test_cheapest_needs_the_size_of_what_it_may_store() -> None:
     code = Program.of((Line("x", "sine", ("x",)),)).then(Program.of((Line("y", "sine", ("x",)),)))
-    prices = Prices(nbytes={"y": 1}, snapshots=Level(name="a"), tape=Level(name="b"))
+    prices = SnapshotPrices(nbytes={"y": 1}, snapshots=Level(name="a"), tape=Level(name="b"))
     with pytest.raises(BadInput, match="how large x is"):
         cheapest(code.code, {"x"}, prices=prices)
 
@@ -176,7 +176,7 @@ def test_thousands_of_successive_checkpoints() -> None:
     snapshots = plan(code)
     assert [it.stored for it in snapshots] == [{"x"}] * 1000 + [{"x", "A"}]
     level = Level(name="disk", write=Affine(1, 1))
-    prices = Prices(nbytes={"A": 3, "x": 2}, snapshots=level, tape=level)
+    prices = SnapshotPrices(nbytes={"A": 3, "x": 2}, snapshots=level, tape=level)
     jointly, least = cheapest(code, prices=prices)
     assert [it.stored for it in jointly] == [it.stored for it in snapshots]
     assert least == 1001 * 2 + 3  # and nothing on a tape, where lazy leaves A to that of `last`

@@ -6,12 +6,10 @@ from math import inf
 from random import Random
 
 import pytest
+from oracles.arrays import plan_schedule
 
 from ckio.actions import Advance, Kind, Read, Record, Reverse, Write
-from ckio.analysis.dataflow import (
-    Step,
-    plan_schedule,
-)
+from ckio.actions.variables import Step
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.testing.strategies import random_complete, random_legal

@@ -7,9 +7,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from oracles.arrays import ArrayPlan, earliest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.analysis.dataflow import ArrayPlan, Flow, Step, earliest, plan_schedule
+from ckio.actions.variables import Flow, Step
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed

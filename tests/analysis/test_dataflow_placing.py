@@ -4,20 +4,14 @@ from itertools import combinations
 from math import inf
 from random import Random
 
+from oracles.arrays import ArrayPlan, LeastSeconds, Placing, earliest, latest, plan_schedule
+
 from ckio.actions import Discard, Read, Write
-from ckio.analysis.dataflow import (
-    Array,
-    ArrayPlan,
-    LeastSeconds,
-    Placing,
-    earliest,
-    latest,
-    plan_schedule,
-)
-from ckio.analysis.dataflow.placing import BEFORE, Chance
+from ckio.analysis.placing import Array, Chance
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.schedule.occupancy import BEFORE
 
 from .test_dataflow_symbols import NAMES, Symbols, is_right, perform, random_steps
 
@@ -33,7 +27,7 @@ def random_array(random: Random, levels: int) -> Array:
     ]
     if random.random() < 0.2:
         chances.insert(0, Chance(BEFORE, random.randrange(levels)))
-    return Array("A", 0, tuple(reads), tuple(chances))
+    return Array(0, tuple(reads), tuple(chances))
 
 
 def price(array: Array, chances: tuple[Chance, ...], placing: LeastSeconds) -> float:
@@ -63,7 +57,7 @@ def test_least_seconds_is_the_best_of_all_sets_of_copies() -> None:
         )
         placing = LeastSeconds(platform=Platform(levels), nbytes={"A": random.randint(0, 4)})
         array = random_array(random, 3)
-        copies = placing(array)
+        copies = placing("A", array)
         assert sorted(read for it in copies for read in it.reads) == list(array.reads)
         assert all(it.reads and it.chance.place < it.reads[0] for it in copies)
         assert len({it.chance.level for it in copies}) == len(copies)

@@ -8,14 +8,8 @@ from random import Random
 
 import pytest
 
-from ckio.analysis.dataflow import (
-    Checkpointed,
-    Code,
-    Cut,
-    Flow,
-    Plain,
-    Snapshot,
-)
+from ckio.actions.variables import Flow
+from ckio.analysis.snapshots import Checkpointed, Code, Plain, Snapshot, SnapshotFamily
 
 Names = frozenset[str]
 
@@ -273,9 +267,9 @@ def compare_all_quadruples(random: Random, names: str) -> int:
     return len(subsets(names)) ** 4
 
 
-def cut_of(program: Program, req: Names) -> Cut:
+def cut_of(program: Program, req: Names) -> SnapshotFamily:
     assert isinstance(program.code, Checkpointed)
-    return program.code.cut(req)
+    return program.code.family(req)
 
 
 def is_less(a: tuple[Names, ...], b: tuple[Names, ...]) -> bool:

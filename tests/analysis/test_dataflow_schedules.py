@@ -3,19 +3,11 @@
 from random import Random
 
 import pytest
+from oracles.arrays import ArrayPlan, LeastSeconds, earliest, plan_schedule
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.analysis.dataflow import (
-    ArrayPlan,
-    Flow,
-    LeastSeconds,
-    Plain,
-    Step,
-    earliest,
-    plan,
-    plan_schedule,
-    successive,
-)
+from ckio.actions.variables import Flow, Step
+from ckio.analysis.snapshots import Plain, plan, successive
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform

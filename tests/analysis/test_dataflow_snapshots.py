@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from ckio.analysis.dataflow import Cut, Flow, Snapshot, Step, eager, lazy
+from ckio.actions.variables import Flow, Step
+from ckio.analysis.snapshots import Snapshot, SnapshotFamily, eager, lazy
 from ckio.errors import BadInput
 
 Quadruple = tuple[bool, bool, bool, bool]
@@ -21,9 +22,9 @@ def one(holds: bool) -> frozenset[str]:
     return frozenset({"v"} if holds else ())
 
 
-def cut(case: Case) -> Cut:
+def cut(case: Case) -> SnapshotFamily:
     out_c, out_d_bar, out_c_bar, use_c_bar, req = map(one, case)
-    return Cut(Flow((), out_c), Flow(use_c_bar, out_c_bar), Flow((), out_d_bar), req)
+    return SnapshotFamily(Flow((), out_c), Flow(use_c_bar, out_c_bar), Flow((), out_d_bar), req)
 
 
 def quadruple(snapshot: Snapshot) -> Quadruple:
@@ -55,7 +56,7 @@ def is_less(a: Quadruple, b: Quadruple) -> bool:
 
 
 def family(case: Case) -> set[Quadruple]:
-    """(7) by `Cut`."""
+    """(7) by `SnapshotFamily`."""
     return {quadruple(cut(case).choice(plus)) for plus in ((), ("v",))}
 
 

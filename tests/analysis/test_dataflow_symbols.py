@@ -6,16 +6,10 @@ from random import Random
 from typing import assert_never
 
 import pytest
+from oracles.arrays import ArrayPlan, earliest, latest, plan_schedule
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.analysis.dataflow import (
-    ArrayPlan,
-    Flow,
-    Step,
-    earliest,
-    latest,
-    plan_schedule,
-)
+from ckio.actions.variables import Flow, Step
 from ckio.errors import NoSchedule
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve

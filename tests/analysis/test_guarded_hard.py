@@ -9,8 +9,7 @@ import pytest
 
 from ckio.actions.variables import Flow, Step
 from ckio.analysis.guarded import Guarded
-from ckio.analysis.recorded import observe
-from ckio.analysis.recorded.poison import FILLS, digest, poison, same
+from ckio.analysis.recorded import FILLS, digest, observe, poison, same
 from ckio.errors import RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x

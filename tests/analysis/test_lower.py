@@ -9,11 +9,9 @@ import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import WRITE
-from ckio.actions.variables import TOGETHER, Variables
-from ckio.analysis.dataflow import Array, Flow, LeastSeconds, Step
-from ckio.analysis.dataflow.placing import BEFORE, Chance, Within
-from ckio.analysis.lowering import lower, whole
-from ckio.analysis.reduced import ByVariable, reduced
+from ckio.actions.variables import TOGETHER, Flow, Step, Variables
+from ckio.analysis.lowering import ByVariable, lower, reduced
+from ckio.analysis.placing import Array, Chance, Within
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
@@ -21,7 +19,9 @@ from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.recover import recover
+from ckio.recover.byvariable import whole
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import validate
 
 from .test_dataflow_symbols import (
@@ -226,33 +226,32 @@ def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
         ]  # each read has some room
         if not reads:
             continue
-        array = Array("a", 0, tuple(reads), tuple(chances))
+        array = Array(0, tuple(reads), tuple(chances))
         within = Within(platform=platform, nbytes={"a": 1})
-        copies = within(array)
-        assert sorted(read for it in copies for read in it.reads) == reads
-        for it in copies:
-            assert all(it.chance.place < read <= it.chance.until for read in it.reads)
-        prices = LeastSeconds(platform=platform, nbytes={"a": 1})
+        copies = within.copies("a", array)
+        assert sorted(read for _, served in copies for read in served) == reads
+        for chance, served in copies:
+            assert all(chance.place < read <= chance.until for read in served)
         took = sum(
-            prices.once(it.chance, array) + len(it.reads) * prices.read(it.chance.level, array)
-            for it in copies
+            within.once("a", chance) + len(served) * within.read("a", chance.level)
+            for chance, served in copies
         )
-        assert took == pytest.approx(least_of_all(array, prices))
+        assert took == pytest.approx(least_of_all(array, within))
         several += len(copies) > 1
-        again += len({it.chance.level for it in copies}) < len(copies)
+        again += len({chance.level for chance, _ in copies}) < len(copies)
     assert several > 20
     assert again > 5
 
 
-def least_of_all(array: Array, prices: LeastSeconds) -> float:
+def least_of_all(array: Array, prices: Within) -> float:
     """The least over all sets of chances, each read served by the best that covers it."""
     found = float("inf")
     for size in range(1, len(array.reads) + 1):
         for some in combinations(array.chances, size):
-            total = sum(prices.once(it, array) for it in some)
+            total = sum(prices.once("a", it) for it in some)
             for read in array.reads:
                 total += min(
-                    (prices.read(it.level, array) for it in some if it.place < read <= it.until),
+                    (prices.read("a", it.level) for it in some if it.place < read <= it.until),
                     default=float("inf"),
                 )
             found = min(found, total)
@@ -358,11 +357,10 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
 
 
 def test_what_lies_there_from_the_start_needs_no_writing() -> None:
-    array = Array("a", 0, (5, 9), (Chance(BEFORE, 0, 20), Chance(2, 0, 20)))
+    array = Array(0, (5, 9), (Chance(BEFORE, 0, 20), Chance(2, 0, 20)))
     level = Level(name="disk", write=Affine(3), read=Affine(1))
-    (copy,) = Within(platform=Platform((level,)), nbytes={"a": 1})(array)
-    assert copy.chance.place == BEFORE
-    assert copy.reads == (5, 9)
+    copies = Within(platform=Platform((level,)), nbytes={"a": 1}).copies("a", array)
+    assert copies == [(Chance(BEFORE, 0, 20), (5, 9))]
 
 
 def test_spans_stay_as_they_are() -> None:

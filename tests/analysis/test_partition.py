@@ -103,7 +103,7 @@ def test_the_gradient_of_some_steps_is_that_of_finite_differences(where: Level |
 
 def test_the_tape_has_as_few_bytes_as_can_be_and_none_can_be_left_out() -> None:
     halves = partition(PENDULUMS, start(), seconds="declared")
-    assert halves.nbytes == halves.tape == 2 * SIZE * 8  # not cos, bend and omega', which are 3
+    assert halves.tape == 2 * SIZE * 8  # not cos, bend and omega', which are 3
     assert len(halves.stored) == 2
     assert halves.begins == ("k",)
     saved, stored = halves.choice.saved, halves.choice.stored
@@ -145,7 +145,7 @@ def test_what_the_level_takes_decides() -> None:
     dear = (2.0, 0.5, 1.0, 1.0, 1.0)
     program = timed(PENDULUMS, dear)
     least = partition(program, start(), level(1.0), seconds="declared")
-    assert least.nbytes == 2 * SIZE * 8
+    assert least.tape == 2 * SIZE * 8
     most = partition(program, start(), level(1e-4), seconds="declared")
     assert set(most.stored) == {"cos", "bend", "omega'"}
     assert most.recomputing == 0.0
@@ -289,7 +289,7 @@ import ckio.analysis.partitioned as room
 assert not any(name.split(".")[0] in ("jax", "jaxlib") for name in sys.modules)
 sys.modules["jax"] = None  # as where it is not installed
 from ckio.errors import BadInput
-for ask in (room.trace, room.flow_of, room.partition):
+for ask in (room.trace, room.traced_flow, room.partition):
     try:
         ask(lambda state: state, {"u": np.ones(3)})
     except BadInput as error:

@@ -6,8 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysis_traced import repeated
 
-from ckio.analysis.partitioned import Assignment, StraightLine, flow_of, partition, repeated, trace
+from ckio.analysis.partitioned import (
+    Assignment,
+    StraightLine,
+    partition,
+    trace,
+    traced_flow,
+)
 from ckio.platform import Affine, Level
 
 jax: Any = pytest.importorskip("jax")
@@ -102,16 +109,16 @@ def assert_right(program: StraightLine, step: Any, where: Level | None, fields: 
 
 def test_what_a_step_uses_and_overwrites_is_seen() -> None:
     step, state = model()
-    flow = flow_of(step, state, wanted={"zeta"})
+    flow = traced_flow(step, state, wanted={"zeta"})
     assert flow.forward.use == {"zeta", "psi", "F_1", "F_2", "Q"}
     assert flow.record.use == {"zeta", "psi"}
     assert flow.forward.out == flow.forward.kill == flow.record.out == set(state) - {"Q"}
-    assert flow.forward == flow_of(step, state).forward
+    assert flow.forward == traced_flow(step, state).forward
 
 
 def test_what_is_not_used_does_not_matter() -> None:
     step, state = model()
-    use = flow_of(step, state, wanted={"zeta"}).forward.use
+    use = traced_flow(step, state, wanted={"zeta"}).forward.use
     lost = {name: array if name in use else array * jnp.nan for name, array in state.items()}
     right, found = step(state), step(lost)
     for name in use:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.analysis.partitioned import PartitionedModel, partition, trace
+from ckio.analysis.partitioned import partition, trace
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed
@@ -25,6 +25,7 @@ from .test_partition_vorticity import GRID, model
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
+PartitionedModel: Any = pytest.importorskip("ckio.adapters.jax").PartitionedModel
 
 
 @pytest.fixture(autouse=True)

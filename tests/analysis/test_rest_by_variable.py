@@ -10,7 +10,6 @@ import pytest
 from ckio.actions import Key, Kind, Layout
 from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.analysis.made import complete
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import next_plan
 from ckio.jobs.begin import _first
@@ -158,7 +157,7 @@ def test_what_a_fresh_model_has_and_what_is_dead_need_not_be_there() -> None:
     variables = Variables({"T": 1, "K": 2}, (keeps, keeps, kills, keeps))
 
     def found(*keys: Key) -> tuple[int, ...]:
-        return complete(keys, Kind.RESTART, variables, 4)
+        return variables.complete(keys, Kind.RESTART, 4)
 
     assert found(x(1, "T")) == (1, 4)  # of x_4 nothing is read
     assert found(x(2, "T")) == (2, 4)

@@ -9,7 +9,7 @@ from cli.commands import answer, ckio, complaint
 
 from ckio.actions import Read, Write
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.analysis.reduced import ByVariable
+from ckio.analysis.lowering import ByVariable
 from ckio.models.permafrost import Permafrost
 from ckio.models.vorticity import Vorticity
 from ckio.planners.dp import hrevolve
@@ -375,3 +375,110 @@ def test_every_registered_model_does_what_it_declares(place: Path) -> None:
     for model in ("burgers", "vorticity"):
         found = answer("analyze", model, "--set", "grid=16", "--watch", 5, at=place)
         assert (found["source"], found["contradictions"]) == ("declared", [])
+
+
+def test_the_snapshots_of_steps_and_what_policies_leave_to_tapes(place: Path) -> None:
+    words = ("analyze", "permafrost", "--set", "grid=8", "--set", "steps=20")
+    rows = {row["policy"]: row for row in answer(*words, at=place)["snapshots"]}
+    assert set(rows) == {"lazy", "eager", "cheapest"}
+    assert all(row["steps"] == 20 and row["level"] is None for row in rows.values())
+    assert rows["lazy"]["taped"] == 2 * 8 * 8 * 8  # K, by the tape of the step before the thaw
+    assert rows["eager"]["taped"] == 0
+    stored = {name: row["stored"] + row["taped"] for name, row in rows.items()}
+    assert stored["cheapest"] == min(stored.values())
+
+
+def test_snapshots_are_priced_on_each_level_and_alike_ones_are_one_row(place: Path) -> None:
+    platform("ckio.models.ocean:Ocean grid=8", costs(8000, 1000), 10**6, place)
+    words = (*OCEAN, "--platform", "node.toml")
+    rows = answer(*words, at=place)["snapshots"]
+    assert [(row["level"], row["policy"]) for row in rows[::3]] == [
+        ("ram", "lazy"),
+        ("disk", "lazy"),
+    ]
+    assert all(row["seconds"] > 0 for row in rows[3:])
+    printed = ckio(*words, at=place).stdout
+    assert "lazy, eager, cheapest, disk" in printed
+    assert "A checkpoint before each of 3 steps but the last:" in printed
+
+
+GRAPH = """
+required = ["cos a", "3 a**2"]
+arguments = {"a in y" = [], "cos a" = ["a in y"], "a in z" = [], "3 a**2" = ["a in z"]}
+overwrites = {"a in y" = ["a = 0"], "a in z" = ["a = 0"]}
+nbytes = {"a in y" = 8000, "cos a" = 8000, "a in z" = 8000, "3 a**2" = 8000}
+recompute = {"cos a" = 2e-2, "3 a**2" = 5e-3}
+"""
+
+
+def test_of_a_graph_of_values_it_is_said_what_is_stored_and_what_is_computed_again(
+    place: Path,
+) -> None:
+    (place / "graph.toml").write_text(GRAPH)
+    platform("graph", costs(1, 1), 10**6, place)
+    found = answer("analyze", "graph.toml", "--platform", "node.toml", at=place)
+    assert (found["values"], found["required"]) == (4, {"values": 2, "bytes": 16000})
+    least, ram, disk = found["choices"]
+    assert (least["level"], least["saved"], least["stored"]) == (None, ["a = 0"], [])
+    assert (least["tape"], least["recomputed"]) == (8000, ["cos a", "3 a**2"])
+    assert (ram["level"], ram["stored"], ram["recomputing"]) == ("ram", ["cos a", "3 a**2"], 0)
+    assert (disk["level"], disk["stored"], disk["tape"]) == ("disk", ["cos a", "3 a**2"], 16000)
+    printed = ckio("analyze", "graph.toml", at=place).stdout
+    assert "4 values, of which its adjoint reads 2" in printed
+    assert "2 values  a = 0" in printed
+
+
+STEP = """
+import numpy as np
+from ckio.analysis.partitioned import Assignment, StraightLine
+
+
+def backward(values, cotangent):
+    return {"u": cotangent["u"] * (1 + values["v"])}
+
+
+step = StraightLine(
+    inputs=["u"],
+    assignments=[
+        Assignment(["v"], ["u"], np.exp, seconds=1e-9),
+        Assignment(["u'"], ["u", "v"], lambda u, v: u + v, seconds=1e-9),
+    ],
+    outputs={"u": "u'"},
+    required=["v"],
+    backward=backward,
+)
+traced = lambda x: {"u": x["u"] * x["k"]}
+arrays = {"u": np.zeros(100)}
+
+
+def made():
+    return {"u": np.zeros(100), "k": np.ones(100)}
+"""
+
+
+def test_a_step_is_weighed_on_the_arrays_that_it_starts_from(place: Path) -> None:
+    (place / "steps.py").write_text(STEP)
+    found = answer("analyze", "steps.py:step", "--state", "steps.py:arrays", at=place)
+    (least,) = found["choices"]
+    assert (least["tape"], least["stored"], least["storing"]) == (800, ["v"], None)
+    pytest.importorskip("jax")
+    found = answer("analyze", "steps.py:traced", "--state", "steps:made", at=place)
+    (least,) = found["choices"]
+    assert (least["stored"], least["in place"]) == (["u"], ["k"])
+    assert {row["policy"]: (row["arrays"], row["steps"]) for row in found["snapshots"]} == {
+        "lazy": (["u"], 3), "eager": (["u"], 3), "cheapest": (["u"], 3)
+    }  # fmt: skip
+    printed = ckio("analyze", "steps.py:traced", "--state", "steps:made", at=place).stdout
+    assert "lazy, eager, cheapest" in printed
+
+
+def test_of_one_step_nothing_is_asked_that_is_about_a_model(place: Path) -> None:
+    (place / "graph.toml").write_text(GRAPH)
+    told = complaint("analyze", "graph.toml", "--steps", "3", at=place)
+    assert "--steps is about a model, and graph.toml is one step" in told
+    assert "--set is about a model" in complaint("analyze", "graph.toml", "--set", "a=1", at=place)
+    assert "none.toml: it cannot be read" in complaint("analyze", "none.toml", at=place)
+    (place / "wrong.toml").write_text("value = 3")
+    assert "wrong.toml: it is no graph of values" in complaint("analyze", "wrong.toml", at=place)
+    told = complaint("analyze", "paper:nothing", "--state", "paper:declared", at=place)
+    assert "has no attribute 'nothing'" in told

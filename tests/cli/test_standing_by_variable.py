@@ -8,7 +8,6 @@ import pytest
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.variables import Variables
-from ckio.analysis.made import complete
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
@@ -184,7 +183,7 @@ def test_what_is_dead_where_it_stands_is_not_stored(tmp_path: Path) -> None:
     stopped = Stopped("", action=0, state=THAW.start + 2, adjoint=STEPS)
     store_standing(stopped, model, [backend], platform, CHAIN)
     assert set(backend.keys()) == {x(THAW.start + 2, "T"), x(THAW.start + 2, "J")}
-    assert stopped.state in complete(backend.keys(), Kind.RESTART, VARIABLES, STEPS)
+    assert stopped.state in VARIABLES.complete(backend.keys(), Kind.RESTART, STEPS)
 
 
 def test_stopping_in_time_counts_an_access_for_each_array() -> None:

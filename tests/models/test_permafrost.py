@@ -8,7 +8,8 @@ from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
-from ckio.analysis.dataflow import Flow, Plain, eager, lazy, plan, successive
+from ckio.actions.variables import Flow
+from ckio.analysis.snapshots import Plain, eager, lazy, plan, successive
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
 from ckio.model.gradient import check_gradient

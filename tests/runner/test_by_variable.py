@@ -9,8 +9,7 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.analysis.lowering import lower, whole
-from ckio.analysis.reduced import ByVariable, reduced
+from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.backends.ram import Ram
 from ckio.errors import (
     BadInput,
@@ -25,6 +24,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.recover.byvariable import whole
 from ckio.runner import run
 from ckio.runner.perform import perform
 from ckio.runner.persevere import persevere

@@ -5,7 +5,7 @@ import pytest
 
 from ckio.actions import Key, Kind
 from ckio.analysis.guarded import Guarded
-from ckio.analysis.reduced import ByVariable
+from ckio.analysis.lowering import ByVariable
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed
 from ckio.model import Handing, sizes_of

@@ -1,6 +1,7 @@
-"""JAX: a loop whose reverse mode keeps its states on the levels of a platform, and a model."""
+"""JAX: a loop whose reverse mode keeps its states on the levels of a platform, and models."""
 
 from ckio.adapters.jax.model import JaxModel
+from ckio.adapters.jax.partitioned import PartitionedModel
 from ckio.adapters.jax.scan import checkpointed_scan
 
-__all__ = ["JaxModel", "checkpointed_scan"]
+__all__ = ["JaxModel", "PartitionedModel", "checkpointed_scan"]

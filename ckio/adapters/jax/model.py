@@ -147,7 +147,7 @@ class JaxModel:
                     f"{key}: a model of JAX has no tapes to store; plan with one that stores"
                     " restart data alone, such as hrevolve"
                 )
-        return tuple(_field(name, it) for name, it in named)
+        return tuple(field_of(name, it) for name, it in named)
 
     def advance(self, begin: int, end: int, /) -> int:
         end = min(end, self.steps)
@@ -182,7 +182,7 @@ class JaxModel:
             case _:
                 self.layout(key)
                 leaves = self._now()
-        return [as_bytes(np.ascontiguousarray(_bits(leaf))) for leaf in leaves]
+        return [as_bytes(np.ascontiguousarray(bits_of(leaf))) for leaf in leaves]
 
     @property
     def handed(self) -> frozenset[Kind]:
@@ -215,13 +215,13 @@ class JaxModel:
                     jnp.zeros((), self._j),
                     *(leaf for it in self._first for leaf in smooth(it)),
                 ]
-                j, *bars = map(_as, same, filled)
+                j, *bars = map(array_of, same, filled)
                 sizes = [len(smooth(it)) for it in self._first]
                 ends = np.cumsum(sizes).tolist()
                 cut = (bars[end - size : end] for size, end in zip(sizes, ends, strict=True))
                 self._adjoint = Back(*cut), j
             case _:
-                self._state, self._late = list(map(_as, first, filled)), None
+                self._state, self._late = list(map(array_of, first, filled)), None
 
     def _now(self, *, late: bool = True) -> Leaves:
         """The state; x_0 where there is none yet. What was recorded and put off is done now."""
@@ -289,20 +289,21 @@ def _names(what: str, tree: Any) -> list[str]:
     return [f"{what}.{tail}".rstrip(".") for tail in tails]
 
 
-def _field(name: str, it: Any) -> Field:
+def field_of(name: str, it: Any, /) -> Field:
+    """The field of an array in a checkpoint: of keys of random numbers, the whole numbers."""
     it = jax.eval_shape(jax.random.key_data, it) if is_key(it) else it
     dtype = np.dtype(it.dtype)
     plain = dtype if dtype.kind in "biufc" else np.dtype(f"u{dtype.itemsize}")
     return Field(name, plain.str, tuple(it.shape))
 
 
-def _bits(leaf: Any) -> Array:
+def bits_of(leaf: Any, /) -> Array:
     """An array as numbers of NumPy's own, without a copy where JAX allows it."""
     array = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
-def _as(old: Any, bits: Any) -> Any:
+def array_of(old: Any, bits: Any, /) -> Any:
     """The array that has these bits, which nobody changes any more; on the CPU, in their memory."""
     if is_key(old):
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))

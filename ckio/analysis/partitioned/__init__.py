@@ -1,14 +1,14 @@
 """The tape of a step: which of its values are stored, and which computed again; as running code.
 
-A step is a `StraightLine` program, declared by hand for a model in numpy, or what `trace` finds in
-a function written in JAX. Its values, the bytes they have and the seconds they take make a graph
+A step is a `StraightLine` program, declared by hand for a model in numpy, or `trace` makes it of a
+function written in JAX. Its values, the bytes they have and the seconds they take make a graph
 of which `ckio.analysis.dag` finds the least choice for a level; a `Partition` is the step in the
 two halves that follow: `forward`, which leaves what is stored, and `backward`, which computes the
 rest again and runs the adjoint.
 
-In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k:
+In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k, so that the 40
+bytes of v are the tape:
 
->>> import numpy as np
 >>> def backward(values, cotangent):
 ...     of_u = cotangent["u"]
 ...     return {
@@ -34,14 +34,25 @@ In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrit
 (array([1., 1., 1., 1., 1.]), array([2., 2., 2., 2., 2.]))
 """
 
-from typing import get_args
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from ckio.analysis.dag import Price, price_on, solve
-from ckio.analysis.partitioned.model import PartitionedModel
-from ckio.analysis.partitioned.program import Assignment, Backward, Compute, StraightLine, Values
-from ckio.analysis.partitioned.split import Partition
-from ckio.analysis.partitioned.traced import Function, flow_of, repeated, trace
-from ckio.analysis.partitioned.weighed import Location, Seconds, weigh
+import numpy as np
+
+from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, price_on, solve
+from ckio.analysis.partitioned.jaxprs import Function, trace, traced_flow
+from ckio.analysis.partitioned.program import (
+    Assignment,
+    Backward,
+    Compute,
+    StraightLine,
+    Values,
+    computed,
+    leading_to,
+)
 from ckio.errors import BadInput
 from ckio.platform import Level
 from ckio.platform.clock import Clock, WallClock
@@ -53,15 +64,144 @@ __all__ = [
     "Function",
     "Location",
     "Partition",
-    "PartitionedModel",
     "Seconds",
     "StraightLine",
     "Values",
-    "flow_of",
     "partition",
-    "repeated",
     "trace",
+    "traced_flow",
+    "weigh",
 ]
+
+Seconds: TypeAlias = Literal["measured", "declared"]
+"""Where the seconds of an assignment come from: those not declared are measured, or there are no
+others."""
+
+ROUNDS: Final = 5
+"""Rounds, of a few calls one after the other, whose median is the time of a call."""
+CALLS: Final = 10
+"""In one round, at most,"""
+ROUND: Final = 1e-3
+"""and as many as take so many seconds."""
+
+
+class Location(NamedTuple):
+    """Where a step overwrites an array of the state."""
+
+    array: str
+
+    def __str__(self) -> str:
+        return f"x[{self.array}]"
+
+
+class _OneCall(NamedTuple):
+    """The call that computes several values at once."""
+
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One step, its tape, and its adjoint.
+
+    Attributes
+    ----------
+    program : StraightLine
+        The step.
+    graph : ValueGraph
+        The values that its adjoint reads, with the bytes and the seconds by which was chosen.
+    choice : StoredValues
+        The values that are stored, and those that are computed again.
+    """
+
+    program: StraightLine
+    graph: ValueGraph
+    choice: StoredValues
+
+    @property
+    def tape(self) -> int:
+        """Bytes of the tape of a step: what a `Chain` asks for under this name."""
+        return self.choice.nbytes
+
+    @property
+    def recomputing(self) -> float:
+        """Seconds that the `reverse` of a `Chain` takes more, to compute values again."""
+        return self.choice.recomputing
+
+    @cached_property
+    def stored(self) -> tuple[str, ...]:
+        """The names of all that is saved: arrays of x_i with their content there, other values."""
+        arrays = [place.array for place in self.choice.saved if isinstance(place, Location)]
+        values = [name for name in self.choice.stored if isinstance(name, str)]
+        return (*arrays, *values)
+
+    @cached_property
+    def begins(self) -> tuple[str, ...]:
+        """The arrays that the adjoint reads in the state; the step does not overwrite them."""
+        _, names = leading_to(self.program.required, self.program.assignments, self.stored)
+        return tuple(name for name in self.program.inputs if name in names)
+
+    def forward(self, state: Values, /) -> tuple[dict[str, Any], dict[str, Any]]:
+        """x_{i+1} and the tape, from x_i; raises KeyError for an array that is missing.
+
+        The tape shares no memory with either state, so that both may be changed in place.
+        """
+        given = _taken("forward: the state", state, self.program.inputs)
+        new, saved = self._forward(self.program.constants, given)
+        after = {**state, **new}
+        return after, {
+            name: _apart(x, (*given.values(), *new.values())) for name, x in saved.items()
+        }
+
+    def backward(self, saved: Values, cotangent: Values, state: Values, /) -> dict[str, Any]:
+        """The cotangent of x_i, from the tape and the cotangent of x_{i+1}.
+
+        Of the state only `begins` is read, in x_i or any later one as long as no step has
+        overwritten them. Raises KeyError for what is missing on the tape or in the state.
+        """
+        given = _taken("backward: the tape", saved, self.stored)
+        given |= _taken("backward: the state", state, self.begins)
+        return dict(self._backward(self.program.constants, given, dict(cotangent)))
+
+    @cached_property
+    def _forward(self) -> Callable[[Values, Values], tuple[dict[str, Any], dict[str, Any]]]:
+        program, stored = self.program, self.stored
+        new = {name: program.outputs[name] for name in program.overwritten}
+        assignments, _ = leading_to([*new.values(), *stored], program.assignments)
+
+        def forward(constants: Values, state: Values) -> tuple[dict[str, Any], dict[str, Any]]:
+            values = computed(assignments, {**constants, **state})
+            after = {name: values[value] for name, value in new.items()}
+            return after, {name: values[name] for name in stored}
+
+        return program.compiled(forward)
+
+    @cached_property
+    def _backward(self) -> Callable[[Values, Values, Values], Mapping[str, Any]]:
+        program = self.program
+        assignments, _ = leading_to(program.required, program.assignments, self.stored)
+
+        def backward(constants: Values, given: Values, cotangent: Values) -> Mapping[str, Any]:
+            values = computed(assignments, {**constants, **given})
+            return program.backward({name: values[name] for name in program.required}, cotangent)
+
+        return program.compiled(backward)
+
+
+def _taken(where: str, given: Values, names: Sequence[str]) -> dict[str, Any]:
+    for name in names:
+        if name not in given:
+            raise KeyError(f"{where} has no {name!r}; it must have {', '.join(names)}")
+    return {name: given[name] for name in names}
+
+
+def _apart(array: Any, others: Iterable[Any]) -> Any:
+    """The array, or a copy of it where one of the others could be changed under it."""
+    if isinstance(array, np.ndarray) and any(
+        isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others
+    ):
+        return array.copy()
+    return array
 
 
 def partition(
@@ -80,14 +220,14 @@ def partition(
     step : StraightLine or callable
         A function is traced, see `trace`.
     state : mapping of str to array
-        An x_i as it is in practice: bytes and seconds are those of a step on it.
+        An x_i as in practice: bytes and seconds are those of a step on it.
     level : Level or None
         Where the tape goes. The seconds that its bytes take there, written, read and discarded,
-        are weighed against the seconds to compute values again. What an access takes at least is
+        are weighed against the seconds to compute values again. The latency of an access is
         left out: a tape is one checkpoint, however many values are in it. Without a level the
         tape has as few bytes as can be.
     seconds : {"measured", "declared"}
-        "measured": each assignment that does not declare what it takes is called a few times.
+        "measured": each assignment that does not declare its seconds is called a few times.
         "declared": nothing is measured, and with a level every assignment has to declare it.
     clock : Clock, optional
         By which is measured; this machine's.
@@ -105,12 +245,124 @@ def partition(
     graph = weigh(
         program, state, seconds=seconds, clock=clock or WallClock(), priced=level is not None
     )
-    price = None if level is None else _price_of_bytes(level)
+    price = None if level is None else price_of_tape(level)
     return Partition(program, graph, solve(graph, price=price))
 
 
-def _price_of_bytes(level: Level) -> Price:
-    """What each value adds to a tape that is written and read as one."""
+def price_of_tape(level: Level, /) -> Price:
+    """The price of each value on a tape that is written and read as one, without latency."""
     price = price_on(level)
     least = price(0)
     return lambda nbytes: max(0.0, price(nbytes) - least)
+
+
+def weigh(
+    program: StraightLine, state: Values, /, *, seconds: Seconds, clock: Clock, priced: bool
+) -> ValueGraph:
+    """The graph of what a step's adjoint reads, with the bytes and seconds of this very state.
+
+    To measure, all values that precede what is required are in memory at once. Raises BadInput
+    where seconds are needed for a price, and neither declared nor measured.
+    """
+    assignments, _ = leading_to(program.required, program.assignments)
+    measured = seconds == "measured"
+    computing = assignments if measured or any(it.nbytes is None for it in assignments) else ()
+    run = program.compiled(lambda given: computed(computing, given))
+    values = run({**program.constants, **{name: state[name] for name in program.inputs}})
+    if measured:
+        taken = _measured(program, assignments, values, clock)
+    else:
+        taken = [_declared(assignment, needed=priced) for assignment in assignments]
+
+    nbytes: dict[Name, int] = {name: int(_array(value).nbytes) for name, value in values.items()}
+    arguments: dict[Name, Sequence[Name]] = dict.fromkeys((*program.inputs, *program.constants), ())
+    recompute: dict[Name, float] = {}
+    calls: list[Name] = []
+    for assignment, seconds_taken in zip(assignments, taken, strict=True):
+        results = assignment.results
+        # What computes one of several results again computes them all, once.
+        call = results[0] if len(results) == 1 else _OneCall(results)
+        arguments[call], recompute[call] = assignment.arguments, seconds_taken
+        if call != results[0]:
+            calls.append(call)
+            arguments |= dict.fromkeys(results, (call,))
+        nbytes |= dict(zip(results, assignment.nbytes or (), strict=assignment.nbytes is not None))
+    return ValueGraph(
+        arguments=arguments,
+        required=program.required,
+        overwrites={name: [Location(name)] for name in program.overwritten},
+        nbytes=nbytes,
+        recompute=recompute,
+        unstorable=calls,
+    )
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "nbytes") else np.asarray(value)
+
+
+def _declared(assignment: Assignment, *, needed: bool) -> float:
+    if assignment.seconds is None and needed:
+        raise BadInput(
+            f"partition: nothing says what it takes to compute {assignment.results[0]!r} again;"
+            " give the seconds of its assignment, or have them measured"
+        )
+    return assignment.seconds or 0.0
+
+
+def _measured(
+    program: StraightLine, assignments: Sequence[Assignment], values: Values, clock: Clock
+) -> list[float]:
+    """Seconds of each assignment as a part of one compiled function, which is how it is used.
+
+    By itself it takes longer: there is a call of its own, of which as much is taken off as one
+    takes that does nothing to speak of, and nothing is fused with what comes before and after. So
+    those that are measured take no more in all than the function does that computes them all.
+    """
+    undeclared = [number for number, it in enumerate(assignments) if it.seconds is None]
+    some = _array(next(iter(values.values()), 0.0))
+    idle = _seconds(program.compiled(lambda array: array.reshape(-1)[:1]), [some], clock)
+    known: dict[Hashable, float] = {}
+    taken = [assignment.seconds or 0.0 for assignment in assignments]
+    for number in undeclared:
+        assignment = assignments[number]
+        given = [values[name] for name in assignment.arguments]
+        key = (assignment.kind or number, *((x.shape, x.dtype) for x in map(_array, given)))
+        if key not in known:
+            alone = _seconds(program.compiled(assignment.compute), given, clock)
+            known[key] = max(0.0, alone - idle)
+        taken[number] = known[key]
+
+    def required(state: Values) -> list[Any]:
+        known = computed(assignments, state)
+        return [known[name] for name in program.required]
+
+    state = {name: values[name] for name in (*program.inputs, *program.constants)}
+    together = _seconds(program.compiled(required), [state], clock)
+    apart = sum(taken[number] for number in undeclared)
+    most = max(0.0, together - idle - (sum(taken) - apart))
+    if apart > most:
+        for number in undeclared:
+            taken[number] *= most / apart
+    return taken
+
+
+def _seconds(call: Compute, given: Sequence[Any], clock: Clock) -> float:
+    """The median of some rounds, after a call that compiles and another that is timed alone.
+
+    In a round the calls follow each other without waiting, so that threads stay awake.
+    """
+
+    def took(calls: int) -> float:
+        start = clock.now()
+        for _ in range(calls):
+            result = call(*given)
+        for array in result if isinstance(result, list | tuple) else [result]:
+            if hasattr(array, "block_until_ready"):  # it is computed in the background
+                array.block_until_ready()
+        return (clock.now() - start) / calls
+
+    took(1)
+    once = took(1)
+    calls = CALLS if once * CALLS < ROUND else max(1, int(ROUND / once))
+    return median(took(calls) for _ in range(ROUNDS))

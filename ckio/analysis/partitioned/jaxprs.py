@@ -1,12 +1,33 @@
-"""The equations of a jaxpr as assignments: all that knows what JAX writes into one."""
+"""Steps written in JAX, as straight-line programs.
+
+A step and its adjoint are traced together, as one jaxpr. Each of its equations becomes an
+assignment; those that depend on no cotangent are the values of the step.
+
+>>> from pytest import importorskip
+>>> numpy = importorskip("jax.numpy")
+>>> program = trace(lambda x: {"u": numpy.sin(x["u"]) * x["k"]}, {"u": 1.0, "k": 2.0})
+>>> program.overwritten, [list(it.results) for it in program.assignments]
+(('u',), [['sin.2'], ['cos.3'], ['mul.4']])
+>>> program.required
+('cos.3', 'k', 'sin.2')
+"""
 
 import importlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ckio.analysis.partitioned.program import Assignment, Compute
+from ckio.actions.variables import Flow, Step
+from ckio.analysis.partitioned.program import (
+    Assignment,
+    Compute,
+    StraightLine,
+    Values,
+    computed,
+    leading_to,
+)
 from ckio.errors import BadInput
 
 BODIES: Final = {
@@ -28,14 +49,18 @@ SAME: Final = frozenset(
 )
 """Primitives whose results are their arguments, where these have the same types and shapes."""
 
+Function: TypeAlias = Callable[[Any], Mapping[str, Any]]
+"""From the arrays of x_i, by name, to those of x_{i+1}; what it leaves out is not overwritten."""
 
-class Held(NamedTuple):
-    """A literal, which is no value: a number written in the code."""
+
+class Literal(NamedTuple):
+    """A number written in the code, which is no value."""
 
     array: Any
 
 
-Place: TypeAlias = str | Held
+Operand: TypeAlias = str | Literal
+"""The name of a value, or a literal."""
 
 
 @cache
@@ -69,31 +94,31 @@ class Equations:
     assignments: list[Assignment] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     _named: dict[int, str] = field(default_factory=dict)
-    _computed: dict[Hashable, list[Place]] = field(default_factory=dict)
+    _computed: dict[Hashable, list[Operand]] = field(default_factory=dict)
 
-    def add(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Place]) -> list[Place]:
-        """Add a jaxpr whose inputs are there; returns where its outputs are."""
+    def add(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
+        """Add a jaxpr of these inputs; returns its outputs."""
         literal = jax().extend.core.Literal
-        known: dict[Any, Place] = dict(zip(jaxpr.constvars, map(self._held, consts), strict=True))
-        known |= dict(zip(jaxpr.invars, inputs, strict=True))
+        names = [*map(self._constant, consts), *inputs]
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), names, strict=True))
 
-        def place(atom: Any) -> Place:
-            return Held(atom.val) if isinstance(atom, literal) else known[atom]
+        def operand(atom: Any) -> Operand:
+            return Literal(atom.val) if isinstance(atom, literal) else known[atom]
 
         for equation in jaxpr.eqns:
-            given = [place(atom) for atom in equation.invars]
+            given = [operand(atom) for atom in equation.invars]
             inner = equation.params.get(BODIES.get(equation.primitive.name, ""))
             if inner is not None:
-                body, held = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
-                results = self.add(body, held, given)
+                body, constants = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+                results = self.add(body, constants, given)
             elif _changes_nothing(equation):
                 results = given
             else:
                 results = self._one(jaxpr, equation, known, given)
             known.update(zip(equation.outvars, results, strict=True))
-        return [place(atom) for atom in jaxpr.outvars]
+        return [operand(atom) for atom in jaxpr.outvars]
 
-    def _held(self, array: Any) -> str:
+    def _constant(self, array: Any) -> str:
         """The name of a closed-over array, which is kept, so that nothing else gets its id."""
         name = self._named.get(id(array))
         if name is None:
@@ -102,16 +127,16 @@ class Equations:
         return name
 
     def _is_constant(self, assignment: Assignment) -> bool:
-        """Whether it can be computed once for all steps, and takes no more room than it is from."""
+        """Say if it can be computed once for all steps, and is no larger than its arguments."""
         names = assignment.arguments
         if not names or not self.constants.keys() >= set(names):
             return False
-        room = sum(int(self.constants[name].nbytes) for name in names)
-        return sum(assignment.nbytes or ()) <= room
+        before = sum(int(self.constants[name].nbytes) for name in names)
+        return sum(assignment.nbytes or ()) <= before
 
     def _one(
-        self, jaxpr: Any, equation: Any, known: Mapping[Any, Place], given: Sequence[Place]
-    ) -> list[Place]:
+        self, jaxpr: Any, equation: Any, known: Mapping[Any, Operand], given: Sequence[Operand]
+    ) -> list[Operand]:
         _check_pure(equation)
         key = _identity(equation, given)
         if key is not None and key in self._computed:
@@ -130,22 +155,24 @@ class Equations:
 
 def _changes_nothing(equation: Any) -> bool:
     """Whether the results are the arguments; types are weak or not, which changes no number."""
-    before, after = ([(x.aval.shape, x.aval.dtype) for x in atoms] for atoms in _atoms(equation))
+    sides = (equation.invars, equation.outvars)
+    before, after = ([(x.aval.shape, x.aval.dtype) for x in atoms] for atoms in sides)
     return equation.primitive.name in SAME and before == after
 
 
-def _atoms(equation: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    return equation.invars, equation.outvars
-
-
-def _identity(equation: Any, given: Sequence[Place]) -> Hashable | None:
-    """What another equation has to be like to have the same results; None where nobody can tell.
+def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
+    """A key that equations with the same results share; None where nobody can tell.
 
     Functions inside are the same where they are one object.
     """
+
+    def bits(number: Any) -> Hashable:
+        array = jax().numpy.asarray(number)
+        return str(array.dtype), array.tobytes()
+
     arguments = [
-        place if isinstance(place, str) else (repr(atom.aval), _bits(place.array))
-        for place, atom in zip(given, equation.invars, strict=True)
+        it if isinstance(it, str) else (repr(atom.aval), bits(it.array))
+        for it, atom in zip(given, equation.invars, strict=True)
     ]
     # As numbers 1, 1.0 and True are equal, and 0.0 and -0.0.
     params = [
@@ -160,32 +187,27 @@ def _identity(equation: Any, given: Sequence[Place]) -> Hashable | None:
     return key
 
 
-def _bits(number: Any) -> Hashable:
-    array = jax().numpy.asarray(number)
-    return str(array.dtype), array.tobytes()
-
-
 def _assignment(
-    jaxpr: Any, equation: Any, known: Mapping[Any, Place], results: Sequence[str]
+    jaxpr: Any, equation: Any, known: Mapping[Any, Operand], results: Sequence[str]
 ) -> Assignment:
     """One equation, as a jaxpr of its own that JAX knows how to call, in every version."""
     core = jax().extend.core
-    held: dict[Any, Any] = {}
+    literals: dict[Any, Any] = {}
     named: dict[Any, str] = {}
     for atom in equation.invars:
         if not isinstance(atom, core.Literal):
             match known[atom]:
-                case Held(array):
-                    held[atom] = array
+                case Literal(array):
+                    literals[atom] = array
                 case name:
                     named[atom] = name
     alone = jaxpr.replace(
-        constvars=list(held), invars=list(named), outvars=equation.outvars, eqns=[equation]
+        constvars=list(literals), invars=list(named), outvars=equation.outvars, eqns=[equation]
     )
-    call: Compute = core.jaxpr_as_fun(core.ClosedJaxpr(alone, list(held.values())))
+    call: Compute = core.jaxpr_as_fun(core.ClosedJaxpr(alone, list(literals.values())))
     compute = call if len(results) > 1 else lambda *arrays: call(*arrays)[0]
     nbytes = [atom.aval.size * atom.aval.dtype.itemsize for atom in equation.outvars]
-    return Assignment(results, named.values(), compute, kind=str(alone), nbytes=nbytes)
+    return Assignment(results, tuple(named.values()), compute, kind=str(alone), nbytes=nbytes)
 
 
 def _check_pure(equation: Any) -> None:
@@ -200,3 +222,223 @@ def _check_pure(equation: Any) -> None:
     for inner in jax().extend.core.jaxprs_in_params(equation.params):
         for each in inner.eqns:
             _check_pure(each)
+
+
+def trace(step: Function, state: Values, /) -> StraightLine:
+    """A step and its adjoint as JAX sees them on a state like this one.
+
+    The values are the results of single primitives; those in a `jit`, a `jax.checkpoint` or a
+    function with derivatives of its own are values as all others are, and a `scan`, a `while` or
+    a `cond` is one assignment. A value computed twice from the same is one value. Arrays that the
+    step closes over are constants: they are on no tape, and copied once at most. The cotangents
+    are those of real and complex arrays; of whole numbers there are none.
+
+    Parameters
+    ----------
+    step : callable
+        From x_i to x_{i+1}, as a dict of arrays. An array that it gives back as it got it, or not
+        at all, is not overwritten.
+    state : mapping of str to array
+        Only its shapes and types matter.
+
+    Raises
+    ------
+    BadInput
+        Where JAX is not installed, a state is no dict of arrays, the step changes their shapes or
+        types, it does more than compute (callbacks and other effects), or it has no adjoint, as a
+        `while_loop` has none.
+    """
+    before = _checked(state)
+    inexact = jax().numpy.inexact  # numpy does not know all types that JAX has
+    smooth = [name for name, x in before.items() if jax().numpy.issubdtype(x.dtype, inexact)]
+
+    def joint(state: Values, cotangent: Values) -> tuple[Values, Values]:
+        def differentiated(moving: Values) -> tuple[Values, Values]:
+            after = _after(step, {**state, **moving})
+            return {name: after[name] for name in moving}, after
+
+        moving = {name: state[name] for name in smooth}
+        _, pull, after = jax().vjp(differentiated, moving, has_aux=True)
+        return after, pull(cotangent)[0]
+
+    try:
+        closed = jax().make_jaxpr(joint)(before, {name: before[name] for name in smooth})
+    except BadInput:
+        raise
+    except Exception as error:
+        jax().make_jaxpr(step)(before)  # what the step does wrong by itself, it says itself
+        sentence = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise BadInput(f"trace: JAX has no adjoint of this step: {sentence}") from error
+    return _program(closed, tuple(before), tuple(smooth))
+
+
+def traced_flow(step: Function, state: Values, /, *, wanted: Iterable[str] | None = None) -> Step:
+    """The arrays that a chain of such steps uses and overwrites; nothing has to be declared.
+
+    Parameters
+    ----------
+    step, state
+        As for `trace`, with the same errors.
+    wanted : names or None
+        Read of the last state by the functional and the start of the adjoint; all if not given.
+
+    Returns
+    -------
+    Step
+        Its forward flow uses what the arrays that matter are computed from: those that are wanted,
+        those that a tape is made of, and those that a later step uses for any of these. Its
+        recording flow uses what the tape is made of, and the adjoint step reads nothing else.
+    """
+    program = trace(step, state)
+    out = program.overwritten
+    live = frozenset(program.inputs if wanted is None else wanted)
+    if unknown := live - set(program.inputs):
+        raise BadInput(
+            f"traced_flow: {', '.join(sorted(unknown))} is wanted, but the state has only"
+            f" {', '.join(program.inputs)}"
+        )
+    tape = program.reached(program.required)
+    live |= tape
+    while True:
+        use = program.reached(program.outputs[name] for name in out if name in live)
+        if use <= live:
+            return Step(Flow(use, out, out), Flow(tape, out, out))
+        live |= use
+
+
+def _checked(state: object) -> dict[str, Any]:
+    """The arrays of a state, in the order in which JAX takes them."""
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise BadInput("trace: a state must be a dict of arrays by name")
+    return {name: _array(f"{name!r} in the state", state[name]) for name in sorted(state)}
+
+
+def _array(what: str, value: Any) -> Any:
+    if hasattr(value, "dtype") or isinstance(value, bool | int | float | complex):
+        return jax().numpy.asarray(value)
+    raise BadInput(
+        f"trace: {what} is a {type(value).__name__}, not an array; give every array a name of its"
+        " own in one dict"
+    )
+
+
+def _after(step: Function, state: Mapping[str, Any]) -> dict[str, Any]:
+    """x_{i+1} in whole, which must look like x_i."""
+    new: object = step(dict(state))
+    if not isinstance(new, Mapping):
+        raise BadInput(f"trace: a step gives a dict of arrays, not {type(new).__name__}")
+    arrays = {name: _array(f"{name!r} of the step", value) for name, value in new.items()}
+    for name, array in arrays.items():
+        if name not in state:
+            raise BadInput(f"trace: the step gives {name!r}, which the state does not have")
+        old = state[name]
+        if (array.shape, array.dtype) != (old.shape, old.dtype):
+            raise BadInput(
+                f"trace: the step makes {name!r} {array.dtype}{list(array.shape)} of"
+                f" {old.dtype}{list(old.shape)}; an array keeps its type and shape"
+            )
+    return {**state, **arrays}
+
+
+def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> StraightLine:
+    """The jaxpr of (x_i, cotangent of x_{i+1}) -> (x_{i+1}, cotangent of x_i)."""
+    fresh = _naming(names)
+    marks = {name: fresh("cotangent") for name in smooth}
+    equations = Equations(fresh)
+    results = equations.add(closed.jaxpr, closed.consts, [*names, *marks.values()])
+    after, gradient = results[: len(names)], dict(zip(smooth, results[len(names) :], strict=True))
+
+    first, then = _halves(equations, marks.values())
+    outputs = dict.fromkeys(names, "")
+    for name, result in zip(names, after, strict=True):
+        if isinstance(result, Literal):
+            first.append(_number(result.array, fresh("constant")))
+            outputs[name] = first[-1].results[0]
+        else:
+            outputs[name] = result
+
+    wanted = [result for result in gradient.values() if isinstance(result, str)]
+    adjoint, read = leading_to(wanted, then)
+    required = sorted(read - set(marks.values()))
+
+    def backward(values: Values, cotangent: Values) -> dict[str, Any]:
+        given = {mark: cotangent[name] for name, mark in marks.items()}
+        known = computed(adjoint, {**values, **given})
+        return {
+            name: it.array if isinstance(it, Literal) else known[it]
+            for name, it in gradient.items()
+        }
+
+    assignments, start = leading_to([*outputs.values(), *required], first)
+    return StraightLine(
+        inputs=names,
+        assignments=assignments,
+        outputs=outputs,
+        required=required,
+        backward=backward,
+        constants={
+            name: _strong(array)
+            for name, array in equations.constants.items()
+            if name in start or name in read
+        },
+        compiled=_compiled,
+    )
+
+
+def _compiled(function: Compute) -> Compute:
+    """A function compiled by JAX, for arrays that are its own.
+
+    JAX reads those of NumPy in the background, where they lie, so that they could be changed under
+    it, and also under what it returns. A Python number would be compiled for twice.
+    """
+    fast = jax().jit(function)
+    return lambda *given: fast(*jax().tree.map(_strong, given))
+
+
+def _strong(value: Any) -> Any:
+    """An array of JAX that shares no memory with one of NumPy, and is not of a weak type."""
+    numpy = jax().numpy
+    if isinstance(value, jax().Array):
+        return numpy.asarray(value, dtype=value.dtype) if value.aval.weak_type else value
+    return numpy.array(value, dtype=numpy.result_type(value))
+
+
+def _number(array: Any, name: str) -> Assignment:
+    return Assignment((name,), (), lambda: array, seconds=0.0)
+
+
+def _naming(taken: Iterable[str]) -> Callable[[str], str]:
+    """Names for values: a word and a number, none of them taken."""
+    names, numbers = frozenset(taken), count()
+
+    def fresh(word: str) -> str:
+        return next(name for number in numbers if (name := f"{word}.{number}") not in names)
+
+    return fresh
+
+
+def _halves(
+    equations: Equations, marks: Iterable[str]
+) -> tuple[list[Assignment], list[Assignment]]:
+    """The assignments that do not depend on the cotangents, and those that do.
+
+    One that depends on nothing is in both: it is as good as a literal, and takes no time, so that
+    it is on no tape.
+    """
+    later, constant = set(marks), set(equations.constants)
+    first: list[Assignment] = []
+    then: list[Assignment] = []
+    for each in equations.assignments:
+        fixed = constant.issuperset(each.arguments)
+        assignment = replace(each, seconds=0.0) if fixed else each
+        depends = not later.isdisjoint(assignment.arguments)
+        if depends:
+            later.update(assignment.results)
+        else:
+            first.append(assignment)
+        if fixed:
+            constant.update(assignment.results)
+            then.append(assignment)
+        elif depends:
+            then.append(assignment)
+    return first, then

@@ -1,8 +1,8 @@
 """A step as a straight-line program: values, what each is computed from, and the adjoint."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ckio.actions.checks import check_cost, check_size
 from ckio.errors import BadInput
@@ -17,29 +17,25 @@ Backward: TypeAlias = Callable[[Values, Values], Mapping[str, Any]]
 """From the required values and the cotangent of x_{i+1} to the cotangent of x_i."""
 
 
-def _as_is(compute: Compute, /) -> Compute:
-    return compute
-
-
 @dataclass(frozen=True)
 class Assignment:
     """Values that are computed together from others.
 
     Attributes
     ----------
-    results : tuple of str
+    results : sequence of str
         The values, at least one.
-    arguments : tuple of str
-        What they are computed from: values of earlier assignments, and arrays of the state.
+    arguments : sequence of str
+        Values of earlier assignments, and arrays of the state.
     compute : callable
         From the arguments, which it must not change, to the result; to a sequence of arrays where
         there are several results. Called again, it gives the same.
     seconds : float or None
-        What it takes, if that is known.
+        How long it takes, if that is known.
     kind : str
         Assignments of one kind take as long on arrays alike, so that one of them is measured;
         without a kind, each is measured.
-    nbytes : tuple of int, or None
+    nbytes : sequence of int, or None
         Bytes of each result, if they are known; otherwise they are those of real arrays.
 
     Raises
@@ -48,25 +44,12 @@ class Assignment:
         Where there is no result, a name is no text, or seconds or bytes are none.
     """
 
-    results: tuple[str, ...]
-    arguments: tuple[str, ...]
+    results: Sequence[str]
+    arguments: Sequence[str]
     compute: Compute
     seconds: float | None = None
     kind: str = field(default="", kw_only=True)
-    nbytes: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            results: Iterable[str],
-            arguments: Iterable[str],
-            compute: Compute,
-            seconds: float | None = None,
-            *,
-            kind: str = "",
-            nbytes: Iterable[int] | None = None,
-        ) -> None: ...
+    nbytes: Sequence[int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for which in ("results", "arguments"):
@@ -83,8 +66,8 @@ class Assignment:
 
     def __call__(self, arguments: Iterable[Any], /) -> tuple[Any, ...]:
         """The results as a tuple; raises BadInput where there are more or fewer than are named."""
-        found = self.compute(*arguments)
-        results = (found,) if len(self.results) == 1 else tuple(found)
+        computed = self.compute(*arguments)
+        results = (computed,) if len(self.results) == 1 else tuple(computed)
         if len(results) != len(self.results):
             raise BadInput(
                 f"Assignment: {len(results)} arrays were computed for the"
@@ -93,20 +76,24 @@ class Assignment:
         return results
 
 
+def _unchanged(compute: Compute, /) -> Compute:
+    return compute
+
+
 @dataclass(frozen=True, kw_only=True)
 class StraightLine:
-    """What one step computes, an assignment after the other, and its adjoint.
+    """The assignments of one step, one after the other, and its adjoint.
 
     Attributes
     ----------
-    inputs : tuple of str
+    inputs : sequence of str
         The arrays of the state x_i.
-    assignments : tuple of Assignment
+    assignments : sequence of Assignment
         In the order in which they are computed. No name is assigned twice, nor that of an input.
     outputs : mapping of str to str
         For each array of the state that the step overwrites, the value that it then holds. One
         that is not listed, or that is its own value, is not overwritten.
-    required : tuple of str
+    required : sequence of str
         The values that the adjoint reads; inputs may be among them.
     backward : callable
         The adjoint: from the required values, by name, and the cotangent of x_{i+1}, to that of
@@ -115,7 +102,7 @@ class StraightLine:
         Arrays that every step reads and none changes, by names of their own; they are no part of
         the state, and are never stored.
     compiled : callable
-        Makes a function of mappings of arrays, or of arrays, fast, once; by default as it is.
+        Makes a function of mappings of arrays, or of arrays, fast, once; by default unchanged.
 
     Raises
     ------
@@ -124,27 +111,13 @@ class StraightLine:
         or an output is not an array of the state.
     """
 
-    inputs: tuple[str, ...]
-    assignments: tuple[Assignment, ...]
+    inputs: Sequence[str]
+    assignments: Sequence[Assignment]
     outputs: Mapping[str, str]
-    required: tuple[str, ...]
+    required: Sequence[str]
     backward: Backward
     constants: Values = field(default_factory=dict)
-    compiled: Callable[[Compute], Compute] = _as_is
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            inputs: Iterable[str],
-            assignments: Iterable[Assignment],
-            outputs: Mapping[str, str],
-            required: Iterable[str],
-            backward: Backward,
-            constants: Values = ...,
-            compiled: Callable[[Compute], Compute] = ...,
-        ) -> None: ...
+    compiled: Callable[[Compute], Compute] = _unchanged
 
     def __post_init__(self) -> None:
         for which in ("inputs", "required"):
@@ -191,11 +164,6 @@ class StraightLine:
         """The arrays of the state that the step overwrites."""
         return tuple(name for name in self.inputs if self.outputs.get(name, name) != name)
 
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The arrays of the state that are in x_{i+1} as in x_i."""
-        return tuple(name for name in self.inputs if self.outputs.get(name, name) == name)
-
     def reached(self, values: Iterable[str], /) -> frozenset[str]:
         """The arrays of the state from which these values are computed."""
         return frozenset(leading_to(values, self.assignments)[1]).difference(self.constants)
@@ -204,20 +172,26 @@ class StraightLine:
 def leading_to(
     wanted: Iterable[str], assignments: Iterable[Assignment], given: Collection[str] = ()
 ) -> tuple[tuple[Assignment, ...], set[str]]:
-    """What has to be computed to have the wanted values where some are given.
+    """The assignments that compute the wanted values where some are given, and what they start of.
 
-    Returns the assignments, in order and each once, and the names that must be there before: of
-    what is wanted, or an argument, and is neither given nor assigned.
+    The assignments are in order, each once. The names are of what is wanted, or an argument, and is
+    neither given nor assigned.
+
+    >>> double = Assignment(["b"], ["a"], lambda a: 2 * a)
+    >>> square = Assignment(["c"], ["b"], lambda b: b**2)
+    >>> assignments, names = leading_to(["c"], [double, square])
+    >>> [it.results for it in assignments], names
+    ([('b',), ('c',)], {'a'})
     """
-    there = frozenset(given)
-    missing = set(wanted) - there
-    found: list[Assignment] = []
+    known = frozenset(given)
+    missing = set(wanted) - known
+    leading: list[Assignment] = []
     for assignment in reversed(tuple(assignments)):
         if not missing.isdisjoint(assignment.results):
-            found.append(assignment)
+            leading.append(assignment)
             missing.difference_update(assignment.results)
-            missing.update(name for name in assignment.arguments if name not in there)
-    return tuple(reversed(found)), missing
+            missing.update(name for name in assignment.arguments if name not in known)
+    return tuple(reversed(leading)), missing
 
 
 def computed(assignments: Iterable[Assignment], given: Values, /) -> dict[str, Any]:

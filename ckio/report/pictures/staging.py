@@ -93,7 +93,7 @@ def _places(actions: Actions) -> Ints:
 
 
 def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
-    """Seconds of the copies of writes to the memory level's room."""
+    """Return the seconds of the copies of writes to the memory level."""
     if (memory := memory_level(platform)) is None:
         return np.zeros(len(actions))
     price = platform.levels[memory].write

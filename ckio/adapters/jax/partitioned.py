@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.analysis.partitioned.jaxprs import jax
-from ckio.analysis.partitioned.program import Values
-from ckio.analysis.partitioned.split import Partition
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.adapters.jax.blocks import is_smooth
+from ckio.adapters.jax.model import array_of, bits_of, field_of
+from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
@@ -24,8 +26,6 @@ class PartitionedModel:
     On a CPU, JAX does not promise that: adjoints of a larger step were seen to differ by rounding
     from call to call, and those of `jax.vjp` do so too.
 
-    >>> from pytest import importorskip
-    >>> jnp = importorskip("jax.numpy")
     >>> from ckio.analysis.partitioned import partition
     >>> x = {"u": jnp.array([1.0, 2.0]), "k": jnp.array([0.5, 0.25])}
     >>> halves = partition(lambda x: {"u": x["u"] * x["k"]}, x, seconds="declared")
@@ -59,21 +59,20 @@ class PartitionedModel:
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         self.halves, self.on_step = halves, on_step
-        numpy = jax().numpy
-        self._first = {name: numpy.array(state[name]) for name in halves.program.inputs}
-        smooth = [n for n, x in self._first.items() if numpy.issubdtype(x.dtype, numpy.inexact)]
+        self._first = {name: jnp.array(state[name]) for name in halves.program.inputs}
+        smooth = [name for name, array in self._first.items() if is_smooth(array)]
         self._control = Arrays({name: np.array(self._first[name]) for name in smooth})
 
         self._differentiated = _differentiated(functional)
         after, tape = halves.forward(self._first)
         cotangent = {name: after[name] for name in smooth}
-        j = jax().eval_shape(functional, after)
-        if j.shape or not numpy.issubdtype(j.dtype, numpy.floating):
+        j = jax.eval_shape(functional, after)
+        if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
             raise BadInput(f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number")
         self._like = {
             Kind.RESTART: {name: after[name] for name in halves.program.overwritten},
             Kind.TAPE: tape,
-            Kind.ADJOINT: {**cotangent, "functional J": numpy.zeros((), j.dtype)},
+            Kind.ADJOINT: {**cotangent, "functional J": jnp.zeros((), j.dtype)},
         }
         self._state: dict[str, Any] = {}  # until x_0 is made of the controls
         self._farthest: tuple[int, Values] = (-1, {})
@@ -93,8 +92,7 @@ class PartitionedModel:
         return float((self._adjoint or self._seed())["functional J"])
 
     def layout(self, key: Key, /) -> Layout:
-        like = {name: np.asarray(_bits(x)) for name, x in self._like[key.kind].items()}
-        return tuple(Field(name, x.dtype.str, x.shape) for name, x in like.items())
+        return tuple(field_of(name, array) for name, array in self._like[key.kind].items())
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward(begin, end, keep=False)
@@ -122,9 +120,8 @@ class PartitionedModel:
             case Kind.ADJOINT:
                 self._start_adjoint(key.step)
                 arrays = self._adjoint
-        return [
-            as_bytes(np.ascontiguousarray(_bits(arrays[name]))) for name in self._like[key.kind]
-        ]
+        named = (arrays[name] for name in self._like[key.kind])
+        return [as_bytes(np.ascontiguousarray(bits_of(array))) for array in named]
 
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
@@ -133,7 +130,7 @@ class PartitionedModel:
         filled = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in filled]
         like = self._like[key.kind]
-        read = {n: _as(like[n], array) for n, array in zip(like, filled, strict=True)}
+        read = {n: array_of(like[n], bits) for n, bits in zip(like, filled, strict=True)}
         match key.kind:
             case Kind.RESTART:
                 self._state = {**self._known(), **read}
@@ -145,14 +142,14 @@ class PartitionedModel:
     def _known(self) -> dict[str, Any]:
         """The state; x_0 where there is none yet."""
         if not self._state:
-            controls = {name: jax().numpy.array(x) for name, x in self._control.items()}
+            controls = {name: jnp.array(x) for name, x in self._control.items()}
             self._state = {**self._first, **controls}
             self._farthest = (0, self._state)
         return self._state
 
     def _forward(self, begin: int, end: int, *, keep: bool) -> int:
-        # One compiled function, whether its tape is kept or not: x_n is the same to the last bit.
         self._known()
+        # One compiled function, whether its tape is kept or not: x_n is the same to the last bit.
         for i in range(begin, end):
             self._state, tape = self.halves.forward(self._state)
             if keep:
@@ -195,18 +192,5 @@ def _differentiated(functional: Callable[[Any], Any]) -> Callable[[Values, Value
     def of(moving: Values, state: Values) -> Any:
         return functional({**state, **moving})
 
-    compiled: Callable[[Values, Values], Any] = jax().jit(jax().value_and_grad(of))
+    compiled: Callable[[Values, Values], Any] = jax.jit(jax.value_and_grad(of))
     return compiled
-
-
-def _bits(array: Any) -> Any:
-    """What is stored of an array: of keys of random numbers, the whole numbers that they are."""
-    is_key = jax().dtypes.issubdtype(array.dtype, jax().dtypes.prng_key)
-    return jax().random.key_data(array) if is_key else array
-
-
-def _as(like: Any, bits: Array) -> Any:
-    """The array that has these bits. They are not changed any more, so that it may be the same."""
-    if jax().dtypes.issubdtype(like.dtype, jax().dtypes.prng_key):
-        return jax().random.wrap_key_data(bits, impl=jax().random.key_impl(like))
-    return jax().numpy.asarray(bits.view(like.dtype))

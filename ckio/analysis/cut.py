@@ -1,0 +1,232 @@
+"""The least that can be stored and computed again, as one minimum cut.
+
+The network has two nodes for each value, v_in and v_out, and one for each location:
+
+    source --saving(o)-->  o                 cut: the old content is saved at o       (o in S)
+    o      --infinite-->   v_in              (v, o) in E_b
+    v_in   --weight(v)-->  v_out             cut: v is stored                         (v in U)
+    source --again(v)-->   v_in              cut: v is needed and computed again
+    q_out  --infinite-->   v_in              v is computed from q
+    r_out  --infinite-->   sink              r is required
+
+A node is beyond the cut, on the sink's side, if the value has to be available again: r_out is;
+with v_out is v_in, unless v is stored; with v_in are its arguments' q_out, and the locations that
+overwrite it. So S, U and the values that they force to be computed again are cut, no less and no
+more, and a minimum cut is a least choice. A minimal value that nothing overwrites has no way from
+the source and costs nothing. The DAGs meet in their locations, and are solved as one.
+
+Cuts of least weight form a lattice, and the one taken is nearest to the sink: what it saves in S,
+and what it computes again, every other choice that takes as little saves and computes too. This
+carries the tie-breaker of Algorithm 1, "minimal distance to R", over to the whole.
+
+For u of 8 bytes, v = f(u) of 4 and w = g(v) of 16, where w is required and u is overwritten, the
+ways to cut are to save u (8), to store v (4) and to store w (16):
+
+>>> graph = NumberedGraph(
+...     values=["u", "v", "w"],
+...     locations=["o"],
+...     arguments=np.array([[0, 1], [1, 2]]),
+...     overwrites=np.array([[0], [0]]),
+...     required=np.array([2]),
+...     weight=np.array([8.0, 4.0, 16.0]),
+...     saving=np.array([8.0]),
+...     again=np.zeros(3),
+... )
+>>> saved, stored = minimum_cut(graph)
+>>> saved.tolist(), stored.tolist()
+([False], [False, True, False])
+
+**Flows.** scipy finds maximum flows, but with capacities of 32 bits, and larger ones it takes
+modulo 2**32 without a word. Here the capacities are whole numbers of a unit, of up to 60 bits, and
+the flow is found a few bits at a time: in the residual network r, with a bound B on what can still
+flow,
+
+    1. find a maximum flow f for the capacities  min(r, B + 1) >> k,  which have 30 bits;
+    2. r := r - (f << k). The arcs across the minimum cut of step 1 have now less than 2**k left
+       each, and that is a new B, smaller by about 30 bits less those of the number of arcs;
+    3. end after k = 0; else again, with the k that B asks for.
+
+In the last turn no arc is at its bound B + 1, because no more than B can flow, so the flow is a
+maximum one; and arcs of infinite weight are never full. The cut is then found from the residual
+network: the nodes from which the sink can be reached. All minimum cuts have these on the side of
+the sink, whichever maximum flow was found, so the answer does not depend on how scipy finds it.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Ints: TypeAlias = NDArray[np.int32]
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+_EXACT: Final = 60
+"""Bits of the bound on the flow, in units."""
+
+_ROUNDED: Final = 1 + 2.0**-30
+"""The bound is a sum of floats, and may have lost more than a unit for each."""
+
+_INFINITE: Final = 1 << 62
+
+CAPACITY: Final = 30
+"""Bits of a capacity: scipy adds that of an arc to that of its reverse, in 32 bits with a sign."""
+
+
+class Arcs(NamedTuple):
+    """The arcs of a network.
+
+    Attributes
+    ----------
+    tails, heads : int32 array
+        From and to which node; no pair twice.
+    weights : float64 array
+        The weight of each, at least 0; infinite where it cannot be cut.
+    """
+
+    tails: Ints
+    heads: Ints
+    weights: Floats
+
+
+class NumberedGraph(NamedTuple):
+    """The part of a graph before its required values, the paper's G*_R, in numbers.
+
+    Attributes
+    ----------
+    values, locations : sequences of names
+        The meaning of the numbers; values in the order in which they are computed.
+    arguments : int32 array (2, pairs)
+        An argument, and the value that is computed from it.
+    overwrites : int32 array (2, pairs)
+        E_b: a minimal value, and a location that overwrites it.
+    required : int32 array
+        R, of all DAGs together.
+    weight : float64 array (values)
+        Bytes of each value, or seconds to store it where there is a price; infinite for what
+        cannot be stored.
+    saving : float64 array (locations)
+        Those of what is overwritten at each location.
+    again : float64 array (values)
+        Seconds to compute each again; without a price 0, or infinite for what cannot be.
+    """
+
+    values: Sequence[Hashable]
+    locations: Sequence[Hashable]
+    arguments: Ints
+    overwrites: Ints
+    required: Ints
+    weight: Floats
+    saving: Floats
+    again: Floats
+
+
+def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
+    """Return S by location and U by value of the least choice; some choice must be possible.
+
+    Node v is v_in, and v + len(graph.values) is v_out; the locations come next.
+    """
+    values, locations = len(graph.values), len(graph.locations)
+    first, source = 2 * values, 2 * values + locations
+    sink = source + 1
+    argument, result = graph.arguments
+    value, location = graph.overwrites
+    paid = np.flatnonzero(graph.again > 0)
+    arcs = _arcs(
+        (source, first + np.arange(locations), graph.saving),
+        (first + location, value, np.inf),
+        (np.arange(values), values + np.arange(values), graph.weight),
+        (source, paid, graph.again[paid]),
+        (values + argument, result, np.inf),
+        (values + graph.required, sink, np.inf),
+    )
+    bound = min(
+        arcs.weights[np.isfinite(arcs.weights)].sum(),
+        arcs.weights[arcs.tails == source].sum(),
+        graph.weight[graph.required].sum(),
+    )
+    beyond, _ = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=float(bound))
+    return beyond[first:source], beyond[values:first] & ~beyond[:values]
+
+
+def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
+    """Groups of arcs as one; in each, what is given once holds for all of its arcs."""
+    columns = [np.broadcast_arrays(*group) for group in groups]
+    tails, heads, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return Arcs(tails.astype(np.int32), heads.astype(np.int32), weights.astype(np.float64))
+
+
+def cut_nearest_sink(
+    arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float, bits: int = CAPACITY
+) -> tuple[Bools, float]:
+    """The nodes on the sink's side of the minimum cut nearest to it, and the weight of that cut.
+
+    Of all minimum cuts it has the fewest nodes there. Some cut must weigh no more than `bound`.
+
+    The weights are taken in units of a power of two. Where all are multiples of one that is at
+    least 2**-60 of the bound, as bytes are, nothing is rounded. Otherwise the unit is at most
+    2**-59 of the bound and each weight is off by half a unit at most, so that the cut that is found
+    weighs no more than the lightest and one unit for each arc. `bits` are those of the capacities
+    that scipy is given; they must be more than one above those of the number of arcs.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    units, unit = in_units(arcs.weights, bound)
+    residual = csr_array((units, (arcs.tails, arcs.heads)), shape=(nodes, nodes))
+    left, whole = int(bound * _ROUNDED / unit) + len(units) + 1, 0
+    while True:
+        shift = max(0, (left + 1).bit_length() - bits)
+        capacities = _at_most(residual, left + 1, shift)
+        flow = maximum_flow(capacities.astype(np.int32), source, sink)
+        residual = residual - flow.flow.astype(np.int64) * (1 << shift)
+        pushed = int(flow.flow_value) << shift
+        whole += pushed
+        beyond = _reaching(_at_most(residual, left + 1, shift), sink)
+        if shift == 0:
+            return beyond, whole * unit
+        left = min(left - pushed, _across(residual, beyond, left))
+
+
+def in_units(weights: Floats, bound: float, /) -> tuple[NDArray[np.int64], float]:
+    """Weights in whole units, and the unit, which is a power of two.
+
+    An arc that weighs more than twice the bound is never cut, and comes out as about that much.
+    """
+    finite = np.isfinite(weights)
+    if bound == 0:  # what weighs anything stays
+        return np.where(finite, weights > 0, _INFINITE).astype(np.int64), 1.0
+    light = np.minimum(weights[finite], 2 * bound)
+    mantissas, exponents = np.frexp(light[light > 0])
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    common = int((exponents - 53 + zeros).min(initial=0))
+    unit = max(common, int(np.frexp(bound)[1]) - _EXACT)
+    units = np.full(len(weights), _INFINITE, np.int64)
+    units[finite] = np.rint(np.ldexp(light, -unit)).astype(np.int64)
+    return units, float(np.ldexp(1.0, unit))
+
+
+def _at_most(residual: Any, most: int, shift: int) -> Any:
+    """Capacities of what is left, without the arcs that are full."""
+    capacities = residual.copy()
+    capacities.data = np.minimum(residual.data, most) >> shift
+    capacities.eliminate_zeros()
+    return capacities
+
+
+def _reaching(capacities: Any, sink: int) -> Bools:
+    """The nodes from which there is a way to the sink."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    reaching = np.zeros(capacities.shape[0], np.bool_)
+    reaching[breadth_first_order(capacities.T.tocsr(), sink, return_predecessors=False)] = True
+    return reaching
+
+
+def _across(residual: Any, beyond: Bools, most: int) -> int:
+    """The capacity left on the arcs to the nodes beyond, each counted with `most` at most."""
+    tails = np.repeat(np.arange(len(beyond)), np.diff(residual.indptr))
+    crossing = ~beyond[tails] & beyond[residual.indices]
+    return sum(np.minimum(residual.data[crossing], most).tolist())

@@ -1,0 +1,365 @@
+"""Store or recompute: which values of straight-line programs are kept for their adjoint.
+
+The tape of a step need not hold all that the adjoint reads. Some of it can be computed again from
+other values; these must then be available: in variables that were not overwritten, or stored when
+they were computed (U), or saved where the program overwrites them (S) [Cole-Mullen, Lyons & Utke].
+The least choice for several DAGs at once is a minimum cut of one network (`cut`).
+
+Two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwrites it. To save the
+8 bytes of a serves both; to store the two derivatives takes 16:
+
+>>> graph = ValueGraph(
+...     arguments={"a in y": (), "cos a": ("a in y",), "a in z": (), "3 a**2": ("a in z",)},
+...     required=["cos a", "3 a**2"],
+...     overwrites={"a in y": ["a = 0"], "a in z": ["a = 0"]},
+...     nbytes=dict.fromkeys(["a in y", "cos a", "a in z", "3 a**2"], 8),
+... )
+>>> choice = solve(graph)
+>>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
+(('a = 0',), (), ('cos a', '3 a**2'), 8)
+
+Where bytes alone count, computing again is free. With the seconds that a level takes for so many
+bytes as the `price`, they are weighed against the seconds to `recompute`. The result describes
+steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds more.
+"""
+
+import tomllib
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ckio.actions.checks import as_float, check_cost, check_size
+from ckio.analysis.cut import Ints, NumberedGraph, minimum_cut
+from ckio.errors import BadInput
+from ckio.platform import Level
+
+Name: TypeAlias = Hashable
+"""How a value or a location is called; often a string."""
+
+Price: TypeAlias = Callable[[int], float]
+"""Seconds to store so many bytes and to read them back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueGraph:
+    """Some DAGs of values, the values that their adjoints ask for, and what overwrites the others.
+
+    A value is the result of one assignment; a partial derivative, or a product of such, is one. The
+    values without arguments are the *minimal* ones: they lie in variables of the program, and are
+    there for the adjoint sweep unless the program overwrites the variable first. The places where
+    it does so are the *locations*; aliases and branches give one value several of them, and one
+    location can destroy values of several DAGs. That is all that the DAGs share, so they are given
+    as one graph.
+
+    Attributes
+    ----------
+    arguments : mapping of names to names
+        For each value, what it is computed from; every argument comes before the value, as in the
+        program. Empty for a minimal value.
+    required : collection of names
+        The values that the adjoint sweep reads, of all DAGs.
+    overwrites : mapping of names to names
+        For each minimal value, the locations of which each may overwrite it. A value that is not
+        listed is never overwritten: it costs nothing to read it again.
+    nbytes : mapping of names to bytes
+        How large values are; 1 where nothing is given, so that values are counted.
+    overwritten : mapping of names to bytes
+        How much has to be saved at a location; where nothing is given, as much as the largest value
+        that it overwrites.
+    recompute : mapping of names to seconds
+        How long it takes to compute a value from its arguments, or to look up a minimal one; 0
+        where nothing is given, and infinite for what cannot be done a second time.
+    unstorable, unsavable : collections of names
+        Values that cannot be stored, and locations at which nothing can be saved.
+
+    Names that do not exist, arguments that come later, and sizes or seconds that are none, raise
+    BadInput.
+    """
+
+    arguments: Mapping[Name, Sequence[Name]]
+    required: Collection[Name]
+    overwrites: Mapping[Name, Collection[Name]] = field(default_factory=dict)
+    nbytes: Mapping[Name, int] = field(default_factory=dict)
+    overwritten: Mapping[Name, int] = field(default_factory=dict)
+    recompute: Mapping[Name, float] = field(default_factory=dict)
+    unstorable: Collection[Name] = ()
+    unsavable: Collection[Name] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("arguments", "overwrites"):
+            lists = {key: _each(items) for key, items in getattr(self, name).items()}
+            object.__setattr__(self, name, lists)
+        for name in ("required", "unstorable", "unsavable"):
+            object.__setattr__(self, name, _each(getattr(self, name)))
+        self._check_names()
+        for name in ("nbytes", "overwritten"):
+            sizes = {
+                key: check_size(f"ValueGraph: {name} of {key!r}", size)
+                for key, size in getattr(self, name).items()
+            }
+            object.__setattr__(self, name, sizes)
+        seconds = {key: _seconds(key, given) for key, given in self.recompute.items()}
+        object.__setattr__(self, "recompute", seconds)
+
+    def _check_names(self) -> None:
+        known: set[Name] = set()
+        for value, arguments in self.arguments.items():
+            if late := [name for name in arguments if name not in known]:
+                raise BadInput(
+                    f"ValueGraph: {value!r} is computed from {late[0]!r}, which does not come"
+                    " before it; list values in the order in which they are computed"
+                )
+            known.add(value)
+        for what in ("required", "overwrites", "nbytes", "recompute", "unstorable"):
+            for name in getattr(self, what):
+                if name not in known:
+                    raise BadInput(f"ValueGraph: {what} names {name!r}, which is not a value")
+        for value in self.overwrites:
+            if self.arguments[value]:
+                raise BadInput(
+                    f"ValueGraph: {value!r} is overwritten, but it is computed from"
+                    f" {self.arguments[value][0]!r}; only minimal values lie in variables"
+                )
+        for what in ("overwritten", "unsavable"):
+            for name in getattr(self, what):
+                if name not in self.locations:
+                    raise BadInput(f"ValueGraph: {what} names {name!r}, which overwrites nothing")
+
+    @staticmethod
+    def loads(text: str, /, *, source: str = "graph") -> "ValueGraph":
+        """Read a graph in TOML, with the names of the attributes; raises BadInput with `source`.
+
+        >>> graph = ValueGraph.loads('''
+        ... required = ["cos u"]
+        ... arguments = {u = [], "cos u" = ["u"]}
+        ... overwrites = {u = ["u = 0"]}
+        ... ''')
+        >>> solve(graph).stored
+        ('cos u',)
+        """
+        try:
+            return ValueGraph(**tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"{source}: it is no graph of values, with tables `arguments`, `overwrites`,"
+                f" `nbytes`, `overwritten`, `recompute` and a list `required`: {error}"
+            ) from error
+
+    @cached_property
+    def locations(self) -> Mapping[Name, int]:
+        """Every location, in the order in which they are named, and the bytes to save there."""
+        sizes: dict[Name, int] = {}
+        for value, locations in self.overwrites.items():
+            for location in locations:
+                sizes[location] = max(sizes.get(location, 0), self.nbytes.get(value, 1))
+        return sizes | {name: self.overwritten[name] for name in sizes if name in self.overwritten}
+
+    def needed(self, stored: Collection[Name] = (), /) -> set[Name]:
+        """The values that are read again and not stored, and all that these are computed from."""
+        needed: set[Name] = set()
+        left = list(self.required)
+        while left:
+            value = left.pop()
+            if value not in needed and value not in stored:
+                needed.add(value)
+                left.extend(self.arguments[value])
+        return needed
+
+
+def _each(names: Iterable[Name]) -> tuple[Name, ...]:
+    """Every name once, in the order given."""
+    if isinstance(names, str):
+        raise BadInput(f"ValueGraph: {names!r} is one name where several belong; give a list")
+    return tuple(dict.fromkeys(names))
+
+
+def _seconds(name: Name, seconds: object) -> float:
+    """Seconds to recompute a value: infinite, or checked as any others."""
+    what = f"ValueGraph: recompute of {name!r} (seconds)"
+    return inf if as_float(seconds) == inf else check_cost(what, seconds)
+
+
+def seconds_for(price: Price, nbytes: int, /) -> float:
+    """Seconds for so many bytes; raises BadInput where a price is no number of seconds."""
+    return check_cost(f"price of {nbytes} bytes (seconds)", price(nbytes))
+
+
+def price_on(level: Level, /) -> Price:
+    """The seconds in which a level writes, reads and discards, as they were measured."""
+    return lambda nbytes: level.write(nbytes) + level.read(nbytes) + level.discard(nbytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredValues:
+    """The values that a program stores for its adjoint, and those that are computed again.
+
+    Attributes
+    ----------
+    saved : tuple of names
+        S: the locations at which the old content is saved before it is overwritten.
+    stored : tuple of names
+        U: the values that are stored as soon as they are computed; minimal ones, before they are
+        overwritten.
+    begins : tuple of names
+        The minimal values that are read again from their variables; all that overwrote them was
+        `saved`.
+    recomputed : tuple of names
+        The values that are computed again, each once, in an order in which that can be done.
+    nbytes : int
+        Bytes of all that is saved and stored: the tape.
+    storing : float
+        Seconds to store them and read them back; 0 where no price was given.
+    recomputing : float
+        Seconds to compute values again, by which the adjoint sweep takes longer.
+    """
+
+    saved: tuple[Name, ...]
+    stored: tuple[Name, ...]
+    begins: tuple[Name, ...]
+    recomputed: tuple[Name, ...]
+    nbytes: int
+    storing: float
+    recomputing: float
+
+    @property
+    def seconds(self) -> float:
+        """Storing and recomputing together."""
+        return self.storing + self.recomputing
+
+
+def choose(
+    graph: ValueGraph,
+    /,
+    *,
+    saved: Collection[Name],
+    stored: Collection[Name],
+    price: Price | None = None,
+) -> StoredValues:
+    """The consequences of storing these; raises BadInput where it is not sufficient.
+
+    It is sufficient if every required value is stored, or can be computed from values that are
+    available again; a minimal value is if all locations that overwrite it are in S. This is the
+    paper's condition (CR): some vertex cut C before the required values has, for all c in C,
+
+        c ∈ U   or   c ∈ V_min and ((c, o) ∈ E_b  ⇒  o ∈ S).
+
+    Reading 1: the paper prints (c, o) ∈ O; the pairs are the edges E_b.
+    """
+    saved, stored = frozenset(saved), frozenset(stored)
+    _check_storable(graph, saved, stored)
+    locations = [name for name in graph.locations if name in saved]
+    values = [name for name in graph.arguments if name in stored]
+    again = graph.needed(stored)
+    needed = [name for name in graph.arguments if name in again]
+    for value in needed:
+        _check_available(graph, value, saved)
+    sizes = [graph.locations[name] for name in locations]
+    sizes += [graph.nbytes.get(name, 1) for name in values]
+    return StoredValues(
+        saved=tuple(locations),
+        stored=tuple(values),
+        begins=tuple(name for name in needed if not graph.arguments[name]),
+        recomputed=tuple(name for name in needed if graph.arguments[name]),
+        nbytes=sum(sizes),
+        storing=sum((seconds_for(price, size) for size in sizes), 0.0) if price else 0.0,
+        recomputing=float(sum(graph.recompute.get(name, 0.0) for name in needed)),
+    )
+
+
+def _check_storable(graph: ValueGraph, saved: frozenset[Name], stored: frozenset[Name]) -> None:
+    for what, names, known, refused in (
+        ("location", saved, graph.locations, graph.unsavable),
+        ("value", stored, graph.arguments, graph.unstorable),
+    ):
+        for name in sorted(names - known.keys(), key=repr):
+            raise BadInput(f"choose: there is no {what} {name!r} in the graph")
+        for name in refused:
+            if name in names:
+                raise BadInput(f"choose: {what} {name!r} is to be stored, but it cannot be")
+
+
+def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> None:
+    """A value that is needed and not stored can be computed or read again."""
+    if graph.recompute.get(value) == inf:
+        raise BadInput(
+            f"choose: {value!r} is needed again and not stored, and it cannot be computed a second"
+            " time; store it, or what is computed from it"
+        )
+    for location in graph.overwrites.get(value, ()):
+        if location not in saved:
+            raise BadInput(
+                f"choose: {value!r} is needed again and not stored, and {location!r} overwrites it;"
+                f" save what is there at {location!r}, or store the value or what is computed of it"
+            )
+
+
+def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
+    """The choice of S and U that takes least, for all DAGs of the graph together.
+
+    It is exact, up to rounding (see `cut`). Of choices that take equally much it is the one that
+    saves fewest locations and computes fewest values again.
+
+    Parameters
+    ----------
+    graph : ValueGraph
+        Values, those that are required, and where they are overwritten.
+    price : callable or None
+        Seconds to store so many bytes and read them back, such as `price_on(level)`. The least is
+        then the sum of these and of the seconds to compute values again; without a price it is
+        the bytes that are stored, and computing again is free.
+
+    Raises BadInput where a required value can neither be stored nor be computed again.
+    """
+    choose(  # if this is not sufficient, nothing is
+        graph,
+        saved=graph.locations.keys() - set(graph.unsavable),
+        stored=graph.arguments.keys() - set(graph.unstorable),
+    )
+    numbers = numbered(graph, price)
+    saved, stored = minimum_cut(numbers)
+    return choose(
+        graph,
+        saved=[name for name, is_saved in zip(numbers.locations, saved, strict=True) if is_saved],
+        stored=[name for name, is_stored in zip(numbers.values, stored, strict=True) if is_stored],
+        price=price,
+    )
+
+
+def numbered(graph: ValueGraph, price: Price | None, /) -> NumberedGraph:
+    """The part of a graph that precedes its required values, weighed by bytes or by a price."""
+    needed = graph.needed()
+    values = [name for name in graph.arguments if name in needed]
+    value_number = {name: i for i, name in enumerate(values)}
+    pairs = [(name, place) for name in values for place in graph.overwrites.get(name, ())]
+    locations = list(dict.fromkeys(place for _, place in pairs))
+    location_number = {place: i for i, place in enumerate(locations)}
+    again = np.array([graph.recompute.get(name, 0.0) for name in values], np.float64)
+    if price is None:
+        again[np.isfinite(again)] = 0.0
+
+    def weights(sizes: Mapping[Name, int], names: list[Name], refused: Collection[Name]) -> Any:
+        each, never = [sizes.get(name, 1) for name in names], frozenset(refused)
+        weight = np.array([seconds_for(price, it) if price else it for it in each], np.float64)
+        weight[np.array([name in never for name in names], np.bool_)] = inf
+        return weight
+
+    return NumberedGraph(
+        values=values,
+        locations=locations,
+        arguments=_columns(
+            (value_number[a], i) for i, v in enumerate(values) for a in graph.arguments[v]
+        ),
+        overwrites=_columns((value_number[name], location_number[place]) for name, place in pairs),
+        required=np.array([value_number[name] for name in graph.required], np.int32),
+        weight=weights(graph.nbytes, values, graph.unstorable),
+        saving=weights(graph.locations, locations, graph.unsavable),
+        again=again,
+    )
+
+
+def _columns(pairs: Iterable[tuple[int, int]]) -> Ints:
+    return np.array(list(pairs), np.int32).reshape(-1, 2).T

@@ -1,0 +1,373 @@
+"""Which versions of which variables a schedule has to read, and where it can write them.
+
+A schedule of whole checkpoints stores x_i where it writes x_i. Most of it need not be: a variable
+that is not overwritten is still there when x_i is read, one that is overwritten before it is used
+is not needed, and one that has not changed since another checkpoint is stored already. Instead of
+Sbk, Snp and Req at the two fixed places of the paper (`snapshots`), an array (a variable in one
+version) is stored for as long as it is needed, whichever checkpoints come and go meanwhile.
+
+The version of a variable in x_j is the last step's end up to j at which the forward overwrote it, 0
+if none did: a value of the forward is known by variable and version, however often it is computed.
+For each variable by itself:
+
+* Every step, when it is done, needs some version to be there, or leaves one (`Events`). An Advance
+  needs all that its steps use, a Record what the tape is made of; the rest of what its steps use
+  it needs only if the state that it leaves is needed further on.
+* Where the version that is left is not the one needed next, it has to be read in between: each such
+  gap is one read, and reads of that version are needed in any way of doing it. No other gap is.
+* So every array that is read anywhere has to be written once, and no other does. That is the least
+  number of writes, and of reads, that the schedule can do with. (It is proved where steps overwrite
+  in whole, kill = out, and recording steps use all that forward steps do. A variable overwritten in
+  part is kept right through it rather than read after it; and where a recording step leaves what
+  is needed, it does so if no Read comes in between.)
+* It can be written at any Write of the schedule while it is there (`placing`).
+
+Three steps use a, and the last overwrites it; x_1 is written before step 2 is done and reversed,
+and read at action 5, before step 1 is. So a in version 0 is read at 5, and could be written at 1:
+
+>>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
+>>> from ckio.platform.chain import Chain
+>>> from ckio.actions.variables import Flow, Step
+>>> chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+>>> actions = [Advance(0, 1), Write(Key(Kind.RESTART, 1), 0), Advance(1, 2)]
+>>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
+>>> actions += [Record(1, 2), Reverse(1, 2)]
+>>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
+>>> steps = Steps([read, read, change], 3)
+>>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
+>>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
+([0], [5], [1])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Kind
+from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
+from ckio.actions.variables import Bools, ChainFlows, Ints, Names
+from ckio.analysis.placing import Array, ArrayReads, Chances
+from ckio.errors import BadInput
+from ckio.schedule import Schedule
+from ckio.schedule.occupancy import BEFORE, Lifetimes
+from ckio.schedule.replay import NONE, StepRows
+
+_RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The events of one variable in a schedule, in order.
+
+    Attributes
+    ----------
+    place : int64 array
+        The number of the action.
+    need : int64 array
+        The version that has to be there before, or NONE.
+    leaves : int64 array
+        The version that is there after, or NONE.
+    through : bool array
+        Overwritten in part: `leaves` comes of `need`, and neither is needed unless what comes of it
+        is.
+    asleep : int64 array
+        Which of all recorded steps it is, if one whose state nobody needs, so far; else NONE. It
+        does not leave what it would leave.
+    """
+
+    place: Ints
+    need: Ints
+    leaves: Ints
+    through: Bools
+    asleep: Ints
+
+    @property
+    def left(self) -> Ints:
+        """The version that is really there after each."""
+        left: Ints = np.where(self.asleep == NONE, self.leaves, NONE)
+        return left
+
+    def take(self, index: NDArray[np.intp] | Bools, /) -> "Events":
+        """Some of them."""
+        return Events(*(getattr(self, column.name)[index] for column in fields(self)))
+
+    @staticmethod
+    def together(some: Sequence["Events"], /) -> "Events":
+        """All of them in the order of their actions; in one action as they are given."""
+        columns = ([getattr(events, column.name) for events in some] for column in fields(Events))
+        both = Events(*map(np.concatenate, columns))
+        return both.take(np.argsort(both.place, kind="stable"))
+
+    @staticmethod
+    def needs(place: Ints, version: int, /) -> "Events":
+        """Events that need one version, and leave it."""
+        versions = np.full(len(place), version)
+        through, asleep = np.zeros(len(place), np.bool_), np.full(len(place), NONE)
+        return Events(place, versions, versions, through, asleep)
+
+
+def _awake(rows: StepRows, steps: ChainFlows) -> Bools:
+    """Whether each recorded step surely needs all that the forward step needs."""
+    alike = steps.column(lambda step: step.forward.use <= step.record.use)
+    return alike[rows.begin[rows.record]]
+
+
+def _events(
+    actions: Actions, rows: StepRows, steps: ChainFlows, variable: str, *, seed: Names, awake: Bools
+) -> Events:
+    """The events of a variable in a schedule, or in the beginning of one.
+
+    All of `seed` is needed in x_n when the forward first gets there. Of all steps recorded, the
+    state that those leave that are `awake` is needed.
+    """
+    version, at = steps.versions(variable), rows.record
+    need, gives, leaves, through = rows.flow(steps, variable, np.ones(len(at), np.bool_))
+    step, asleep = rows.begin[at], np.full(len(need), NONE)
+    uses = awake & steps.has(variable, "forward", "use")[step]
+    need[at] = np.where(uses, version[step], need[at])
+    through[at] &= awake
+    asleep[at] = np.where(gives[at] & ~awake, np.arange(len(at)), NONE)
+    need = np.where(through, version[rows.begin], need)
+    leaves = np.where(gives, leaves, need)
+    events = Events(rows.action, need, leaves, through, asleep).take(gives | (need != NONE))
+    if variable not in seed:
+        return events
+    ends = np.flatnonzero((actions.op <= RECORD) & (actions.end == steps.length))[:1]
+    return Events.together([events, Events.needs(ends, version.item(-1))])
+
+
+def _settled(events: Events) -> Events:
+    """Those overwritten in part need what they started from, where what they leave is needed.
+
+    Of these `through` is taken away.
+    """
+    need, through = events.need, events.through.copy()
+    for at in np.flatnonzero(through)[::-1].tolist():
+        after = at + 1
+        if after < len(need) and not through[after] and need[after] == events.leaves[at]:
+            through[at] = False
+    return replace(events, through=through)
+
+
+def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
+    """The version that is there at each of the actions `at`."""
+    place = np.concatenate(([BEFORE], events.place, reads))
+    order = np.argsort(place, kind="stable")
+    contents = np.concatenate(([0], events.left, versions))[order]
+    needs = np.concatenate(([0], events.need, versions))[order]
+    through = np.concatenate(([False], events.through, np.zeros(len(reads), np.bool_)))[order]
+    for number in np.flatnonzero(through).tolist():
+        if contents[number - 1] != needs[number]:
+            contents[number] = NONE
+    version: Ints = contents[np.searchsorted(place[order], at) - 1]
+    return version
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTimes:
+    """The times of all checkpoints of one kind on their levels, in the order of their Writes.
+
+    Attributes
+    ----------
+    level, step : int64 array
+        Where each lies, and of which step it is.
+    written, discarded : int64 array
+        The places of its Write, or BEFORE, and of its Discard, or the number of actions.
+    """
+
+    level: Ints
+    step: Ints
+    written: Ints
+    discarded: Ints
+
+    @staticmethod
+    def of(schedule: Schedule, kind: Kind, /) -> "CheckpointTimes":
+        """Those of a legal schedule."""
+        every = Lifetimes.of(schedule.actions)
+        some = every.take(every.named.kind == KIND_CODE[kind])
+        named = set(zip(some.named.level.tolist(), some.named.begin.tolist(), strict=True))
+        untouched = [
+            (level, key.step)
+            for level, keys in enumerate(schedule.stored)
+            for key in keys
+            if key.kind is kind and (level, key.step) not in named
+        ]
+        level, step = np.array(untouched, np.int64).reshape(-1, 2).T
+        written: Ints = np.concatenate((np.full(len(level), BEFORE), some.written))
+        order = np.argsort(written, kind="stable")
+        return CheckpointTimes(
+            np.concatenate((level, some.named.level.astype(np.int64)))[order],
+            np.concatenate((step, some.named.begin))[order],
+            written[order],
+            np.concatenate((np.full(len(level), len(schedule)), some.discarded))[order],
+        )
+
+    def until(self, version: Ints, /) -> Ints:
+        """For each, the end of the time for which some checkpoint there has the same version.
+
+        Times on one level of checkpoints with one version that overlap make one time together: for
+        so long this version fits there. `version` is that of x_0, ..., x_n.
+        """
+        # Times of other levels and versions are moved apart, so that one sweep serves them all.
+        group = self.level * (len(version) + 2) + version[self.step] + 1
+        apart = group * (self.discarded.max(initial=0) + 2)
+        order = np.lexsort((self.written, group))
+        written, ends = (self.written + apart)[order], (self.discarded + apart)[order]
+        ends = np.maximum.accumulate(ends)
+        closes = np.append(written[1:] >= ends[:-1], True)[: len(ends)]
+        last = np.flatnonzero(closes)
+        end = ends[last[np.searchsorted(last, np.arange(len(ends)))]]
+        until = np.empty_like(end)
+        until[order] = end - apart[order]
+        return until
+
+
+class _WokenSteps(Exception):
+    """Recorded steps whose state is needed after all."""
+
+    def __init__(self, steps: Ints) -> None:
+        super().__init__(steps)
+        self.steps = steps
+
+
+class _ScheduledVariable:
+    """The Reads and Writes of a legal schedule, for one variable.
+
+    `version` are its versions in x_0, ..., x_n, and `times` those of restart data.
+    """
+
+    def __init__(
+        self, schedule: Schedule, name: str, version: Ints, times: CheckpointTimes
+    ) -> None:
+        actions = schedule.actions
+        restart, data = actions.kind == _RESTART, actions.kind != _ADJOINT
+        self._schedule, self.name, self._version = schedule, name, version
+        self._writes = np.flatnonzero((actions.op == WRITE) & data)
+        self._saves = np.flatnonzero((actions.op == WRITE) & restart)
+        self._saved = version[actions.begin[self._saves]]
+        self._reads = np.flatnonzero((actions.op == READ) & data)
+        self._times = times
+        self._restarts = np.flatnonzero((actions.op == READ) & restart)
+        # The version in the state that each of these reads, and the first in a row with the same;
+        # at the end, for what is before all of them, none.
+        restarted = version[actions.begin[self._restarts]]
+        changes = np.append(True, restarted[1:] != restarted[:-1])[: len(restarted)]
+        in_a_row = np.maximum.accumulate(np.arange(len(restarted)) * changes)
+        self._restarted = np.append(restarted, NONE)
+        self._in_a_row = np.append(in_a_row, 0)
+
+    def arrays(self, events: Events, /) -> ArrayReads:
+        """The versions that have to be stored, when they are read and when they can be written.
+
+        Raises _WokenSteps where recorded steps have to leave what they would leave, and BadInput
+        where what is needed can be neither left in place nor read.
+        """
+        while True:
+            settled = _settled(events)
+            places, versions = self._where_read(settled)
+            contents = _contents(settled, places, versions, self._writes)
+            arrays = ArrayReads.of(self.name, versions, places, self._chances(contents))
+            late = arrays.late
+            if not late.any():
+                return arrays
+            # What is dead until it is read again may not be there when it could be written.
+            more = [self._kept(array, events) for array in arrays.arrays(late)]
+            events = Events.together([events, *more])
+
+    def _where_read(self, events: Events) -> tuple[Ints, Ints]:
+        """The Reads that have to read the variable, and in which version.
+
+        These are one for each event that needs another version than the one before it has left. Of
+        the Reads in between it is the one that sets the state that the event starts from, or the
+        first of several in a row that have the same version: then it is there for all the Writes
+        after it, too. What only an adjoint step uses may have to come with its tape.
+        """
+        # Each event after the one before it; what comes before the first is x_0.
+        left, would = np.append(0, events.left), np.append(0, events.leaves)
+        place, asleep = np.append(BEFORE, events.place), np.append(NONE, events.asleep)
+        gap = np.flatnonzero((events.need != NONE) & (events.need != left[:-1]) & ~events.through)
+        since, until, need = place[gap], events.place[gap], events.need[gap]
+
+        last = np.searchsorted(self._restarts, until) - 1
+        first = np.searchsorted(self._restarts, since, "right")
+        restart = (last >= first) & (self._restarted[last] == need)
+        which = np.maximum(first, self._in_a_row[last])
+
+        last = np.searchsorted(self._reads, until) - 1
+        nothing = last < np.searchsorted(self._reads, since, "right")
+        if nothing.any():
+            wakes = nothing & (asleep[gap] != NONE) & (would[gap] == need)
+            if (nothing & ~wakes).any():
+                at = int((nothing & ~wakes).argmax())
+                raise BadInput(
+                    f"lower: {self._told(int(until[at]))} needs {self.name} as in x_{need[at]}; it"
+                    " is not there, and no Read comes between: it has to be on the tape"
+                )
+            raise _WokenSteps(asleep[gap][wakes])
+        places = self._reads[last]
+        places[restart] = self._restarts[which[restart]]
+        return places, need
+
+    def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
+        """Of all versions: what lies there from the start, and the Writes, by what is there."""
+        times, until = self._times, self._times.until(self._version)
+        start = Chances(self._version[times.step], times.written, times.level, until)
+        # It does not fit beside a tape, nor does an older version in x_step.
+        end = self._writes.copy()
+        written = times.written != BEFORE
+        at = np.searchsorted(self._writes, times.written[written])
+        fits = self._version[times.step[written]] == contents[at]
+        end[at[fits]] = until[written][fits]
+        level = self._schedule.actions.level[self._writes].astype(np.int64)
+        return start.take(~written), Chances(contents, self._writes, level, end)
+
+    def _kept(self, array: Array, events: Events) -> Events:
+        """An event by which it is there at the first Write of a state that has this version."""
+        saves = self._saves[self._saved == array.version][:1]
+        if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
+            return Events.needs(saves, array.version)
+        asleep = events.asleep[(events.asleep != NONE) & (events.leaves == array.version)]
+        if len(asleep):
+            raise _WokenSteps(asleep)
+        raise BadInput(
+            f"lower: {self._told(array.reads[0])} has to read {self.name} as in"
+            f" x_{array.version}, which was not there at any Write before"
+        )
+
+    def _told(self, place: int) -> str:
+        return f"#{place} {self._schedule.actions[place]}"
+
+
+def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[ArrayReads]:
+    """The arrays of each variable that a legal schedule has to store, or the beginning of one.
+
+    The state that a recorded step leaves is taken not to be needed, until a variable finds that it
+    is; then the step needs more of the others. Raises BadInput where no reading of arrays can make
+    the schedule right for these steps: an adjoint step uses in place what is neither there nor
+    stored (it has to be on the tape).
+    """
+    actions = schedule.actions
+    place = np.flatnonzero(actions.op < WRITE)
+    rows = StepRows.of(actions.take(place), steps.length)
+    rows = replace(rows, action=place[rows.action])
+    awake = _awake(rows, steps)
+    times = CheckpointTimes.of(schedule, Kind.RESTART)
+    variables = [
+        _ScheduledVariable(schedule, name, steps.versions(name), times)
+        for name in sorted(steps.variables | seed)
+    ]
+    while True:
+        arrays: list[ArrayReads] = []
+        woken = np.zeros_like(awake)
+        for each in variables:
+            try:
+                arrays.append(
+                    each.arrays(_events(actions, rows, steps, each.name, seed=seed, awake=awake))
+                )
+            except _WokenSteps as news:
+                woken[news.steps] = True
+        if not woken.any():
+            return arrays
+        awake |= woken

@@ -1,0 +1,326 @@
+"""A model that finds out where it does other than is declared of it: which step, which array.
+
+An array that the declaration says is not needed holds NaN. So nothing that is not declared can be
+used without being seen, however the schedule happens to go.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.variables import NOTHING, Names, Variables
+from ckio.analysis.recorded import NAN, OwnMethods, WatchedArrays, digest, listed, poison
+from ckio.analysis.trials import NO_FUNCTION, BrokenDeclaration, GuardedVersions, Trials
+from ckio.errors import BadInput
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copies
+
+
+class Guarded:
+    """A model of named arrays that raises RunFailed at the first step that breaks its declaration.
+
+    It passes every schedule that the model itself passes, with the same gradient to the last bit,
+    if what is declared is right. Before, it finds
+
+    * a step that changes an array which it is not declared to overwrite: looked at in every step;
+    * a step that depends on an array which it is not declared to use, or keeps some of one which it
+      is declared to overwrite in whole: before each span of steps, all that is not as it has to be
+      there is filled with other content; and a step that is done for the first time is done again
+      on copies that hold other content wherever it should not matter (`Trials` says which);
+    * a step that is no function of the state, because the model keeps something elsewhere, keeps
+      arrays of the state, or draws random numbers: by doing it again as it was (the first steps,
+      and some of the later ones), and by digests, in every step that is replayed and for every
+      checkpoint that is read;
+    * an adjoint that depends on what its tape is not declared to be made of, or starts from what is
+      not declared as its seed: looked at wherever it asks for that.
+
+    In a few steps behind the first ones only, what one array that is overwritten in part does to
+    another such array, and what shows with some content but not with other (a threshold), may be
+    found in a later one of them or not at all; so may a step that sometimes is no function, but not
+    while it is replayed. An adjoint step is not done again as it was. Of structured arrays that
+    come back from checkpoints no digest is compared.
+
+    Forward steps are done two or three times when they are done for the first time, the first few
+    more often; `on_step` is called once for each. It takes memory for two more states.
+
+    An array that is asked for, and on whose content nothing depends, breaks no declaration. Arrays
+    that `variables` does not know are let alone.
+
+    Parameters
+    ----------
+    model : ArrayModel
+        A fresh one. It belongs to this from now on: its methods are watched.
+    variables : Variables
+        What is declared, array by array.
+    digests : bool
+        Whether the digest of each array in each version is kept when it is first computed, and
+        compared whenever it is computed again or comes back from a checkpoint.
+
+    Attributes
+    ----------
+    poisons : bool
+        True: states hold NaN where nothing is needed, and so may what is dumped of them.
+
+    Raises
+    ------
+    BadInput
+        Where `model` is no ArrayModel.
+    """
+
+    poisons = True
+
+    def __init__(
+        self, model: ArrayModel, variables: Variables, /, *, digests: bool = False
+    ) -> None:
+        if not isinstance(model, ArrayModel):
+            raise BadInput(f"Guarded takes an ArrayModel; {type(model).__name__} is none")
+        self._model, self._variables = model, variables
+        self._versions = GuardedVersions(variables)
+        self._known = frozenset(variables.nbytes)
+        self._digests: dict[tuple[str, int], bytes] | None = {} if digests else None
+        self._entered, self._recorded = True, False
+        self._aside: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+        self._unseeded: tuple[int, str] | None = None
+        # The model's own methods; what steps return is nothing, or a mistake that the model finds.
+        self._own = OwnMethods(model)
+        self._own_step: Callable[[Arrays, int], object] = model.step
+        self._own_adjoint_step: Callable[[Arrays, Arrays, int], object] = model.adjoint_step
+        self._trials = Trials(self._own_step, self._versions)
+        vars(model).update(
+            start=self._start,
+            step=self._step,
+            finished=self._finished,
+            adjoint_step=self._adjoint_step,
+            adjoint_seed=self._adjoint_seed,
+        )
+
+    @property
+    def variables(self) -> Variables:
+        return self._variables
+
+    @property
+    def control(self) -> Arrays:
+        return self._model.control
+
+    @property
+    def gradient(self) -> Arrays:
+        return self._model.gradient
+
+    @property
+    def functional(self) -> float:
+        return self._model.functional
+
+    @property
+    def on_step(self) -> Callable[[int], None] | None:
+        return self._model.on_step
+
+    @on_step.setter
+    def on_step(self, call: Callable[[int], None] | None) -> None:
+        self._model.on_step = call
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._model.layout(key)
+
+    def advance(self, begin: int, end: int, /) -> int:
+        with self._moving(recorded=False):
+            return self._model.advance(begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        with self._moving(recorded=True):
+            return self._model.record(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._versions.reverse(begin, end)
+        self._model.reverse(begin, end)
+
+    def dump(self, key: Key, /) -> Buffers:
+        views = self._model.dump(key)
+        self._versions.dump(key, self._names(key))
+        return views
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        return self._load(key, self._model.load(key, layout))
+
+    @contextmanager
+    def _load(self, key: Key, load: AbstractContextManager[Buffers]) -> Generator[Buffers]:
+        names = self._names(key)
+        with load as buffers:
+            yield buffers
+            self._came_back(key, self._model.layout(key), buffers)
+        self._versions.load(key, names)
+
+    def _names(self, key: Key) -> tuple[str, ...]:
+        """The arrays of a state or tape that lie in a checkpoint, in the order of its layout."""
+        if key.kind is Kind.ADJOINT:
+            return ()
+        return tuple(field.name for field in self._model.layout(key))
+
+    # --- spans of steps, and checkpoints that are read
+
+    @contextmanager
+    def _moving(self, *, recorded: bool) -> Generator[None]:
+        """While it is open, the model goes over a span of steps."""
+        self._entered, self._recorded = False, recorded
+        if recorded:
+            self._versions.tapes = {}
+        try:
+            yield
+        finally:
+            self._entered = True
+            for array, content in self._aside.values():  # of what no step of these has overwritten
+                array[...] = content
+            self._aside = {}
+
+    def _came_back(self, key: Key, layout: Layout, contents: Buffers) -> None:
+        """A checkpoint was read: raises RunFailed where it is not what was computed."""
+        if key.kind is Kind.ADJOINT:
+            self._unseeded = None
+            return
+        fields = {field.name: (field, data) for field, data in zip(layout, contents, strict=True)}
+        for name in self._versions.surely(key, fields):
+            field, data = fields[name]
+            if np.dtype(field.dtype).kind == "V":  # it does not say what these bytes are
+                continue
+            array: NDArray[Any] = np.ndarray(field.shape, field.dtype, buffer=data)
+            self._compare(name, self._versions.of(name, key.step), array, "read back")
+
+    def _compare(self, name: str, step: int, content: NDArray[Any], how: str) -> None:
+        """The content of an array in a version is always the same."""
+        if self._digests is None:
+            return
+        now = digest(content)
+        if self._digests.setdefault((name, step), now) != now:
+            raise BrokenDeclaration(
+                f"{how}, {name} in x_{step} differs from what it was the first time:"
+                f" {NO_FUNCTION}, or something else changes it between"
+            )
+
+    # --- methods in the places of the model's own
+
+    def _start(self, state: Arrays, /) -> None:
+        self._own.start(state)
+        for name in sorted(self._known & state.keys()):
+            self._compare(name, 0, state[name], "made")
+
+    def _finished(self, state: Arrays, i: int, /) -> bool:
+        if not self._entered:
+            self._entered = True
+            self._enter(state, i)
+        does, asked = self._versions.does(i), set[str]()
+        ended = self._own.finished(WatchedArrays(state, asked.add), i)
+        flow = does.record if self._recorded else does.forward
+        if used := self._undeclared(asked, flow.use, lambda: self._own.ends_by(state, i)):
+            raise BrokenDeclaration(
+                f"it depends on {listed(used)} whether there is a step {i}, which is not declared"
+                f" (use{', where it is recorded' if self._recorded else ''})"
+            )
+        return ended
+
+    def _step(self, state: Arrays, i: int, /) -> object:
+        does = self._versions.does(i)
+        flow = does.record if self._recorded else does.forward
+        self._versions.check(flow.use, i)
+        right, use = self._versions.right(i), flow.use
+        if self._recorded:
+            self._versions.tapes[i] = right
+            use |= does.forward.use if does.forward.use <= right else NOTHING
+        lost = self._known - right
+        due = self._trials.are_due(does, i, self._known - use)
+        if due or lost:
+            self._trials.keep(state)
+        before = {name: digest(state[name]) for name in self._known - flow.out}
+
+        asked: set[str] = set()
+        returned = self._do(state, asked.add, i, lost)
+        for name in sorted(before):
+            if digest(state[name]) != before[name]:
+                raise BrokenDeclaration(f"step {i} overwrites {name}, which is not declared (out)")
+        if due:
+            self._trials.check(state, i, self._known - use, does, flow, recorded=self._recorded)
+        self._versions.move(i, recorded=self._recorded)
+        for name in sorted(flow.out):
+            self._aside.pop(name, None)
+            if self._versions.has(name, i + 1):
+                self._compare(name, i + 1, state[name], "computed again")
+        return returned  # which the model refuses if it is anything
+
+    def _adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> object:
+        if self._unseeded and self._unseeded[0] == i + 1:
+            raise BrokenDeclaration(
+                f"the adjoint starts at x_{i + 1} from {self._unseeded[1]}, which is not there"
+            )
+        does, asked = self._versions.does(i), set[str]()
+        declared, taped = does.record.use | does.reverse.use, self._known & tape.keys()
+        before = copies("tape", tape) if taped - declared else tape
+        stay = {name: digest(tape[name]) for name in taped - self._variables.changed}
+
+        returned = self._own_adjoint_step(adjoint, WatchedArrays(tape, asked.add), i)
+        for name in sorted(asked & self._known & declared):
+            if not self._versions.taped(name, i):
+                raise BrokenDeclaration(
+                    f"the adjoint of step {i} reads {name}, which its tape does not hold"
+                )
+        if used := self._undeclared(asked, declared, lambda: self._own.reads(adjoint, before, i)):
+            raise BrokenDeclaration(
+                f"the adjoint of step {i} reads {listed(used)} of its tape, which is not declared"
+                " (use, where it is recorded)"
+            )
+        for name in sorted(stay):
+            if digest(tape[name]) != stay[name]:
+                raise BrokenDeclaration(
+                    f"the adjoint of step {i} changes {name}, which no step overwrites"
+                )
+        return returned
+
+    def _adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
+        asked, seed = set[str](), self._variables.seed
+        value = self._own.adjoint_seed(WatchedArrays(state, asked.add), adjoint, n)
+        if used := self._undeclared(asked, seed, lambda: self._own.seeds(state, adjoint, n)):
+            raise BrokenDeclaration(
+                f"adjoint_seed reads {listed(used)}, which is not declared (seed)"
+            )
+        wrong = [name for name in sorted(asked & seed) if not self._versions.has(name, n)]
+        self._unseeded = (n, wrong[0]) if wrong else None
+        return value
+
+    def _undeclared(
+        self, asked: Iterable[str], declared: Names, exact: Callable[[], Names]
+    ) -> Names:
+        """The arrays that are used and not declared; found exactly, if one is asked for."""
+        if not self._known.intersection(asked) - declared:
+            return NOTHING
+        return (self._known & exact()) - declared
+
+    # --- steps as they are done
+
+    def _enter(self, state: Arrays, i: int) -> None:
+        """All that is not as in x_i gets other content, for as long as these steps go on."""
+        if missing := self._known - state.keys():
+            raise BadInput(
+                f"{listed(missing)} is declared; the state has only {listed(state.keys())}"
+            )
+        for name in self._known - self._versions.right(i):
+            if self._versions.is_value(name):  # of another x_i: it may be needed later
+                self._aside[name] = state[name], state[name].copy()
+            poison(state[name], self._trials.fill)
+
+    def _do(self, state: Arrays, asked: Callable[[str], object], i: int, lost: Names) -> object:
+        """The step itself; where it fails for NaN in what is lost, with other content."""
+        watched = WatchedArrays(state, asked)
+        if not lost:
+            return self._own_step(watched, i)
+        try:
+            with np.errstate(all="ignore"):
+                return self._own_step(watched, i)
+        except Exception as error:
+            if self._trials.fill != NAN:
+                raise BrokenDeclaration(
+                    f"step {i} fails ({type(error).__name__}: {error}), perhaps for what is not"
+                    f" there and it is declared not to need: {listed(lost)}"
+                ) from error
+        self._trials.restore(state, lost)  # what it does not use it may yet check
+        return self._do(state, asked, i, lost)

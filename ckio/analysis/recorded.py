@@ -1,0 +1,481 @@
+"""Observed models: what steps do to arrays, found by doing them again with other content.
+
+Code is done again on copies in which one array holds something else (`flow_of`). That says exactly
+what depends on what, here and as far as other contents tell (`FILLS`):
+
+    used         something else that the code computes comes out different
+    overwritten  in one of these runs the array does not hold what it held before
+    killed       overwritten, and what it holds afterwards is the same whatever it held before
+
+An array that only its own new value depends on (a sum that is carried on, say) is not used by that:
+where it is wrong, nothing else becomes so. It may be declared either way.
+
+>>> def step(arrays):
+...     arrays["flux"][...] = arrays["u"] ** 2
+...     arrays["u"] -= arrays["flux"]
+...     arrays["total"] += 1.0
+...     return arrays
+>>> flow = flow_of(step, {name: np.ones(3) for name in ("u", "flux", "total")})
+>>> sorted(flow.use), sorted(flow.out), sorted(flow.kill)
+(['u'], ['flux', 'total', 'u'], ['flux'])
+
+`observe` does so with a few steps of a model, forward and back. The result holds for these steps.
+It can be declared, or compared with the declaration (`differences`).
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import Any, Final, TypeAlias
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables
+from ckio.errors import BadInput, RunFailed
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Array, Arrays, copies
+
+Results: TypeAlias = Mapping[str, Array]
+"""The results of some code; one with the name of an array is what that array holds afterwards."""
+
+NAN: Final = 0
+"""Content that shows wherever it comes to; but a model may refuse it without using it."""
+OTHER: Final = 1
+"""Content that could be real: finite, of either sign, and about as large."""
+FILLS: Final = (NAN, OTHER, 2, 3)
+"""And content far above and far below all that is likely: comparisons come out otherwise."""
+
+_FAR: Final = 1e6
+"""How many times the largest number there is that is."""
+
+_ADDED: Final = (1, 2, 1000, -1000)
+"""To whole numbers, which have no NaN: a program that counts up to one still comes to an end."""
+
+_AS_NUMBERS: Final = {"U": np.uint32, "M": np.int64, "m": np.int64}
+
+_ENDED: Final = ""
+"""The name of the answer of `finished`, among the results of a step; no array has it."""
+
+
+def poison(array: NDArray[Any], fill: int, /) -> None:
+    """Fill an array, which is in C order, with other content than it has: one of `FILLS`."""
+    if not array.nbytes:
+        return
+    flat = array.reshape(-1)
+    with np.errstate(all="ignore"):
+        match flat.dtype.kind:
+            case "f" | "c":
+                numbers = flat.view(flat.real.dtype)  # of complex ones both parts
+                numbers[...] = np.nan if fill == NAN else _finite(numbers, fill)
+            case "b":
+                np.logical_not(flat, out=flat)
+            case "V" if flat.dtype.names:
+                for name in flat.dtype.names:
+                    part = np.ascontiguousarray(flat[name])
+                    poison(part, fill)
+                    flat[name] = part
+            case "u" if _ADDED[fill] < 0:  # far below, but a program that counts up to it ends
+                flat[...] = flat == 0
+            case kind:
+                numbers = flat if kind in "iu" else flat.view(_AS_NUMBERS.get(kind, np.uint8))
+                numbers += np.array(_ADDED[fill]).astype(numbers.dtype)
+
+
+def _finite(array: NDArray[Any], fill: int) -> NDArray[Any]:
+    sizes = np.abs(array)
+    largest = np.max(sizes, where=np.isfinite(sizes), initial=0) or 1
+    random = np.random.default_rng(0)
+    content = np.asarray(largest * random.uniform(0.3, 0.9, array.shape))
+    if fill == OTHER:
+        content *= random.choice((-1.0, 1.0), array.shape)
+    else:
+        content *= _FAR if fill == FILLS[2] else -_FAR
+    most = np.finfo(array.dtype).max
+    clipped: NDArray[Any] = np.clip(content, -most, most)
+    return clipped
+
+
+def same(one: Array, other: Array, /) -> bool:
+    """Whether two arrays hold the same values, to the last bit.
+
+    One NaN is like another: which sign a sum of two of them has depends on where in memory they
+    are. Bytes that belong to no value, in structured arrays, do not count.
+    """
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    if np.array_equal(_words(one), _words(other)):
+        return True
+    return one.dtype.kind in "fcV" and np.array_equal(_values(one), _values(other))
+
+
+def digest(content: Array, /) -> bytes:
+    """The xxh3_128 of the values of an array; equal where `same` says so."""
+    return xxhash.xxh3_128_digest(_values(content).data)
+
+
+def _words(array: Array) -> NDArray[Any]:
+    """The memory of an array as the largest whole numbers that it is a multiple of."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat if flat.nbytes % 8 else flat.view(np.uint64)
+
+
+def _values(array: Array) -> NDArray[np.uint8]:
+    """Bytes that are the same wherever the values are."""
+    flat: NDArray[Any] = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.names:
+        return np.concatenate([_values(flat[name]) for name in flat.dtype.names])
+    if flat.dtype.kind in "fc":
+        flat = flat.view(flat.real.dtype)
+        if flat.itemsize > 8:  # not all of these bytes are in use: as two numbers that are
+            with np.errstate(all="ignore"):
+                large = flat.astype(np.float64)
+                flat = np.stack([large, (flat - large).astype(np.float64)]).reshape(-1)
+        nans = np.isnan(flat)
+        if nans.any():
+            flat = np.where(nans, flat.dtype.type(np.nan), flat)
+    return flat.view(np.uint8)
+
+
+class WatchedArrays(Arrays):
+    """Arrays, not copied, that say which of them are asked for, before they give them."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], asked: Callable[[str], object]) -> None:
+        super().__init__(arrays)
+        self._asked = asked
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        array = super().__getitem__(name)
+        self._asked(name)
+        return array
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 - that is this method
+
+    def values(self) -> Any:
+        return self._all().values()
+
+    def items(self) -> Any:
+        return self._all().items()
+
+    def __iter__(self) -> Iterator[str]:  # or dict(arrays) would take them without a word
+        return super().__iter__()
+
+    def __or__(self, other: Any) -> Any:
+        return self._all() | other
+
+    def copy(self) -> Any:
+        return self._all()
+
+    def _all(self) -> dict[str, NDArray[Any]]:
+        for name in self:
+            self._asked(name)
+        return {name: super(WatchedArrays, self).__getitem__(name) for name in self}
+
+
+def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -> Flow:
+    """The arrays that a piece of code uses and overwrites, exactly, here; it is done on copies.
+
+    It takes two runs, and four more for each array that it asks for or overwrites. An array is also
+    used if the code fails with `OTHER` in it. Where it fails with other fills, it may only check.
+
+    Parameters
+    ----------
+    does : callable
+        The code: from arrays, which it may change in place, to its results.
+    arrays : mapping of str to array
+        Its start; these are not changed.
+
+    Raises
+    ------
+    RunFailed
+        Where the code is no function of the arrays: done twice, it gives different results.
+    """
+    asked: set[str] = set()
+    truth = _done(does, WatchedArrays(copies("arrays", arrays), asked.add))
+    again = _done(does, copies("arrays", arrays))
+    if odd := _different(truth, again):
+        raise RunFailed(
+            f"done twice on copies of the same arrays, it gives two {listed(odd)}: what it computes"
+            " has to be a function of what it is given"
+        )
+    out = {name for name in arrays if name in truth and not same(truth[name], arrays[name])}
+    used, carried = set(), set()
+    for name in sorted(asked | out):
+        for fill in FILLS:
+            trial = copies("arrays", arrays)
+            poison(trial[name], fill)
+            start = copies("arrays", trial)
+            try:
+                with quiet():
+                    results = _done(does, trial)
+            except Exception:  # whatever the code raises for content that it cannot do with
+                if fill == OTHER:
+                    used.add(name)
+                    carried.add(name)
+                continue
+            odd = _different(truth, results)
+            used |= {name} if odd - {name} else NOTHING
+            carried |= odd & {name}
+            out |= {n for n in start if n in results and not same(results[n], start[n])}
+    return Flow(used, out, out - carried)
+
+
+def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
+    """The results of some code, copied: they may be work memory of it."""
+    return {name: np.array(value) for name, value in does(arrays).items()}
+
+
+def _different(one: Results, other: Results) -> set[str]:
+    return {name for name in one if not same(one[name], other[name])}
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """While it is open, content that is not real is no reason for warnings."""
+    with np.errstate(all="ignore"), catch_warnings():
+        simplefilter("ignore")
+        yield
+
+
+def listed(names: Iterable[str], /) -> str:
+    """Names in a sentence."""
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def seldom() -> Iterator[int]:
+    """The steps that are looked at closely, where to look at all of them takes too long.
+
+    These are the first three, which are often special, and ever fewer of the later ones. If a
+    program does something in every so many steps only, it is among them sooner or later; of steps
+    at distances that double, all but one would be even.
+
+    >>> from itertools import islice
+    >>> list(islice(seldom(), 10))
+    [0, 1, 2, 4, 7, 12, 20, 33, 54, 88]
+    """
+    due, then = 1, 2
+    while True:
+        yield due - 1
+        due, then = then, due + then
+
+
+class OwnMethods:
+    """A model's own methods, before others take their places.
+
+    Whatever is asked here, the model's state and gradient stay unchanged. All may raise RunFailed
+    as `flow_of` does.
+    """
+
+    def __init__(self, model: ArrayModel) -> None:
+        self._model = model
+        self.start, self.step, self.finished = model.start, model.step, model.finished
+        self.adjoint_step, self.adjoint_seed = model.adjoint_step, model.adjoint_seed
+
+    def ends_by(self, state: Arrays, i: int, /) -> Names:
+        """The arrays on which it depends whether the program ends at x_i."""
+        return flow_of(lambda state: self._ended(state, i), state).use
+
+    def forward(self, state: Arrays, i: int, /) -> Flow:
+        """The flow of a step, with the question before it whether there is one."""
+
+        def does(state: Arrays) -> Results:
+            ended = self._ended(state, i)
+            if not ended[_ENDED]:
+                self.step(state, i)
+            return {**dict(dict.items(state)), **ended}
+
+        return flow_of(does, state)
+
+    def reads(self, adjoint: Arrays, tape: Arrays, i: int, /) -> Names:
+        """The arrays of its tape that the adjoint of a step depends on."""
+        any_cotangent = copies("adjoint", adjoint)  # zeros would hide what they are multiplied with
+        for array in any_cotangent.values():
+            poison(array, OTHER)
+
+        def does(tape: Arrays) -> Results:
+            cotangent = copies("adjoint", any_cotangent)
+            return self._derivatives(cotangent, lambda: self.adjoint_step(cotangent, tape, i))
+
+        return flow_of(does, tape).use
+
+    def seeds(self, state: Arrays, adjoint: Arrays, n: int, /) -> Names:
+        """The arrays of x_n that J and the start of the adjoint depend on."""
+
+        def does(state: Arrays) -> Results:
+            cotangent = Arrays({name: np.zeros_like(x) for name, x in adjoint.items()})
+            return self._derivatives(cotangent, lambda: self.adjoint_seed(state, cotangent, n))
+
+        return flow_of(does, state).use
+
+    def _ended(self, state: Arrays, i: int) -> dict[str, NDArray[Any]]:
+        return {_ENDED: np.array(self.finished(state, i))}
+
+    def _derivatives(self, cotangent: Arrays, does: Callable[[], float | None]) -> Results:
+        """The results of some code of the adjoint."""
+        gradient = self._model.gradient
+        before = copies("gradient", gradient)
+        for array in gradient.values():
+            array[...] = 0
+        try:
+            value = does()
+            results: dict[str, NDArray[Any]] = {"value of J": np.array(value or 0.0)}
+            results |= {f"cotangent of {name}": x for name, x in cotangent.items()}
+            results |= {f"gradient of {name}": x.copy() for name, x in gradient.items()}
+        finally:
+            for name, array in before.items():
+                gradient[name][...] = array
+        return results
+
+
+def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
+    """The arrays that the first so many steps of a model use and overwrite, and read of its tapes.
+
+    Each observed step is done once forward and back, on a model of its own, and for every array
+    that is asked for a few times more on copies. It is observed with its tape, from x_0 on, with J
+    taken right after it. Of more than three steps, the later ones are observed at ever larger
+    distances (`seldom`), and the last.
+
+    A model that computes arrays again after loads (`recompute`) is observed like one that does not.
+
+    Parameters
+    ----------
+    make : callable
+        Makes fresh models, all alike.
+    steps : int
+        How many there are to observe, at least 1. A model that is finished before has less.
+
+    Returns
+    -------
+    Variables
+        Of all arrays of the state: used is what some step uses, killed what each of them kills.
+        `record` uses what is really read of the tapes, and what `finished` looks at. `tape` and
+        `seed` are what is really read, too.
+
+    Raises
+    ------
+    BadInput
+        Where there are no steps.
+    RunFailed
+        Where the model has finished at x_0, or what it computes is no function of the state.
+    """
+    if steps < 1:
+        raise BadInput(f"observe: steps = {steps}; it must be at least 1")
+    observed = _ObservedSteps()
+    for step in (*takewhile(lambda step: step < steps - 1, seldom()), steps - 1):
+        model = make()
+        if step and model.advance(0, step) < step:
+            break
+        observed.watch(model)
+        if model.record(step, step + 1) == step:
+            break
+        model.reverse(step, step + 1)
+    if observed.forward is None:
+        raise RunFailed("observe: the model has finished at x_0; there is no step to observe")
+    forward = observed.forward
+    record = Flow(observed.tape | observed.ends, forward.out, forward.kill)
+    return Variables(observed.nbytes, Step(forward, record), seed=observed.seed, tape=observed.tape)
+
+
+class _ObservedSteps:
+    """The flows that were observed so far, in methods that take the places of a model's own."""
+
+    def __init__(self) -> None:
+        self.nbytes: dict[str, int] = {}
+        self.forward: Flow | None = None
+        self.ends = self.tape = self.seed = NOTHING
+
+    def watch(self, model: ArrayModel) -> None:
+        own = OwnMethods(model)
+
+        def step(state: Arrays, i: int, /) -> None:
+            self.nbytes = {name: array.nbytes for name, array in state.items()}
+            self.ends |= own.ends_by(state, i)
+            one, other = self.forward, own.forward(state, i)
+            self.forward = (
+                other
+                if one is None
+                else Flow(one.use | other.use, one.out | other.out, one.kill & other.kill)
+            )
+            return own.step(state, i)  # with what it returns, which the model refuses
+
+        def adjoint_step(adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+            self.tape |= own.reads(adjoint, tape, i)
+            return own.adjoint_step(adjoint, tape, i)
+
+        def adjoint_seed(state: Arrays, adjoint: Arrays, n: int, /) -> float:
+            self.seed |= own.seeds(state, adjoint, n)
+            return own.adjoint_seed(state, adjoint, n)
+
+        vars(model).update(step=step, adjoint_step=adjoint_step, adjoint_seed=adjoint_seed)
+
+
+def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
+    """Say what was observed although it is declared otherwise, a sentence for each array and set.
+
+    Where steps were declared one by one, it is against what any of them is declared to do.
+    """
+    says, does = _AllSteps(declared), _AllSteps(observed)
+    # What is used is right before the step, and so is after it, killed or not.
+    killed = says.kill - says.use - does.kill
+    unknown = observed.nbytes.keys() - declared.nbytes.keys()
+    sizes = {
+        name
+        for name, nbytes in observed.nbytes.items()
+        if declared.nbytes.get(name, nbytes) != nbytes
+    }
+    return (
+        *_say(unknown, "the state has {}, which is not declared"),
+        *_say(sizes, "{} is declared to have other bytes than it has"),
+        *_say(does.use - says.use, "step uses {}, which is not declared"),
+        *_say(does.out - says.out, "step overwrites {}, which is not declared"),
+        *_say(killed, "step is declared to overwrite all of {}; it keeps some of what that held"),
+        *_say(does.record - says.record, "a recorded step needs {}, which is not declared"),
+        *_say(
+            does.tape - says.tape if says.tape else (),
+            "adjoint_step reads {} from the tape, of which it is not declared to be a part",
+        ),
+        *_say(does.seed - says.seed, "adjoint_seed reads {}, which is not declared"),
+    )
+
+
+def differences(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
+    """Say the contradictions, and after them what is declared although nothing shows it.
+
+    That does no harm, but checkpoints and tapes may be larger than they need be. It may also be
+    what other steps do, or other content: nobody but the author of the model knows. Nothing is said
+    where it makes no difference: of an array that its own new value alone depends on, it does not
+    matter whether it is declared as used, nor of one that is used whether it is killed.
+    """
+    says, does = _AllSteps(declared), _AllSteps(observed)
+    carried = does.out - does.kill
+    return (
+        *contradictions(declared, observed),
+        *_say(says.use - does.use - carried, "step is declared to use {}; nothing depends on it"),
+        *_say(says.out - does.out, "step is declared to overwrite {}; it stays as it is"),
+        *_say(
+            does.kill - says.kill - says.use,
+            "step overwrites all of {}; it is declared to keep some of what that held",
+        ),
+        *_say(says.record - does.record, "a recorded step is declared to need {}; it does not"),
+        *_say(says.tape - does.tape, "{} is on the tape; adjoint_step does not need it"),
+        *_say(says.seed - does.seed, "adjoint_seed is declared to read {}; it does not need it"),
+    )
+
+
+class _AllSteps:
+    """The flow of all steps together."""
+
+    def __init__(self, variables: Variables) -> None:
+        steps = variables.different
+        self.use = NOTHING.union(*(step.forward.use for step in steps))
+        self.out = NOTHING.union(*(step.forward.out for step in steps))
+        self.kill = frozenset(variables.nbytes).intersection(*(it.forward.kill for it in steps))
+        self.record = NOTHING.union(*(step.record.use | step.reverse.use for step in steps))
+        self.tape, self.seed = variables.tape, variables.seed
+
+
+def _say(names: Iterable[str], sentence: str) -> Iterator[str]:
+    return map(sentence.format, sorted(names))

@@ -1,0 +1,256 @@
+"""A schedule on single variables, an array at a time, beside the columns of `ckio.analysis`.
+
+`plan_schedule` has the writes, reads and discards of single variables apart from the schedule, with
+any placing: the latest or the earliest chance, or the copies of fewest seconds where capacities do
+not count.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ckio.actions import Action, Discard, Key, Kind, Read, Write
+from ckio.actions.columns import READ, WRITE, Actions
+from ckio.actions.variables import ChainFlows, Step, as_names
+from ckio.analysis.dataflow import needed_arrays
+from ckio.analysis.placing import Array, Chance, PlacedActions, Within
+from ckio.platform import Level, Platform
+from ckio.schedule import Schedule, counts
+from ckio.schedule.occupancy import BEFORE
+from ckio.schedule.replay import validate
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An array on a level, and the actions at which it is read from there; then it is discarded."""
+
+    chance: Chance
+    reads: tuple[int, ...]
+
+    def accesses(self, key: Key, /) -> Iterator[tuple[int, Action]]:
+        """All that is done with it, each with the number of the action that it goes with."""
+        place, level, _ = self.chance
+        if place != BEFORE:
+            yield place, Write(key, level)
+        for read in self.reads:
+            yield read, Read(key, level)
+        yield self.reads[-1], Discard(key, level)
+
+
+Placing: TypeAlias = Callable[[str, Array], tuple[Copy, ...]]
+"""Chooses among the chances of an array of a variable: one of them, or several."""
+
+
+def latest(_name: str, array: Array, /) -> tuple[Copy, ...]:
+    """One copy, written at the last chance before it is first read: it lies there a short time.
+
+    What is there from the start is not written again.
+    """
+    return (Copy(_once(array)[-1], array.reads),)
+
+
+def earliest(_name: str, array: Array, /) -> tuple[Copy, ...]:
+    """One copy, written at the first chance."""
+    return (Copy(_once(array)[0], array.reads),)
+
+
+def _once(array: Array) -> list[Chance]:
+    """The chances before the first read, or those that need no writing where there are such."""
+    before = [chance for chance in array.chances if chance.place < array.reads[0]]
+    return [chance for chance in before if chance.place == BEFORE][:1] or before
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSeconds(Within):
+    """The copies that take the fewest seconds to write, read and discard, by a platform's prices.
+
+    As a rule that is one copy; where an array is read often from a level that is slow, a second one
+    nearer by, written at a chance after the first read, may pay. Capacities do not count.
+    """
+
+    def __call__(self, name: str, array: Array, /) -> tuple[Copy, ...]:
+        """Raises BadInput for a variable without a size, or a level that there is not."""
+        # By the level that reads come from at a time: the best way there. As copies are kept for as
+        # long as they are read, only the reads still to come tell one way from another.
+        best: dict[int, _Way] = {}
+        for chance in array.chances:
+            way = self._way_to(name, chance, array, best)
+            there = best.get(chance.level)
+            if way and (there is None or way.seconds < there.until(way.since)):
+                best[chance.level] = way
+        many = len(array.reads)
+        return min(best.values(), key=lambda way: way.until(many)).read_by(array.reads)
+
+    def _way_to(
+        self, name: str, chance: Chance, array: Array, best: Mapping[int, "_Way"]
+    ) -> "_Way | None":
+        """The best way to read from this copy from now on; None where nothing could come before."""
+        price, read = self.once(name, chance), self.read(name, chance.level)
+        since = bisect_left(array.reads, chance.place)
+        ways = [_Way(price, since, read, chance, None)] if since == 0 else []
+        ways += [
+            _Way(way.until(since) + price, since, read, chance, way)
+            for way in best.values()
+            if read < way.read
+        ]
+        return min(ways, key=lambda way: way.seconds, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Copies one after the other, each read faster than the one before.
+
+    Attributes
+    ----------
+    seconds : float
+        What it took up to the writing of the last copy, and the discarding of all.
+    since : int
+        How many reads were served before by others.
+    read : float
+        Seconds of each read from now on.
+    chance : Chance
+        Of the last copy.
+    before : _Way or None
+        The way that led here.
+    """
+
+    seconds: float
+    since: int
+    read: float
+    chance: Chance
+    before: "_Way | None"
+
+    def until(self, many: int, /) -> float:
+        """Seconds up to the time when so many reads have been served."""
+        return self.seconds + (many - self.since) * self.read
+
+    def read_by(self, reads: tuple[int, ...], /) -> tuple[Copy, ...]:
+        """The copies that are read, with the actions at which they are."""
+        found: list[Copy] = []
+        way: _Way | None = self
+        until = len(reads)
+        while way is not None:
+            if way.since < until:
+                found.append(Copy(way.chance, reads[way.since : until]))
+            until, way = way.since, way.before
+        return tuple(reversed(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """What a schedule does on single variables, beside its computing and its tapes.
+
+    A variable in one version is Key(RESTART, version, variable): as it is in x_version, where it
+    was last overwritten. A Write of restart data becomes the writes of some variables or of none,
+    so does a Read; a Discard of restart data becomes nothing, as arrays are discarded where they
+    are read for the last time. Beside tapes there may be variables, too, which adjoint steps use in
+    place. Adjoint checkpoints stay as they are.
+
+    Attributes
+    ----------
+    places : tuple of int
+        For each access, in order, the number of the action that it goes with.
+    accesses : Actions
+        Writes, Reads and Discards of single variables.
+    stored : tuple of frozenset of Key
+        What of the checkpoints that the schedule starts with is needed, on each level.
+    """
+
+    places: tuple[int, ...]
+    accesses: Actions
+    stored: tuple[frozenset[Key], ...]
+
+    def at(self, place: int, /) -> Actions:
+        """What is done where the schedule has its action number `place`."""
+        begin, end = (bisect_left(self.places, number) for number in (place, place + 1))
+        return self.accesses[begin:end]
+
+    @property
+    def writes(self) -> int:
+        """How many arrays are written."""
+        return int((self.accesses.op == WRITE).sum())
+
+    @property
+    def reads(self) -> int:
+        """How many arrays are read."""
+        return int((self.accesses.op == READ).sum())
+
+    def peaks(self, nbytes: Mapping[str, int], /) -> tuple[int, ...]:
+        """The most bytes of arrays on each level at one time, by the bytes of each variable.
+
+        A level may come to hold more than with whole checkpoints: an array that these hold on
+        several levels, or write again later, is kept on one of them for all that time.
+        """
+        used = [sum(nbytes[key.name] for key in keys) for keys in self.stored]
+        used += [0] * (int(self.accesses.level.max(initial=-1)) + 1 - len(used))
+        most = list(used)
+        for access in self.accesses:
+            match access:
+                case Write(key, level):
+                    used[level] += nbytes[key.name]
+                    most[level] = max(most[level], used[level])
+                case Discard(key, level):
+                    used[level] -= nbytes[key.name]
+                case _:
+                    pass
+        return tuple(most)
+
+
+def plan_schedule(
+    schedule: Schedule,
+    steps: Step | Sequence[Step],
+    /,
+    *,
+    seed: Iterable[str],
+    placing: Placing = latest,
+) -> ArrayPlan:
+    """What a schedule of whole checkpoints has to store, variable by variable.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A legal one, by any planner, or the beginning of one: what comes after it is not known here.
+    steps : Step, or sequence of Step
+        What the steps of the chain use and overwrite: one for all of them, or one for each.
+    seed : iterable of str
+        What the functional and the start of the adjoint read of x_n, when the forward gets there.
+    placing : callable
+        `latest`, `earliest` or a `LeastSeconds`: when and where an array is written, of the
+        chances that there are.
+
+    Raises
+    ------
+    IllegalAction
+        Where the schedule is not legal.
+    BadInput
+        Where no reading of arrays can make the schedule right for these steps: an adjoint step uses
+        in place what is neither there nor stored (it has to be on the tape); or where the number of
+        steps is not that of the chain, or an action is on a single variable already.
+    """
+    validate(schedule, roomy(schedule))
+    chain_steps, names = (
+        ChainFlows(steps, schedule.chain.length),
+        as_names("plan_schedule: seed", seed),
+    )
+    stored: list[set[Key]] = [set() for _ in schedule.stored]
+    found: list[PlacedActions] = []
+    for needed in needed_arrays(schedule, chain_steps, names):
+        for array in needed.arrays(np.ones(len(needed.first), np.bool_)):
+            key = Key(Kind.RESTART, array.version, needed.name)
+            for copy in placing(needed.name, array):
+                places, actions = zip(*copy.accesses(key), strict=True)
+                found.append(PlacedActions(np.array(places), Actions.of(actions)))
+                if copy.chance.place == BEFORE:
+                    stored[copy.chance.level].add(key)
+    accesses = PlacedActions.together(found)
+    return ArrayPlan(
+        tuple(accesses.place.tolist()), accesses.actions, tuple(map(frozenset, stored))
+    )
+
+
+def roomy(schedule: Schedule) -> Platform:
+    """Levels that never fill, as many as the schedule uses: here only its order matters."""
+    return Platform(tuple(Level(name=f"level{n}") for n in range(len(counts(schedule).levels))))
