@@ -24,7 +24,7 @@ from ckio.overlap import Overlap
 from ckio.planners.auto import auto
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying
 from ckio.platforms import Affine, Level, Platform
@@ -368,7 +368,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     schedule = store_all(chain, platform, on="far")
     facts: list[str] = []
     _, model = persevere(
-        schedule, platform, Growth(), levels, fresh=Growth, replan=finish, say=facts.append
+        schedule, platform, Growth(), levels, fresh=Growth, replan=resume, say=facts.append
     )
     assert facts
     assert results(model) == alone(steps)

@@ -12,7 +12,7 @@ from ckio.chain import Chain
 from ckio.errors import StorageError
 from ckio.model import ArrayModel, sizes_of
 from ckio.overlap import Overlap
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platforms import Affine, Level, Platform
 from ckio.runner.perform import ALONE
 from ckio.runner.persevere import persevere
@@ -75,11 +75,11 @@ def platform_of(chain: Chain, *slots: int | None) -> Platform:
 
 def finished(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
     """The rest, planned; the same rest of many runs is planned once."""
-    plan = finish if chain.varies else _finished
+    plan = resume if chain.varies else _resumed
     return plan(chain, platform, stored)
 
 
-_finished = cache(finish)
+_resumed = cache(resume)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.mixed import mixed
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platforms import Affine, Level, Platform
 from ckio.profile import Profile
 from ckio.schedule import Schedule
@@ -120,7 +120,7 @@ def planned(random: Random, cost: Cost) -> Case:
     if random.random() < 0.25:
         stored = list(random_stored(random, chain, platform))
         stored[-1] |= {Key(Kind.RESTART, 0)}
-        return finish(chain, platform, stored), platform
+        return resume(chain, platform, stored), platform
     return random.choice(tuple(PLANNERS.values()))(chain, platform), platform
 
 

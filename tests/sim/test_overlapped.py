@@ -20,7 +20,7 @@ from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.mixed import mixed
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platforms import FREE, Affine, Level, Platform
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.sim.engine import simulate
@@ -84,7 +84,7 @@ def planned(random: Random) -> Case:
     if random.random() < 0.25:
         stored = list(random_stored(random, chain, platform))
         stored[-1] |= {Key(Kind.RESTART, 0)}
-        return finish(chain, platform, stored), platform
+        return resume(chain, platform, stored), platform
     return random.choice(PLANNERS)(chain, platform), platform
 
 

@@ -65,7 +65,7 @@ from ckio.planners.bisection.halves import (
     places,
 )
 from ckio.planners.draft import Draft
-from ckio.planners.stored.standing import checked
+from ckio.planners.resume import checked
 from ckio.platforms import Platform
 from ckio.schedule import Schedule, makespan
 
