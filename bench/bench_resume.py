@@ -9,12 +9,12 @@ import pytest
 import record
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
 from ckio.planners.resume import checked, resume, with_discards
 from ckio.planners.resume.long import plans
 from ckio.planners.resume.remainder import remainder
 from ckio.planners.resume.tables import MOST_COMPARED
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 # Slots, write and read, nearest first and in units of one advance; stored keys lie on the last.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, RunFailed
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.programs.interface import Stats, check_inputs, vjp
 from ckio.programs.meter import metered
 from ckio.programs.protocol import Program
@@ -19,7 +19,7 @@ from ckio.programs.resumable import begun, reversed_in
 from ckio.programs.sizing import MEMORY, Base, sizing
 from ckio.programs.sweeps import Task, by_planner, by_rule
 from ckio.programs.ways import Live, Scheduled, way
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 S = TypeVar("S")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs import sharing
 from ckio.programs.meter import metered

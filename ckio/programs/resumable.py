@@ -22,12 +22,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ckio.actions import Key, Kind
+from ckio.actions.checks import as_float
 from ckio.backends.directory import Directory
 from ckio.backends.verified import verified
-from ckio.chain import Chain
-from ckio.checks import as_float
+from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.programs.heap import flatten
 from ckio.programs.model import ProgramModel
 from ckio.programs.sweeps import RuleOf, Task, already, back, forward
@@ -36,7 +37,6 @@ from ckio.programs.ways import level
 from ckio.recover import recover
 from ckio.runner.forward import Stored
 from ckio.schedule import Schedule
-from ckio.wholefile import write_whole
 
 S = TypeVar("S")
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Literal, TypeVar
 
-from ckio.chain import Chain
-from ckio.checks import as_float, is_whole
+from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.model import sizes_of
+from ckio.platform.chain import Chain
 from ckio.programs.interface import begin
 from ckio.programs.model import ProgramModel
 from ckio.programs.protocol import Program

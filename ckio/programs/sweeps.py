@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
+from ckio.actions.columns import Actions
 from ckio.backends.base import Backend
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.programs.model import ProgramModel
 from ckio.programs.protocol import Program
 from ckio.programs.sizing import Sizing
@@ -24,7 +24,7 @@ from ckio.runner.persevere import Replan, persevere
 from ckio.runner.rule import Rule
 from ckio.runner.unknown import AT_ONCE
 from ckio.schedule import Schedule
-from ckio.timeline import Recorder
+from ckio.schedule.timeline import Recorder
 
 S = TypeVar("S")
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ckio.actions import Discard, Kind, Write
+from ckio.actions.checks import is_whole
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.planners.base import Planner
 from ckio.planners.bisection import Bisection
 from ckio.planners.online import Online
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner.rule import Rule
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 Scheduled = Literal["bisection", "revolve", "hrevolve"] | Planner
 """What `checkpoint_vjp` takes for a schedule."""

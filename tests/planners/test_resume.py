@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import DISCARD
+from ckio.actions.columns import DISCARD
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
@@ -24,9 +23,10 @@ from ckio.planners.resume.remainder import remainder
 from ckio.planners.resume.short import search
 from ckio.planners.resume.tables import MOST_COMPARED
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 from .cases import RESTART, TAPE, chain, chains, level, platform, platforms
 from .oracle import least_makespan

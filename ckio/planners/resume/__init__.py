@@ -9,7 +9,7 @@ For example, 4 steps of a second each, with a slot in memory and x_2 and x_0 on 
 two seconds to read: x_2 is read, step 3 is reached and reversed, x_2 was kept in memory for step 2,
 and the same follows from x_0:
 
->>> from ckio.platforms import Affine, Level
+>>> from ckio.platform import Affine, Level
 >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
 >>> disk = Level(name="disk", capacity=2, read=Affine(2))
 >>> platform = Platform((Level(name="ram", capacity=1), disk), working_memory=1)
@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Discard, Key, Kind
-from ckio.chain import Chain
-from ckio.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import no_schedule
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.resume import long, short
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 __all__ = ["checked", "resume", "with_discards"]

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
-from ckio.chain import COSTS, Chain
-from ckio.columns import ADVANCE, DISCARD, RECORD, Actions
+from ckio.actions.columns import ADVANCE, DISCARD, RECORD, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import without_notes
 from ckio.planners.binomial import revolve
@@ -27,7 +26,8 @@ from ckio.planners.mixed import mixed
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.resume.stack import Candidate, Leg, Stack
 from ckio.planners.resume.tables import MOST_COMPARED, Seconds, Tables, spaces
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import COSTS, Chain
 
 _ALIKE = 512
 """Steps, all alike, on which it is chosen what to keep where steps differ."""

@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ckio.actions import Key, Kind, Read
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.platforms import Platform, copies
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
 
 Stored: TypeAlias = tuple[int, int]
 """A checkpoint of known kind: its step, and the number of the level on which it lies."""

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions.checks import is_whole
 from ckio.analysis.partitioned.jaxprs import jax
-from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs.jaxed.blocks import Blocks
 from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
