@@ -24,7 +24,7 @@ from ckio.runner.persevere import Replan, persevere
 from ckio.runner.rule import Rule
 from ckio.runner.unknown import AT_ONCE
 from ckio.schedule import Schedule
-from ckio.schedule.timeline import Recorder
+from ckio.schedule.timeline import TimelineRecorder
 
 S = TypeVar("S")
 
@@ -135,7 +135,7 @@ def back(
 
 def already(steps: int, platform: Platform, backends: Sequence[Backend], /) -> Forward:
     """A way forward that was gone before, to these levels."""
-    return Forward(steps, Recorder().timeline(Actions.of(())), platform, list(backends))
+    return Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, list(backends))
 
 
 def _perform(
