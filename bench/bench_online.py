@@ -1,6 +1,6 @@
 """How much does it cost not to know the end? Makespans over those of hrevolve, which knows it.
 
-Rules for the forward sweep are compared with one and the same way back: `planners.stored.finish`.
+Rules for the forward sweep are compared with one and the same way back: `planners.resume`.
 Times are in steps: advancing takes 1, recording and reversing 1 together. Each figure is the mean
 over chains of 10 to 2000 steps, with the largest in brackets.
 """
@@ -20,7 +20,7 @@ from ckio.planners.draft import Draft
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.comb import Comb
 from ckio.planners.online.sweep import Sweep
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
@@ -57,7 +57,7 @@ def compared(rule: Comparison, steps: int, platform: str) -> tuple[float, int]:
     chain, machine = example(steps, platform)
     level = machine.levels[0]
     kept, writes = rule(steps, level.slots(1, steps))
-    back = finish(chain, machine, [[Key(Kind.RESTART, step) for step in kept]], state=steps)
+    back = resume(chain, machine, [[Key(Kind.RESTART, step) for step in kept]], state=steps)
     seconds = steps + writes * level.write(1) + makespan(back, machine)
     return seconds / optimum(steps, platform), writes
 

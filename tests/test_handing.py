@@ -21,7 +21,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.overlap.prices import transfer_seconds
 from ckio.planners.auto import auto
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying
 from ckio.platform import Affine, Level, Platform
@@ -367,7 +367,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     schedule = store_all(chain, platform, on="far")
     facts: list[str] = []
     _, model = persevere(
-        schedule, platform, Growth(), levels, fresh=Growth, replan=finish, say=facts.append
+        schedule, platform, Growth(), levels, fresh=Growth, replan=resume, say=facts.append
     )
     assert facts
     assert results(model) == alone(steps)

@@ -15,7 +15,7 @@ from ckio.adapters.registry import find, place
 from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
@@ -172,7 +172,7 @@ def next_plan(
         except NoSchedule:
             continue
         return _last_one_stays(found), replace(kept, level=name)
-    without = partial(finish, chain, platform, survivors, tapes=tapes)
+    without = partial(resume, chain, platform, survivors, tapes=tapes)
     return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
 
 

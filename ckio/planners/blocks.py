@@ -234,7 +234,7 @@ def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
 
 
 def joined(pieces: Sequence[Piece], /) -> Actions:
-    """The actions of all pieces of restart data, one after the other, as one."""
+    """The actions of all pieces, one after the other, as one."""
     parts = [actions for actions, _ in pieces]
     op = np.concatenate([part.op for part in parts])
     shift = np.repeat([begin for _, begin in pieces], [len(part) for part in parts])
@@ -242,5 +242,6 @@ def joined(pieces: Sequence[Piece], /) -> Actions:
         op=op,
         begin=np.concatenate([part.begin for part in parts]) + shift,
         end=np.concatenate([part.end for part in parts]) + np.where(op < WRITE, shift, 0),
+        kind=np.concatenate([part.kind for part in parts]),
         level=np.concatenate([part.level for part in parts]),
     )

@@ -33,6 +33,7 @@ from ckio.planners.blocks import (
     revolved,
 )
 from ckio.planners.draft import Draft
+from ckio.planners.resume import resume
 from ckio.planners.spacing import (
     period_read_once,
     period_reread,
@@ -41,7 +42,6 @@ from ckio.planners.spacing import (
     searched_period,
     segments,
 )
-from ckio.planners.stored import finish
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -429,7 +429,7 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
         dynamic.at(step)
         draft.advance(step, step + 1)
     kept = [Key(Kind.RESTART, step) for step in dynamic.heights]
-    back = finish(chain, alone, [kept], state=chain.length)
+    back = resume(chain, alone, [kept], state=chain.length)
     actions = draft.schedule(chain).actions + back.actions
     number = np.full(len(actions), platform.number(level.name))
     note = f"forward with minimal repetition; back: {back.note}"

@@ -10,13 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
-from ckio.actions import Discard, Key, Read
+from ckio.actions import Key, Read
 from ckio.actions.columns import Actions
-from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.planners.base import without_notes
-from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.stored import finish
-from ckio.planners.stored.standing import checked
+from ckio.errors import IllegalAction
+from ckio.planners.resume import checked, resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.recover.adjoints import spares, with_adjoint_checkpoints
@@ -53,7 +50,7 @@ def recover(
     """The schedule of a fresh process for the rest of a chain, from what is stored on each level.
 
     `survivors` may be restart data, tapes and adjoints, without those that are corrupt. The adjoint
-    of the smallest step is read, and the rest is planned by `planners.stored.finish`, which stores
+    of the smallest step is read, and the rest is planned by `planners.resume`, which stores
     tapes too only where `tapes` says so; then the adjoint is stored on `level` about `every`
     seconds (see `with_adjoint_checkpoints`). Room for two adjoints is set aside there: where
     survivors lie in it, those that are cheapest to lose are discarded. At the end nothing is left.
@@ -64,9 +61,8 @@ def recover(
     With None for `level` no adjoint is stored, nor is room set aside. The one that is read stays
     where it is until the end, so that it can be read again.
 
-    Raises BadInput for keys that this chain and platform cannot have, and for what `finish` cannot
-    plan (a long chain whose steps differ); NoSchedule where the level has no room for two adjoints,
-    or the steps that are left cannot be reached.
+    Raises BadInput for keys that this chain and platform cannot have; NoSchedule where the level
+    has no room for two adjoints, or the steps that are left cannot be reached.
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)
@@ -75,13 +71,8 @@ def recover(
     if killed is not None and (again := taken_up(killed, platform, stored, adjoint)) is not None:
         again = with_adjoint_checkpoints(again, platform, often, level=where)
         plans += [again] if _is_legal(again, platform) else []
-    try:
-        anew = _from_stored(chain, platform, stored, adjoint, level=level, tapes=tapes)
-    except BadInput:
-        if not plans:
-            raise
-    else:
-        plans.insert(0, with_adjoint_checkpoints(anew, platform, often, level=where))
+    anew = _from_stored(chain, platform, stored, adjoint, level=level, tapes=tapes)
+    plans.insert(0, with_adjoint_checkpoints(anew, platform, often, level=where))
     return min(plans, key=lambda plan: makespan(plan, platform))
 
 
@@ -110,53 +101,5 @@ def _from_stored(
             smaller = without(smaller, chain, older.key, older.level)
     kept, dropped = fitting(chain, smaller, stored, adjoint)
     # Adjoints have room of their own: to a planner they are of no size.
-    planned = _planned(replace(chain, adjoint=0), smaller, kept, adjoint, tapes=tapes)
+    planned = resume(replace(chain, adjoint=0), smaller, kept, tapes=tapes)
     return Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
-
-
-def _planned(
-    chain: Chain, platform: Platform, kept: Stored, adjoint: Place | None, *, tapes: bool
-) -> Schedule:
-    """The better of two plans: from what is stored, and with all of it discarded but the adjoint.
-
-    The second is made by planners that go further than `finish` does: with tapes, they record
-    several steps at once, and the steps of a long chain may differ.
-    """
-    if adjoint is not None and adjoint[0].step == 0:
-        return _anew(chain, kept, adjoint, Actions.of([]), "nothing is left to be reversed")
-    try:
-        best = finish(chain, platform, kept, tapes=tapes)
-    except BadInput as error:
-        try:
-            return _afresh(chain, platform, kept, adjoint, tapes=tapes)
-        except NoSchedule:
-            raise error from None
-    if not tapes:
-        return best
-    afresh = _afresh(chain, platform, kept, adjoint, tapes=tapes)
-    return min(best, afresh, key=lambda schedule: makespan(schedule, platform))
-
-
-def _afresh(
-    chain: Chain, platform: Platform, kept: Stored, adjoint: Place | None, *, tapes: bool
-) -> Schedule:
-    """As if nothing were stored but the adjoint."""
-    left = chain if adjoint is None else chain.with_steps(adjoint[0].step)
-    with without_notes():
-        plan = mixed(left, platform) if tapes else hrevolve(left, platform)
-    return _anew(chain, kept, adjoint, plan.actions, f"planned anew: {plan.note}")
-
-
-def _anew(
-    chain: Chain, kept: Stored, adjoint: Place | None, actions: Actions, note: str
-) -> Schedule:
-    """These actions from the adjoint on; what else is stored goes before them."""
-    read, discard = ([], []) if adjoint is None else ([Read(*adjoint)], [Discard(*adjoint)])
-    others = [
-        Discard(key, number)
-        for number, keys in enumerate(kept)
-        for key in sorted(keys, key=lambda key: (key.kind.value, key.step))
-        if (key, number) != adjoint
-    ]
-    whole = Actions.of([*read, *others]) + actions + Actions.of(discard)
-    return Schedule(chain, whole, kept, note)

@@ -25,7 +25,7 @@ PAGES: Final = {
         "auto plan mixed hrevolve hrevolve_2020 revolve multistage two_level disk_revolve"
         " revolve_1d periodic_disk_revolve per_rev_revolve store_all periodic recompute_all"
         " overlapped online wang_moin bisection Online Bisection planners.base"
-        " planners.overlap planners.stored",
+        " planners.overlap planners.resume",
     ),
     "models": (
         "Models",

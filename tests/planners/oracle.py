@@ -151,6 +151,8 @@ class _Search:
         if state + 1 < adjoint:
             then = state + 1, begin, end, adjoint, may_start, stored
             yield self.advance[state], then
+        elif not may_start:  # the end is reached, and the adjoint may start from a stored tape
+            yield self.advance[state], (NOTHING, begin, end, adjoint, True, stored)
         first = state + 1 if self.tapes else adjoint
         for stop in range(first, adjoint + 1):
             if (state, stop) in self.record and (self.tapes or stop == state + 1):

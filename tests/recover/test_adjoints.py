@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput
 from ckio.planners.dp import hrevolve
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -129,7 +129,7 @@ def test_without_an_end_of_the_interval_nothing_is_stored() -> None:
 
 
 def test_the_adjoint_that_was_read_goes_after_the_next_is_stored() -> None:
-    schedule = finish(CHAIN, PLATFORM, [{x(0)}, {a(3), a(5)}])
+    schedule = resume(CHAIN, PLATFORM, [{x(0)}, {a(3), a(5)}])
     assert schedule.actions[:3].count(Discard(a(3), 1)) == 1  # there is none for a while
     made = list(with_adjoint_checkpoints(schedule, PLATFORM, 0, level=1).actions)
     assert made[:2] == [Read(a(3), 1), Discard(a(5), 1)]
@@ -141,7 +141,7 @@ def test_the_adjoint_that_was_read_goes_after_the_next_is_stored() -> None:
 
 
 def test_the_adjoint_may_move_to_another_level() -> None:
-    schedule = finish(CHAIN, PLATFORM, [{a(3)}, {a(4)}])
+    schedule = resume(CHAIN, PLATFORM, [{a(3)}, {a(4)}])
     made = with_adjoint_checkpoints(schedule, PLATFORM, 0, level=1)
     assert not any(validate(made, PLATFORM).stored)
     actions = list(made.actions)
@@ -150,7 +150,7 @@ def test_the_adjoint_may_move_to_another_level() -> None:
 
 @pytest.mark.parametrize("every", [0, inf])
 def test_an_adjoint_read_from_elsewhere_leaves_one_to_come_back_to(every: float) -> None:
-    schedule = finish(CHAIN, PLATFORM, [{a(3)}, {a(4), a(5), x(0)}])
+    schedule = resume(CHAIN, PLATFORM, [{a(3)}, {a(4), a(5), x(0)}])
     made = with_adjoint_checkpoints(schedule, PLATFORM, every, level=1)
     assert list(made.actions[:2]) == [Read(a(3), 0), Discard(a(5), 1)]
     machine = Machine(CHAIN, PLATFORM, made.stored)
@@ -164,7 +164,7 @@ def test_an_adjoint_read_from_elsewhere_leaves_one_to_come_back_to(every: float)
 
 
 def test_an_adjoint_that_has_come_to_the_end_is_read_and_discarded() -> None:
-    made = with_adjoint_checkpoints(finish(CHAIN, PLATFORM, [[], {a(0)}]), PLATFORM, 1, level=1)
+    made = with_adjoint_checkpoints(resume(CHAIN, PLATFORM, [[], {a(0)}]), PLATFORM, 1, level=1)
     assert list(made.actions) == [Read(a(0), 1), Discard(a(0), 1)]
 
 

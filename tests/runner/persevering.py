@@ -10,7 +10,7 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.errors import StorageError
 from ckio.model import ArrayModel, sizes_of
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner.perform import ALONE
@@ -75,11 +75,11 @@ def platform_of(chain: Chain, *slots: int | None) -> Platform:
 
 def finished(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
     """The rest, planned; the same rest of many runs is planned once."""
-    plan = finish if chain.varies else _finished
+    plan = resume if chain.varies else _resumed
     return plan(chain, platform, stored)
 
 
-_finished = cache(finish)
+_resumed = cache(resume)
 
 
 @dataclass

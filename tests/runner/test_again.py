@@ -22,7 +22,7 @@ from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.planners.trivial import periodic
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -201,13 +201,13 @@ def test_adjoints_of_other_functionals_start_from_the_checkpoints_that_were_kept
     for aim in (-1.0, 0.5):
         stored = [frozenset(level.keys()) for level in levels]
         assert len(stored[place]) > 2
-        again = keeping(finish(CHAIN, platform, stored), place)
+        again = keeping(resume(CHAIN, platform, stored), place)
         assert counts(again).forward < counts(first).forward
         model = Aimed(aim=aim)
         run(again, platform, model, levels)
         assert digest(model) == fresh(aim=aim)
 
-    last = finish(CHAIN, platform, [frozenset(level.keys()) for level in levels])
+    last = resume(CHAIN, platform, [frozenset(level.keys()) for level in levels])
     assert makespan(last, platform) < makespan(first, platform)
     run(last, platform, model := Aimed(aim=3.0), levels)
     assert digest(model) == fresh(aim=3.0)
@@ -227,7 +227,7 @@ def test_another_process_finds_the_checkpoints_that_were_kept(far: str, tmp_path
     levels = opened(far, tmp_path)
     assert [set(level.keys()) for level in levels] == kept == [set(), kept[FAR]]
     model = Aimed(aim=-2.0)
-    run(finish(CHAIN, PLATFORM, kept, state=None), PLATFORM, model, levels)
+    run(resume(CHAIN, PLATFORM, kept, state=None), PLATFORM, model, levels)
     assert digest(model) == fresh(aim=-2.0)
     for level in levels:
         level.close()
@@ -275,7 +275,7 @@ def test_each_of_several_sums_has_its_gradient_from_one_forward(tmp_path: Path) 
     level, found = Directory(tmp_path), {}
     for of in "JK":
         stored = [frozenset(level.keys())]
-        plan = finish(chain, platform, stored) if stored[0] else hrevolve(chain, platform)
+        plan = resume(chain, platform, stored) if stored[0] else hrevolve(chain, platform)
         model, alone = Sums(of), Sums(of)
         run(keeping(plan, 0), platform, model, [level])
         alone.record(0, 19)

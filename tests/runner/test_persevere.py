@@ -33,7 +33,7 @@ from ckio.errors import (
     UnsupportedKind,
 )
 from ckio.planners.dp import hrevolve
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
@@ -671,7 +671,7 @@ def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever
         assert "there is no way to go on" in hopeless
         left = told.platforms[-1]
         with pytest.raises(BadInput):
-            finish(chain, Platform(left.levels[:-1], left.working_memory), ())
+            resume(chain, Platform(left.levels[:-1], left.working_memory), ())
     assert bool(told.platforms) == bool(faults.raised)
 
 

@@ -15,7 +15,7 @@ from ckio.actions import Discard, Key, Kind, Read, Write
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import disk_revolve, multistage
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Profile
@@ -119,7 +119,7 @@ def planned(random: Random, cost: Cost) -> Case:
     if random.random() < 0.25:
         stored = list(random_stored(random, chain, platform))
         stored[-1] |= {Key(Kind.RESTART, 0)}
-        return finish(chain, platform, stored), platform
+        return resume(chain, platform, stored), platform
     return random.choice(tuple(PLANNERS.values()))(chain, platform), platform
 
 

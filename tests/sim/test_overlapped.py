@@ -17,7 +17,7 @@ from ckio.actions.columns import READ, REVERSE, WRITE
 from ckio.errors import IllegalAction
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import disk_revolve, multistage
-from ckio.planners.stored import finish
+from ckio.planners.resume import resume
 from ckio.platform import FREE, Affine, Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan, seconds_of
@@ -82,7 +82,7 @@ def planned(random: Random) -> Case:
     if random.random() < 0.25:
         stored = list(random_stored(random, chain, platform))
         stored[-1] |= {Key(Kind.RESTART, 0)}
-        return finish(chain, platform, stored), platform
+        return resume(chain, platform, stored), platform
     return random.choice(PLANNERS)(chain, platform), platform
 
 

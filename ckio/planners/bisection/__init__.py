@@ -63,7 +63,7 @@ from ckio.planners.bisection.halves import (
     places,
 )
 from ckio.planners.draft import Draft
-from ckio.planners.stored.standing import checked
+from ckio.planners.resume import checked
 from ckio.platform import Platform
 from ckio.platform.chain import Chain, PerStep
 from ckio.schedule import Schedule, makespan

@@ -30,13 +30,13 @@ from functools import cached_property
 
 from ckio.actions import Key
 from ckio.actions.columns import Actions
-from ckio.planners import stored as from_stored
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
 from ckio.planners.literature import wang_moin
 from ckio.planners.online.follower import Follower
 from ckio.planners.online.levels import Levels, levels
 from ckio.planners.online.sweep import Sweep
+from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -108,4 +108,4 @@ class Online:
         x_steps. Raises NoSchedule where not all steps can be reached from it.
         """
         chain = self.chain.with_steps(steps)
-        return from_stored.finish(chain, self.platform, stored, state=steps)
+        return resume(chain, self.platform, stored, state=steps)

@@ -1,30 +1,37 @@
-"""Finishing from stored keys: against exhaustive search, and against simpler ways."""
+"""Resuming from stored keys: against exhaustive search, and against simpler ways."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf
 from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import DISCARD
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Planner
+from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.stored import exact as stored_exact
-from ckio.planners.stored import finish
-from ckio.planners.stored import long as stored_long
-from ckio.planners.stored.discards import with_discards
-from ckio.planners.stored.standing import checked, standing
+from ckio.planners.resume import checked, resume, with_discards
+from ckio.planners.resume.long import plans
+from ckio.planners.resume.remainder import remainder
+from ckio.planners.resume.short import search
+from ckio.planners.resume.tables import MOST_COMPARED
+from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.replay import validate
 
-from .cases import RESTART, TAPE, chain, level, platform
+from .cases import RESTART, TAPE, chain, chains, level, platform, platforms
 from .oracle import least_makespan
 
 Stored = list[set[Key]]
+Case = tuple[Chain, Platform, Stored, int | None]
 
 
 def x(step: int) -> Key:
@@ -64,67 +71,82 @@ def check_discards(schedule: Schedule) -> None:
             assert Discard(key, number) in actions
 
 
-def finished(
+def resumed(
     chain: Chain, platform: Platform, stored: Stored, state: int | None = 0, *, tapes: bool = False
 ) -> float:
     """The makespan from what is stored; infinite if there is no schedule."""
     try:
-        schedule = finish(chain, platform, stored, state=state, tapes=tapes)
+        schedule = resume(chain, platform, stored, state=state, tapes=tapes)
     except NoSchedule:
         return inf
     return checked_seconds(schedule, platform, state)
 
 
-def searched(
+def exhaustive(
     chain: Chain, platform: Platform, stored: Stored, state: int | None, *, tapes: bool
 ) -> float:
     """The same by exhaustive search."""
     keys = [frozenset(key for key in here if key.kind is not Kind.ADJOINT) for here in stored]
     adjoint, seconds = (chain.length if state == chain.length else None), 0.0
-    found = [(key.step, k, key) for k, here in enumerate(stored) for key in here - keys[k]]
-    for _, k, key in found:
-        seconds += platform.levels[k].discard(chain.nbytes(key))
-    if found:
-        adjoint, k, key = min(found, key=lambda row: row[:2])
-        seconds += platform.levels[k].read(chain.nbytes(key))
+    adjoints = list[tuple[int, float]]()
+    for k, here in enumerate(stored):
+        for key in here - keys[k]:
+            size = chain.nbytes(key)
+            seconds += platform.levels[k].discard(size)
+            adjoints.append((key.step, platform.levels[k].read(size)))
+    if adjoints:
+        adjoint, read = min(adjoints)
+        seconds += read
     return seconds + least_makespan(
         chain, platform, tapes=tapes, stored=keys, state=state, adjoint=adjoint
     )
 
 
 def small_case(
-    random: Random, *, levels: int, most_steps: int, tape_keys: bool = True
-) -> tuple[Chain, Platform, Stored, int | None]:
-    """Whole costs in any order, sizes that differ, and up to five keys, some of them twice."""
+    random: Random, *, levels: int, most_steps: int, tape_keys: bool = True, differing: bool = True
+) -> Case:
+    """Whole costs in any order, steps that differ or not, and up to five keys, some of them twice.
+
+    The register holds one tape or several.
+    """
     steps, costs = random.randint(1, most_steps), random.choice([2, 4, 7])
-    restart, tape = random.randint(1, 3), random.randint(1, 3)
+    seconds_differ, sizes_differ = (differing and random.random() < 0.4 for _ in range(2))
+
+    def each(low: int, high: int, differ: bool) -> Any:
+        return (
+            [random.randint(low, high) for _ in range(steps)]
+            if differ
+            else random.randint(low, high)
+        )
+
     case = Chain(
         steps=steps,
-        advance=random.randint(1, 4),
-        record=random.randint(0, 5),
-        reverse=random.randint(0, 2),
-        restart=restart,
-        tape=tape,
+        advance=each(1, 4, seconds_differ),
+        record=each(0, 7, seconds_differ),
+        reverse=each(0, 2, seconds_differ),
+        restart=each(1, 3, sizes_differ),
+        tape=each(1, 3, sizes_differ),
         adjoint=1,
     )
+    restart, tape = case.largest("restart"), case.largest("tape")
     machine = Platform(
         tuple(
             Level(
                 name=f"level{number}",
                 capacity=random.choice([None, *[random.randint(0, 3) * restart + 1] * 4]),
-                write=Affine(random.randint(0, costs)),
-                read=Affine(random.randint(0, costs)),
+                write=Affine(random.randint(0, costs), random.choice([0, 0, 1])),
+                read=Affine(random.randint(0, costs), random.choice([0, 0, 1])),
                 discard=Affine(random.choice([0, 0, 1])),
             )
             for number in range(levels)
         ),
-        working_memory=tape,
+        working_memory=random.choice([tape, tape, 2 * tape, None]) if tape_keys else tape,
     )
     stored: Stored = [set() for _ in range(levels)]
     kinds = [x, x, t] if tape_keys else [x]
     for _ in range(random.randint(0, 5)):
         put(random, case, machine, stored, random.choice(kinds)(random.randrange(steps)))
-    if random.random() < 0.3:
+    for _ in range(random.choice([0, 0, 0, 1, 2])):
         put(random, case, machine, stored, a(random.randint(1, steps)))
     return case, machine, stored, random.choice([0, 0, None, random.randint(0, steps)])
 
@@ -138,32 +160,47 @@ def put(random: Random, chain: Chain, platform: Platform, stored: Stored, key: K
         stored[number].add(key)
 
 
-def lost_to_search(*, levels: int, most_steps: int, cases: int, seed: int) -> int:
-    """How many of so many cases have a better schedule; none has a much better one."""
-    random, lost = Random(seed), 0
+def losses(*, levels: int, most_steps: int, cases: int, seed: int) -> list[float]:
+    """What is lost to the best schedule in so many cases, each as a part of its makespan.
+
+    Nothing where the note says so.
+    """
+    random, lost = Random(seed), list[float]()
     for number in range(cases):
         case = small_case(random, levels=levels, most_steps=most_steps)
         tapes = number % 2 == 1
-        best, found = searched(*case, tapes=tapes), finished(*case, tapes=tapes)
-        assert best <= found <= 1.1 * best, (case, tapes)
-        lost += found > best
+        best = exhaustive(*case, tapes=tapes)
+        chain, machine, stored, state = case
+        try:
+            schedule = resume(chain, machine, stored, state=state, tapes=tapes)
+        except NoSchedule:
+            assert best == inf, (case, tapes)
+            continue
+        seconds = checked_seconds(schedule, machine, state)
+        assert seconds >= best, (case, tapes)
+        if schedule.note.startswith("the best way"):
+            assert seconds == best, (case, tapes)
+        lost.append(seconds / best - 1 if seconds > best else 0.0)
     return lost
 
 
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 60), (2, 4, 12)])
-def test_no_schedule_beats_a_finish(levels: int, most_steps: int, cases: int) -> None:
-    assert not lost_to_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 60), (2, 4, 20)])
+def test_no_schedule_beats_what_is_called_the_best(
+    levels: int, most_steps: int, cases: int
+) -> None:
+    lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=1)
+    assert max(lost) < 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 7, 350), (2, 4, 150), (2, 5, 30)])
-def test_hardly_a_schedule_beats_a_finish_in_a_long_campaign(
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 7, 250), (2, 4, 120), (2, 5, 25)])
+def test_no_schedule_beats_what_is_called_the_best_in_a_long_campaign(
     levels: int, most_steps: int, cases: int, seed: int
 ) -> None:
-    # Where one does, a tape waits in its register while keys are moved about.
-    lost = lost_to_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
-    assert lost <= (seed == 3 and (levels, most_steps) == (1, 7))
+    lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
+    assert max(lost) < 0.2
+    assert sum(lost) < 0.002 * len(lost)
 
 
 def recurrence(
@@ -173,78 +210,71 @@ def recurrence(
     state: int | None,
     *,
     tapes: bool = False,
-    most_work: int = stored_long.MOST_WORK,
+    most: float = MOST_COMPARED,
 ) -> float:
-    """The makespan by the recurrence for long chains, whatever the length; no adjoint is stored."""
+    """The makespan by the way of long chains, whatever the length; no adjoint is stored."""
     kept = checked(chain, platform, stored, state)
-    rest = standing(chain, platform, kept, state=state, new_tapes=tapes)
-    plans = stored_long.plans(rest, most_work=most_work)
-    schedules = [with_discards(Schedule(chain, plan.actions, kept)) for plan in plans]
-    return min((checked_seconds(made, platform, state) for made in schedules), default=inf)
+    rest = remainder(chain, platform, kept, state=state, new_tapes=tapes)
+    schedules = [
+        with_discards(Schedule(chain, plan.actions, kept)) for plan in plans(rest, most=most)
+    ]
+    return min((checked_seconds(plan, platform, state) for plan in schedules), default=inf)
 
 
-def search(
+def searched(
     chain: Chain, platform: Platform, stored: Stored, state: int | None, *, tapes: bool = False
 ) -> float:
-    """The makespan by the search for short chains, whatever the length."""
+    """The makespan by the search for short chains; 0 where it does not come to its end."""
     kept = checked(chain, platform, stored, state)
-    rest = standing(chain, platform, kept, state=state, new_tapes=tapes)
-    found = stored_exact.solve(rest)
-    if found.seconds == inf:
-        return inf
-    return checked_seconds(with_discards(Schedule(chain, found.actions, kept)), platform, state)
+    rest = remainder(chain, platform, kept, state=state, new_tapes=tapes)
+    plan = search(rest)
+    if plan is None or not plan.complete:
+        return inf if plan is None else 0.0
+    return checked_seconds(with_discards(Schedule(chain, plan.actions, kept)), platform, state)
 
 
-Case = tuple[Chain, Platform, Stored, int | None]
-
-
-def restart_cases(seed: int, cases: int, *, levels: int, most_steps: int) -> Iterator[Case]:
+def restart_cases(
+    seed: int, cases: int, *, levels: int, most_steps: int, differing: bool = False
+) -> Iterator[Case]:
     """Cases in which restart keys are all that is stored."""
     random = Random(seed)
     for _ in range(cases):
         case, machine, stored, state = small_case(
-            random, levels=levels, most_steps=most_steps, tape_keys=False
+            random, levels=levels, most_steps=most_steps, tape_keys=False, differing=differing
         )
         kept = [{key for key in here if key.kind is Kind.RESTART} for here in stored]
         yield case, machine, kept, state
 
 
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 8, 120), (2, 5, 20)])
-def test_the_recurrence_for_long_chains_loses_nothing_where_the_register_is_empty(
-    levels: int, most_steps: int, cases: int
+def test_the_recurrence_for_long_chains_loses_nothing_on_one_level_with_an_empty_register() -> None:
+    for case, machine, stored, _ in restart_cases(3, 120, levels=1, most_steps=8):
+        assert recurrence(case, machine, stored, None) == searched(case, machine, stored, None)
+
+
+@pytest.mark.parametrize("differing", [False, True])
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 8, 60), (2, 5, 20)])
+def test_the_way_of_long_chains_loses_little_on_short_ones(
+    levels: int, most_steps: int, cases: int, differing: bool
 ) -> None:
-    for case, machine, stored, _ in restart_cases(3, cases, levels=levels, most_steps=most_steps):
-        assert recurrence(case, machine, stored, None) == search(case, machine, stored, None)
+    lost = list[float]()
+    for case in restart_cases(4, cases, levels=levels, most_steps=most_steps, differing=differing):
+        best, seconds = searched(*case), recurrence(*case)
+        assert seconds >= best * (1 - 1e-12)
+        lost.append(seconds / best - 1 if 0 < best < inf else 0.0)
+    assert sum(lost) < 0.1 * len(lost)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 9, 1200), (2, 6, 150)])
-def test_the_recurrence_for_long_chains_rarely_loses_in_a_long_campaign(
-    levels: int, most_steps: int, cases: int
-) -> None:
-    lost = 0
-    for case in restart_cases(4, cases, levels=levels, most_steps=most_steps):
-        best = search(*case)
-        found = recurrence(*case)
-        assert found >= best
-        if found > best:
-            assert case[3] is not None  # only what the register holds is not used in every way
-            assert found <= 1.1 * best
-            lost += 1
-    assert lost <= cases / 100
-
-
-@pytest.mark.parametrize("most_work", [stored_long.MOST_WORK, 0])
+@pytest.mark.parametrize("most", [MOST_COMPARED, 0])
 @pytest.mark.parametrize("tapes", [False, True])
 def test_plans_of_long_chains_are_legal_with_tapes_too_and_never_beat_the_search(
-    most_work: int, tapes: bool
+    most: float, tapes: bool
 ) -> None:
     random = Random(7)
     for _ in range(25):
         case, machine, stored, state = small_case(random, levels=2, most_steps=5)
         kept = [{key for key in here if key.kind is not Kind.ADJOINT} for here in stored]
-        found = recurrence(case, machine, kept, state, tapes=tapes, most_work=most_work)
-        assert found >= search(case, machine, kept, state, tapes=tapes)
+        seconds = recurrence(case, machine, kept, state, tapes=tapes, most=most)
+        assert seconds >= searched(case, machine, kept, state, tapes=tapes)
 
 
 COUNTEREXAMPLE = (
@@ -256,7 +286,7 @@ COUNTEREXAMPLE = (
 def test_dropping_a_key_before_its_segment_is_finished_can_pay() -> None:
     # x_1 is read, dropped to make room for x_2, and step 1 is reached from x_0 in the end.
     case, machine = COUNTEREXAMPLE
-    assert finished(case, machine, [{x(1)}, {x(0)}], None) == 10
+    assert resumed(case, machine, [{x(1)}, {x(0)}], None) == 10
     assert recurrence(case, machine, [{x(1)}, {x(0)}], None) == 10
     assert segments(case, machine, [{x(1)}, {x(0)}]) == 11
 
@@ -287,7 +317,7 @@ def segments_between(chain: Chain, platform: Platform, kept: Sequence[tuple[int,
         ]
         alone = Platform(tuple(levels), platform.working_memory)
         stored: Stored = [{x(0)} if place == k else set() for place in (0, 1)]
-        total += finished(chain.with_steps(end - begin), alone, stored, None)
+        total += resumed(chain.with_steps(end - begin), alone, stored, None)
     return total
 
 
@@ -299,7 +329,7 @@ def comb(random: Random, steps: int, near: int, far: int) -> Stored:
     ]
 
 
-def test_a_finish_is_between_its_relaxation_and_segments() -> None:
+def test_a_plan_is_between_its_relaxation_and_segments() -> None:
     random = Random(5)
     for _ in range(3):
         steps = random.randint(14, 30)
@@ -316,24 +346,24 @@ def test_a_fresh_model_with_nothing_stored_is_planned_like_hrevolve() -> None:
     for steps in (1, 2, 9, 40, 200):
         for machine in (platform((3, 2, 1)), platform((2, 1, 0), (None, 3, 4))):
             best = makespan(hrevolve(chain(steps), machine), machine)
-            assert finished(chain(steps), machine, []) == best
+            assert resumed(chain(steps), machine, []) == best
 
 
 @pytest.mark.parametrize("keys", [0, 6])
 def test_tapes_make_nothing_slower(keys: int) -> None:
     case, machine = chain(60, advance=1, record=1), platform((4, 0, 0), (None, 3, 3))
     stored: Stored = [set(), {x(9 * step) for step in range(keys)}]
-    with_tapes = finished(case, machine, stored, tapes=True)
-    assert with_tapes < finished(case, machine, stored)
-    writes = finish(case, machine, stored, tapes=True).actions
+    with_tapes = resumed(case, machine, stored, tapes=True)
+    assert with_tapes < resumed(case, machine, stored)
+    writes = resume(case, machine, stored, tapes=True).actions
     assert any(isinstance(act, Write) and act.key.kind is Kind.TAPE for act in writes)
-    restarts = finish(case, machine, stored).actions
+    restarts = resume(case, machine, stored).actions
     assert all(act.key.kind is Kind.RESTART for act in restarts if isinstance(act, Write))
 
 
 def test_the_adjoint_that_has_come_furthest_is_read_first_and_all_are_discarded() -> None:
     machine = platform((2, 1, 1), (None, 3, 3))
-    schedule = finish(chain(9), machine, [set(), {a(7), a(3), x(5), x(0), a(9)}])
+    schedule = resume(chain(9), machine, [set(), {a(7), a(3), x(5), x(0), a(9)}])
     unread = [Discard(key, 1) for key in (a(7), a(9), x(0), x(5))]
     assert list(schedule.actions[:6]) == [*unread, Read(a(3), 1), Discard(a(3), 1)]
     assert [act.begin for act in schedule.actions if isinstance(act, Reverse)] == [2, 1, 0]
@@ -341,28 +371,45 @@ def test_the_adjoint_that_has_come_furthest_is_read_first_and_all_are_discarded(
 
 
 def test_an_adjoint_at_0_leaves_nothing_to_do() -> None:
-    schedule = finish(chain(9), platform((2, 1, 1)), [{a(0)}], state=None)
+    schedule = resume(chain(9), platform((2, 1, 1)), [{a(0)}], state=None)
     assert list(schedule.actions) == [Read(a(0), 0), Discard(a(0), 0)]
 
 
 def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     case, machine = chain(2, record=9), platform((4, 0, 0))
-    fresh = list(finish(case, machine, [{t(1), t(0)}]).actions)
-    assert fresh[0] == Discard(t(1), 0)
-    there = list(finish(case, machine, [{t(1), t(0)}], state=2).actions)
+    there = list(resume(case, machine, [{t(1), t(0)}], state=2).actions)
     expected: list[Action] = []
     for step in (1, 0):
         expected += [Read(t(step), 0), Discard(t(step), 0), Reverse(step, step + 1)]
     assert there == expected
+    # Recording is dearer than to advance and to read the tape: the end is reached for that.
+    fresh = list(resume(case, machine, [{t(1), t(0)}]).actions)
+    assert fresh == [Advance(0, 1), Advance(1, 2), *expected]
+    cheap = chain(2, record=0.5)
+    assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
+
+
+@pytest.mark.parametrize("steps", [9, 900])
+def test_all_tapes_are_read_where_recording_is_dearer(steps: int) -> None:
+    case, machine = chain(steps, record=50), platform((None, 0, 0))
+    stored = [{t(step) for step in range(steps)}]
+    assert resumed(case, machine, stored) == steps
+
+
+def test_of_an_adjoint_on_two_levels_the_quicker_one_is_read() -> None:
+    machine = platform((9, 0, 100), (None, 0, 1))
+    schedule = resume(chain(9), machine, [{a(3)}, {a(3), x(0)}])
+    assert Read(a(3), 1) in schedule.actions
+    assert Read(a(3), 0) not in schedule.actions
 
 
 def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedule() -> None:
     with pytest.raises(NoSchedule, match=r"before 3 cannot be reversed: x_0 is not stored"):
-        finish(chain(9), platform((4, 1, 1)), [{x(3), x(5)}], state=None)
+        resume(chain(9), platform((4, 1, 1)), [{x(3), x(5)}], state=None)
     with pytest.raises(NoSchedule, match=r"before 200 cannot .* begin with a fresh model"):
-        finish(chain(900), platform((4, 1, 1)), [{x(300), x(500)}], state=200)
+        resume(chain(900), platform((4, 1, 1)), [{x(300), x(500)}], state=200)
     with pytest.raises(NoSchedule, match="level0 offers 0"):
-        finish(chain(900), platform((0, 1, 1)), [])
+        resume(chain(900), platform((0, 1, 1)), [])
 
 
 @pytest.mark.parametrize(
@@ -379,11 +426,11 @@ def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedu
 )
 def test_what_cannot_be_stored_or_held_is_refused(stored: Stored, state: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        finish(chain(9), platform((2, 1, 1)), stored, state=state)
+        resume(chain(9), platform((2, 1, 1)), stored, state=state)
 
 
 def test_a_state_at_the_end_of_the_chain_is_stored_for_nothing() -> None:
-    schedule = finish(chain(9), platform((2, 1, 1)), [{x(9)}])
+    schedule = resume(chain(9), platform((2, 1, 1)), [{x(9)}])
     assert schedule.actions[0] == Discard(x(9), 0)
 
 
@@ -400,17 +447,24 @@ def varied(steps: int, seed: int) -> Chain:
     )
 
 
-def test_a_short_chain_whose_steps_differ_is_searched_through_too() -> None:
-    machine = platform((2, 1, 2), (1, 4, 5))
-    for seed in range(5):
-        case, stored = varied(5, seed), [{x(2), x(4)}, {x(0)}]
-        best = least_makespan(case, machine, stored=list(map(frozenset, stored)), state=0)
-        assert finished(case, machine, stored) == best
+def test_keys_of_a_long_chain_whose_steps_differ_are_of_use() -> None:
+    machine, steps = platform((9, 1, 1), (None, 4, 4)), 300
+    for state in (0, None, steps):
+        case = varied(steps, 1)
+        stored: Stored = [{x(290)}, {x(step) for step in range(0, steps, 37)}]
+        schedule = resume(case, machine, stored, state=state)
+        assert schedule.note.startswith("a good way to finish, in segments between")
+        alone = resume(case, machine, [set(), {x(0)}], state=state)
+        assert checked_seconds(schedule, machine, state) < 0.95 * makespan(alone, machine)
+    taped = resume(case, machine, [{t(299), t(298), t(297)}, {x(0)}], state=steps)
+    assert list(taped.actions[:2]) == [Read(t(299), 0), Discard(t(299), 0)]
+    assert checked_seconds(taped, machine, steps) > 0
 
 
-def test_a_long_chain_whose_steps_differ_is_refused() -> None:
-    with pytest.raises(BadInput, match="steps that are all alike"):
-        finish(varied(200, 1), platform((9, 1, 1)), [])
+def test_of_steps_that_differ_all_tapes_are_kept_where_there_is_room() -> None:
+    case, machine = varied(90, 2), platform((None, 0, 0))
+    best = makespan(store_all(case, machine), machine)
+    assert resumed(case, machine, [{x(30)}], tapes=True) <= best
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -418,7 +472,7 @@ def test_segments_lose_little(seed: int) -> None:
     case, machine = chain(900, advance=1), platform((5, 0, 0), (None, 3, 3))
     stored = comb(Random(seed), 900, 2, 12)
     best = recurrence(case, machine, stored, 0)
-    assert best <= recurrence(case, machine, stored, 0, most_work=1) < 1.05 * best
+    assert best <= recurrence(case, machine, stored, 0, most=0) < 1.05 * best
 
 
 FAR = [
@@ -435,7 +489,7 @@ def test_segments_alone_are_as_good_as_planners_that_know_nothing_else(machine: 
     # Where tapes lie among many restart keys, they count as more units than they take.
     for planner, tapes, worst in ((hrevolve, False, 1.001), (mixed, True, 1.04)):
         best = makespan(planner(case, machine), machine)
-        found = recurrence(case, machine, [], 0, tapes=tapes, most_work=0)
+        found = recurrence(case, machine, [], 0, tapes=tapes, most=0)
         assert 1 - 1e-12 < found / best < worst
 
 
@@ -443,7 +497,7 @@ def test_segments_use_a_far_level_below_keys_on_a_nearer_one() -> None:
     # Too few slots are near for 1500 steps between keys, and enough are far.
     machine = platform((6, 0, 0), (8, 0.5, 0.5), (None, 3, 3))
     case, stored = chain(3000, advance=1), [set[Key](), {x(0), x(1500)}, set[Key]()]
-    schedule = finish(case, machine, stored, state=3000)
+    schedule = resume(case, machine, stored, state=3000)
     assert any(isinstance(act, Write) and act.level == 2 for act in schedule.actions)
     halves = [makespan(hrevolve(chain(1500, advance=1), machine), machine)] * 2
     assert checked_seconds(schedule, machine, 3000) < 1.02 * sum(halves)
@@ -452,15 +506,16 @@ def test_segments_use_a_far_level_below_keys_on_a_nearer_one() -> None:
 def test_where_the_register_holds_several_tapes_they_are_recorded_at_once() -> None:
     case = chain(9, advance=1, record=1.5)
     machine = platform((2, 1, 1), tapes=3)
-    plain = search(case, machine, [{x(0)}], None, tapes=True)
-    assert finished(case, machine, [{x(0)}], None, tapes=True) < plain
+    one = Platform(machine.levels, working_memory=TAPE)
+    plain = resumed(case, one, [{x(0)}], None, tapes=True)
+    assert resumed(case, machine, [{x(0)}], None, tapes=True) < plain
     for seed in range(10):
         random = Random(seed)
         steps, held = random.randint(2, 20), random.randint(2, 6)
         case = chain(steps, advance=1, record=random.choice([0.5, 1, 1.5]))
         machine = platform((random.randint(1, 4), 1, 0.5), tapes=held)
         best = makespan(mixed(case, machine), machine)
-        assert finished(case, machine, [], tapes=True) <= best * (1 + 1e-12)
+        assert resumed(case, machine, [], tapes=True) <= best * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -471,13 +526,13 @@ def test_where_the_register_holds_several_tapes_they_are_recorded_at_once() -> N
         platform((1500, 1, 1)),  # so many that only some are planned with
     ],
 )
-def test_hundreds_of_keys_finish_in_segments_and_are_of_use(machine: Platform) -> None:
+def test_hundreds_of_keys_are_used_in_segments_and_are_of_use(machine: Platform) -> None:
     case, far = chain(4000, advance=1, record=1), len(machine.levels) - 1
     keys = {x(step) for step in range(0, 4000, 14)}
     stored: Stored = [*[{x(3991 + step) for step in range(3)}] * far, keys]
-    schedule = finish(case, machine, stored, state=4000)
+    schedule = resume(case, machine, stored, state=4000)
     assert "in segments between" in schedule.note
-    alone = finish(case, machine, [*stored[:far], {x(0)}], state=4000)
+    alone = resume(case, machine, [*stored[:far], {x(0)}], state=4000)
     assert checked_seconds(schedule, machine, 4000) < makespan(alone, machine)
 
 
@@ -485,13 +540,13 @@ def test_levels_that_hold_nothing_and_can_hold_nothing_change_nothing() -> None:
     useless = Level(name="useless", capacity=RESTART - 1)
     for machine in (platform((2, 0, 0), (2, 0, 0)), platform((2, 1, 2), (None, 0, 0))):
         stored: Stored = [{x(1), x(4)}, {x(0)}]
-        expected = finish(chain(7, advance=0), machine, stored)
+        expected = resume(chain(7, advance=0), machine, stored)
         for place in range(3):
             levels, keys = list(machine.levels), list(stored)
             levels.insert(place, useless)
             keys.insert(place, set())
             more = replace(machine, levels=tuple(levels))
-            schedule = finish(chain(7, advance=0), more, keys)
+            schedule = resume(chain(7, advance=0), more, keys)
             assert makespan(schedule, more) == makespan(expected, machine)
             names = [[*act_levels(schedule, more)], [*act_levels(expected, machine)]]
             assert names[0] == names[1]
@@ -508,18 +563,55 @@ def act_levels(schedule: Schedule, platform: Platform) -> Iterator[tuple[Action,
 
 
 def test_no_level_is_needed_where_nothing_is_left_to_store() -> None:
-    assert checked_seconds(finish(chain(1), platform(), []), platform(), 0) >= 0
+    assert checked_seconds(resume(chain(1), platform(), []), platform(), 0) >= 0
     with pytest.raises(NoSchedule, match="the platform has no level"):
-        finish(chain(900), platform(), [])
+        resume(chain(900), platform(), [])
 
 
 def test_a_note_says_how_it_was_planned() -> None:
     machine = platform((4, 1, 1))
-    assert "search through what to keep" in finish(chain(6), machine, [{x(2)}]).note
+    note = "way to finish, by a search through what to keep"
+    assert resume(chain(6), machine, [{x(2)}]).note == f"the best {note}"
+    sizes = replace(chain(6), restart=[2, 3, 2, 3, 2, 3])
+    assert resume(sizes, machine, [{x(2)}]).note == f"a good {note}"
     kept: Stored = [{x(0), x(2)}]
     note = "way to finish, by a recurrence over which restart keys to keep"
-    assert finish(chain(200), machine, kept, state=None).note == f"the best {note}"
-    assert finish(chain(200), machine, kept).note == f"a good {note}"
-    long = finish(chain(9000), machine, [{x(2), t(1)}]).note
+    assert resume(chain(200), machine, kept, state=None).note == f"the best {note}"
+    assert resume(chain(200), machine, kept).note == f"a good {note}"
+    long = resume(chain(9000), machine, [{x(2), t(1)}]).note
     assert "in segments between" in long
     assert "not all ways to use the stored tapes were tried" in long
+
+
+@pytest.mark.parametrize("planner", [hrevolve, revolve, periodic, recompute_all, store_all])
+@settings(max_examples=40, deadline=None)
+@given(chains(), platforms())
+def test_discards_come_where_planners_put_them(
+    planner: Planner, chain: Chain, platform: Platform
+) -> None:
+    schedule = planner(chain, platform)
+    actions = schedule.actions
+    without = replace(schedule, actions=actions.take(actions.op != DISCARD))
+    assert with_discards(without) == schedule
+
+
+def test_what_is_stored_and_not_read_goes_first() -> None:
+    actions = [
+        Advance(0, 1),
+        Write(x(1), 0),
+        Record(1, 2),
+        Reverse(1, 2),
+        Read(x(1), 0),
+        Read(t(0), 1),
+        Reverse(0, 1),
+    ]
+    schedule = with_discards(Schedule(chain(2), actions, [[x(1), x(2)], [t(0)]]))
+    assert list(schedule.actions) == [
+        Discard(x(1), 0),
+        Discard(x(2), 0),
+        *actions[:5],
+        Discard(x(1), 0),
+        actions[5],
+        Discard(t(0), 1),
+        actions[6],
+    ]

@@ -9,10 +9,10 @@ import pytest
 import record
 
 from ckio.actions import Key, Kind
-from ckio.planners.stored import finish
-from ckio.planners.stored import long as stored_long
-from ckio.planners.stored.discards import with_discards
-from ckio.planners.stored.standing import checked, standing
+from ckio.planners.resume import checked, resume, with_discards
+from ckio.planners.resume.long import plans
+from ckio.planners.resume.remainder import remainder
+from ckio.planners.resume.tables import MOST_COMPARED
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
@@ -50,19 +50,17 @@ def seconds(steps: int, platform: str) -> str:
 
 def processor_seconds(case: tuple[Chain, Platform, Stored]) -> float:
     start = time.process_time()
-    finish(*case, state=None)
+    resume(*case, state=None)
     return time.process_time() - start
 
 
-def planned(
-    case: tuple[Chain, Platform, Stored], *, most_work: int = stored_long.MOST_WORK
-) -> float:
+def planned(case: tuple[Chain, Platform, Stored], *, most: float = MOST_COMPARED) -> float:
     chain, platform, stored = case
     kept = checked(chain, platform, stored, None)
-    rest = standing(chain, platform, kept, state=None, new_tapes=False)
-    plans = stored_long.plans(rest, most_work=most_work)
+    rest = remainder(chain, platform, kept, state=None, new_tapes=False)
     return min(
-        makespan(with_discards(Schedule(chain, plan.actions, kept)), platform) for plan in plans
+        makespan(with_discards(Schedule(chain, plan.actions, kept)), platform)
+        for plan in plans(rest, most=most)
     )
 
 
@@ -79,7 +77,7 @@ def quality(steps: int, platform: str, seed: int) -> tuple[float, float, float]:
         ),
     )
     return (
-        planned((chain, machine, stored), most_work=0) / best,
+        planned((chain, machine, stored), most=0) / best,
         planned((chain, machine, only)) / best,
         planned((chain, roomy, stored)) / best,
     )
@@ -105,10 +103,10 @@ def table() -> str:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_finishing(benchmark, platform: str) -> None:
+def test_resuming(benchmark, platform: str) -> None:
     chain, machine, stored = example(300, platform)
-    benchmark(finish, chain, machine, stored, state=None)
+    benchmark(resume, chain, machine, stored, state=None)
 
 
 if __name__ == "__main__":
-    record.save("stored", table())
+    record.save("resume", table())

@@ -1,0 +1,277 @@
+"""Which restart keys to keep: a recurrence over a stack of them.
+
+What is right of the last key that is kept, x_e, is finished in the room that all kept ones leave;
+how much that is depends on the others only by their number on each level, the vector u. So it is
+enough to know G_i(u, m), the least seconds to finish [0, m) where the last key kept is number i of
+all, and H_i(u, m), the least of G_0 .. G_i:
+
+    G_i(u, e + x) = min over 0 < j < x:   r + j u_f + P(x - j, u) + G_i(u, e + j)
+                             0 <= j < x:  r + j u_f + P(x - j, u - 1_i) + H_{i-1}(u - 1_i, e + j)
+                                          r + Q(x, u - 1_i, k_i) + H_{i-1}(u - 1_i, e)
+                                          H_{i-1}(u - 1_i, e + x)
+    H_i(u, m)     = min(H_{i-1}(u, m), d_i + G_i(u, m)),  with H_{-1}(0, 0) = 0 and no other
+
+where r are the seconds to read x_e, P(l, u) and Q(l, u, k) those to finish l steps in the room that
+u leaves (the recurrence of `mixed`), and 1_i is one key on the level k_i of number i. The four
+lines keep x_e after they read it; drop it after they read it, and finish less than there is right
+of it; finish all that is right of it; and drop it unread. The state that the register holds comes
+as one more key on every level, with the seconds of writing it there as its d. Where tapes are
+stored, t_{m-1} may be read instead: G_i(u, m) <= r + G_i(u, m - 1) - record.
+
+With every step among the m this is exact, and the third line follows from the others. Of a long
+chain some steps are taken, those of all keys among them. Time is O(q p^2) for each vector u, q keys
+and p such points; of many keys each is only taken to the next points above it, and on a level with
+many, all that lie further left count as kept there.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ckio.planners.resume.tables import FOREVER, Numbers, Seconds, Tables
+
+_MOST_SUMS, _MOST_ROUNDS = 3e8, 20_000
+"""Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each."""
+
+_FEWEST_POINTS, _MOST_POINTS, _NARROWEST = 64, 384, 128
+"""Points beside those of keys, where not all steps are; above a key, where many keys follow."""
+
+
+class Candidate(NamedTuple):
+    """A restart key that may be kept, on one level.
+
+    Attributes
+    ----------
+    at : int
+        Where x_e is, in steps of the tables.
+    step, level : int
+        The e of x_e, and the number of the level in the platform.
+    place : int
+        Of the level, among those of the tables.
+    read : float
+        Seconds to read it there.
+    write : float or None
+        d, the seconds to write it where it is the state that the register holds; None for a key
+        that is stored.
+    """
+
+    at: int
+    step: int
+    level: int
+    place: int
+    read: float
+    write: float | None = None
+
+
+class Leg(NamedTuple):
+    """Read a key (None: the state is in the register), go to `begin` and reverse [begin, end).
+
+    With a `place`, x_begin is also on that level. Without a room, the tape of this step is read.
+    """
+
+    key: Candidate | None
+    begin: int
+    end: int
+    room: int | None
+    place: int | None = None
+
+
+class Stack:
+    """The recurrence over keys in the order of their steps.
+
+    `slots` are those of each place for keys; `jumps` the seconds of going from each m to m - 1 by
+    reading a tape, infinite where there is none.
+    """
+
+    def __init__(
+        self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int], jumps: Seconds
+    ) -> None:
+        self.tables, self.steps = tables, len(jumps) - 1
+        self.points = self._points(keys)
+        self.complete = len(self.points) == self.steps + 1 and tables.complete
+        self._count(keys, slots)
+        self.keys = [key for key in keys if key.write is None or self._fits[key.place]]
+        self.at = np.searchsorted(self.points, [key.at for key in self.keys])
+        self.jumps = np.where(np.diff(self.points, prepend=-2) == 1, jumps[self.points], inf)
+        self.ahead = self.points * tables.move
+        self._set_rooms()
+        self._solve()
+
+    def _points(self, keys: Sequence[Candidate]) -> Numbers:
+        count = max(_FEWEST_POINTS, _MOST_ROUNDS // max(1, len(keys)))
+        every = self.tables.complete and self.steps <= count
+        count = self.steps if every else min(self.steps, count, _MOST_POINTS)
+        some = np.linspace(0, self.steps, count + 1).astype(np.intp)
+        return np.unique(np.concatenate((some, [key.at for key in keys]))).astype(np.intp)
+
+    # The vectors u, and the rooms that they leave
+
+    def _count(self, keys: Sequence[Candidate], slots: Sequence[int]) -> None:
+        """Tell the u apart that matter, as far as there is time."""
+        places = range(len(slots))
+        counts = [sum(key.place == place for key in keys) for place in places]
+        endless = [space.empty == 0 for space in self.tables.spaces]
+        shape = [1 + min(counts[k], slots[k]) * (not endless[k]) for k in places]
+        self._fits = [slots[k] > 0 for k in places]
+        across = min(len(self.points), max(_NARROWEST, _MOST_ROUNDS // max(1, len(keys))))
+        while prod(shape) > 1 and len(keys) * across**2 / 2 * prod(shape) > _MOST_SUMS:
+            largest = shape.index(max(shape))
+            shape[largest], self.complete = 1, False
+            self._fits[largest] = counts[largest] <= slots[largest]
+        self._shape, self._slots, self._endless = shape, slots, endless
+        self._vectors = np.indices(shape).reshape(len(shape), -1)
+
+    def _set_rooms(self) -> None:
+        """By key, the u that count it and those without it; the columns that both leave."""
+        uncounted, self._rows, self._before = [0] * len(self._shape), [], []
+        self._kept, self._own = list[Numbers](), list[Numbers]()
+        rooms = cache(self._rooms)
+        for key in self.keys:
+            stride = prod(self._shape[key.place + 1 :]) * (self._shape[key.place] > 1)
+            rows = np.flatnonzero((self._vectors[key.place] > 0) | (stride == 0))
+            self._rows.append(rows)
+            self._before.append(rows - stride)
+            self._own.append(rooms(tuple(uncounted))[rows - stride])
+            uncounted[key.place] += stride == 0
+            self._kept.append(rooms(tuple(uncounted))[rows])
+        self.left = rooms(tuple(uncounted))
+
+    def _rooms(self, uncounted: tuple[int, ...]) -> Numbers:
+        """The column for every u, and so many keys more on each level.
+
+        What a level has more slots than the tables is taken by what is kept.
+        """
+        tables, columns = self.tables, []
+        for u in self._vectors.T.tolist():
+            room = tables.empty
+            for place, after in enumerate(tables.after_restart):
+                kept = u[place] + uncounted[place]
+                excess = self._slots[place] - tables.slots(place)
+                for _ in range(0 if self._endless[place] else max(0, kept - excess)):
+                    room = int(after[room]) if room >= 0 else room
+            columns.append(room)
+        return np.array(columns, np.intp) % (tables.empty + 2)
+
+    # The recurrence
+
+    def _solve(self) -> None:
+        count, points = len(self.keys), len(self.points)
+        self._columns = np.unique(np.concatenate([self.left, *self._own, *self._kept]))
+        self.least = np.full((count + 1, points, self._vectors.shape[1]), inf)
+        self.least[0, :, 0] = np.cumsum(np.append(0.0, self.jumps[1:]))
+        shapes = [(len(rows), points - at) for rows, at in zip(self._rows, self.at, strict=True)]
+        self.seconds = [np.full(shape, inf) for shape in shapes]
+        once, again = ([np.full(shape, inf) for shape in shapes] for _ in range(2))
+        self._set_whole()
+        rooms = list(zip(self._own, self._kept, strict=True))
+        rows = [[np.searchsorted(self._columns, room) for room in pair] for pair in rooms]
+        if self.complete:  # every length is a column of the tables, turned round once for each key
+            back = self.tables.seconds[self.steps : 0 : -1].T
+            turned = [[np.ascontiguousarray(back[room]) for room in pair] for pair in rooms]
+        across = max(_NARROWEST, 2 * _MOST_ROUNDS // max(1, count))
+        for y in range(points):
+            first = int(np.searchsorted(self.at, y - across))
+            last = int(np.searchsorted(self.at, y, side="right"))
+            if not self.complete:
+                fresh = self._fresh(int(self.at[first]) if first < last else y, y)
+            self.least[1 : first + 1, y] = self.least[0, y]
+            for i in range(first, last):
+                a, best = int(self.at[i]), self.least[i, y, self._before[i]]
+                x, ahead = y - a, self.ahead[y] - self.ahead[a]
+                once[i][:, x] = best + ahead
+                if x:
+                    drop, keep = turned[i] if self.complete else (fresh[row] for row in rows[i])
+                    ways = (drop[:, -x:] + once[i][:, :x]).min(axis=1)
+                    if x > 1:
+                        keep = keep[:, -x + 1 :] + again[i][:, 1:x]
+                        np.minimum(ways, keep.min(axis=1), out=ways)
+                    best = np.minimum(best, ways + self.keys[i].read)
+                    if not self.complete:
+                        np.minimum(best, self._whole[i][:, x] + once[i][:, 0], out=best)
+                    if self.jumps[y] < inf:
+                        np.minimum(best, self.jumps[y] + self.seconds[i][:, x - 1], out=best)
+                self.seconds[i][:, x] = best
+                again[i][:, x] = best + ahead
+                counted, extra = self._rows[i], self.keys[i].write or 0.0
+                least = self.least[i + 1, y]
+                least[:] = self.least[i, y]
+                least[counted] = np.minimum(least[counted], best + extra)
+            self.least[last + 1 :, y] = self.least[last, y]
+
+    def _fresh(self, low: int, y: int) -> Seconds:
+        """P from each point from `low` on to point y, a row for each column in use."""
+        lengths = self.points[y] - self.points[low:y]
+        columns = self._columns
+        seconds = self.tables.between(self.tables.seconds, lengths[:, None], columns[None])
+        return np.ascontiguousarray(seconds.T)
+
+    def _set_whole(self) -> None:
+        """R + Q for what is right of each key, up to each point."""
+        self._whole = []
+        for key, at, own in zip(self.keys, self.at, self._own, strict=True):
+            lengths = self.points[at:, None] - key.at
+            self._whole.append(self.tables.stored_seconds(key.place, lengths, own[None]).T)
+
+    # The way that leads to the least seconds
+
+    def best(self, state: int | None, /) -> list[Leg]:
+        """How to finish in the least seconds, with this state in the register, if possible."""
+        last, least = len(self.points) - 1, self.least[-1]
+        u = int(least[last].argmin())
+        seconds, first = float(least[last, u]), None
+        if state is not None:
+            low = int(np.searchsorted(self.points, state))
+            columns = np.searchsorted(self._columns, self.left)
+            fresh = self._fresh(low, last)[columns] + least[low:last].T
+            candidates = fresh + (self.ahead[low:last] - state * self.tables.move)
+            if candidates.size and candidates.min() < seconds:
+                u, x = divmod(int(candidates.argmin()), last - low)
+                seconds, y = float(candidates[u, x]), low + x
+                first = Leg(None, int(self.points[y]), self.steps, int(self.left[u]))
+                last = y
+        if not seconds < FOREVER:
+            return []
+        return ([] if first is None else [first]) + [*self._legs(u, last)]
+
+    def _legs(self, u: int, y: int) -> Iterator[Leg]:
+        """The legs of all keys for H(u, y)."""
+        count = len(self.keys)
+        while y:
+            least = self.least[count, y, u]
+            count = next(i for i in range(count + 1) if self.least[i, y, u] == least)
+            if count == 0:
+                steps = reversed(range(int(self.points[y])))
+                yield from (Leg(None, step, step + 1, None) for step in steps)
+                return
+            i = count - 1
+            row, kept = int(np.searchsorted(self._rows[i], u)), True
+            while kept:
+                leg, y, kept = self._step(i, row, y)
+                if leg is not None:
+                    yield leg
+            count, u = i, int(self._before[i][row])
+
+    def _step(self, i: int, row: int, y: int) -> tuple[Leg | None, int, bool]:
+        """What a key does first for G(u, y); the y that is left, and if it is still kept."""
+        key, a, seconds = self.keys[i], int(self.at[i]), self.seconds[i][row]
+        below, end = self.least[i, :, self._before[i][row]], int(self.points[y])
+        best, x = seconds[y - a], y - a
+        if best == below[y]:
+            return None, y, False
+        if best == self.jumps[y] + seconds[x - 1]:
+            return Leg(None, end - 1, end, None), y - 1, True
+        kept, own = int(self._kept[i][row]), int(self._own[i][row])
+        columns = np.searchsorted(self._columns, (own, kept))
+        drop, keep = self._fresh(a, y)[columns] + (self.ahead[a:y] - self.ahead[a]) + key.read
+        drop += below[a:y]
+        keep += seconds[:x]
+        keep[0] = inf
+        whole = float(self._whole[i][row, x] + below[a])
+        if whole <= min(drop.min(), keep.min()):
+            return Leg(key, key.at, end, own, key.place), a, False
+        room, ways = (kept, keep) if keep.min() < drop.min() else (own, drop)
+        p = a + int(ways.argmin())
+        return Leg(key, int(self.points[p]), end, room), p, room is kept and ways is keep

@@ -1,0 +1,323 @@
+"""What it takes to reverse steps that are all alike, by how many they are and by what room is free.
+
+P(n, F) and n u + r_k + Q(n, F, k) of `mixed` are solved once, on all levels together, for every
+combination F of what kept checkpoints may leave free. Of a long chain they are known up to 256
+steps, and then for lengths that grow by a 32nd each, and are taken to be straight in between, which
+is enough to choose what to keep. Where a length is solved for, those just below it lie between it
+and the last one known; so a part that is shorter than this gap is split off several times at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from math import gcd, prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.planners.dp.spaces import Space
+from ckio.planners.dp.tables import Table
+from ckio.planners.dp.tables import solve as table
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
+
+Seconds = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+
+MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
+"""Sums of two numbers that tables may compare, some 0.1 s, and the numbers that they may hold."""
+
+_SHORT, _TRIED = 256, 64
+"""Of a longer chain, up to these lengths all are solved for, and all are tried as parts."""
+
+_MOST_COLUMNS, _UNITS = 768, 64
+"""Combinations of free room that are told apart; units of room on a level for tapes too."""
+
+FOREVER = 1e300
+"""Instead of infinity, which cannot be interpolated."""
+
+
+def spaces(chain: Chain, platform: Platform, /, *, new_tapes: bool) -> list[Space]:
+    """What each level that can hold a checkpoint offers to new ones, and to those that are kept.
+
+    The room for restart checkpoints and tapes together is counted in units, rounded up where that
+    would be too many. Of a level with very many slots only some are counted.
+    """
+    given = [
+        _space(chain, platform, number, new_tapes=new_tapes)
+        for number in range(len(platform.levels))
+    ]
+    given = [space for space in given if max(space.after_restart[-1], space.after_tape[-1]) >= 0]
+    while prod(space.empty + 1 for space in given) > _MOST_COLUMNS:
+        largest = max(given, key=lambda space: space.empty)
+        size = largest.empty - largest.empty // 16
+        fewer = replace(
+            largest,
+            after_restart=largest.after_restart[:size],
+            after_tape=largest.after_tape[:size],
+            exact=False,
+        )
+        given[given.index(largest)] = fewer
+    return given
+
+
+def _space(chain: Chain, platform: Platform, number: int, *, new_tapes: bool) -> Space:
+    level = platform.levels[number]
+    restart, tape = level.stored(chain.restart), level.stored(chain.tape) * new_tapes
+    units, exact = (0, 0, 0), True  # of a level that never fills
+    if level.capacity is not None and level.capacity < chain.length * (restart + tape):
+        units, exact = _units(restart, tape, level.capacity)
+    rooms = np.arange(units[2] + 1)
+    after_restart = np.maximum(rooms - units[0], -1)
+    after_tape = np.maximum(rooms - units[1], -1) if new_tapes else np.full_like(rooms, -1)
+    moved = chain.restart * copies(chain, platform, number, Kind.RESTART)
+    taped = chain.tape * copies(chain, platform, number, Kind.TAPE)
+    keep = level.write(taped) + level.read(taped) + level.discard(chain.tape)
+    return Space(
+        name=level.name,
+        number=number,
+        write=level.write(moved) + level.discard(chain.restart),
+        read=level.read(moved),
+        tape=keep if new_tapes else np.inf,
+        after_restart=after_restart,
+        after_tape=after_tape,
+        exact=exact,
+    )
+
+
+def _units(restart: int, tape: int, capacity: int) -> tuple[tuple[int, int, int], bool]:
+    """The sizes and the capacity in units, and whether they are so exactly."""
+    if not tape:
+        return (1, 0, capacity // restart), True
+    unit = gcd(restart, tape)
+    if capacity // unit <= _UNITS or restart == 0:
+        return (restart // unit, tape // unit, capacity // unit), True
+    each = max(1, _UNITS * restart // capacity)
+    return (each, -(-tape * each // restart), capacity * each // restart), False
+
+
+class Tables:
+    """P and Q by length (rows) and free room (columns; the last is room that there is not).
+
+    Attributes
+    ----------
+    move, held : float, int
+        u, and the steps whose tapes the register holds at a time.
+    seconds : float64 array
+        P.
+    again : list of float64 arrays
+        n u + r_k + Q by level.
+    after_restart : tuple of arrays of int
+        By level, the column that a restart checkpoint there leads to.
+    complete : bool
+        Whether every length and every slot is in the tables, nothing rounded.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Space],
+        steps: int,
+        /,
+        *,
+        move: float,
+        held: int,
+        most: float = MOST_COMPARED,
+    ) -> None:
+        self.spaces, self.move, self.held = tuple(given), move, held
+        columns = len(given) * max(8, prod(space.empty + 1 for space in given))
+        every = steps**2 * columns / 2 <= most and steps * 3 * columns <= _MOST_NUMBERS
+        short = steps if every else min(steps, max(_SHORT, 2 * held))
+        self.complete = every and all(space.exact for space in given)
+        self.lengths = _growing(short, steps, part=32)
+        tried = np.searchsorted(self.lengths, _growing(min(_TRIED, steps), steps, part=16))
+        self._tried = np.unique(tried)[1:]
+        unaided = np.where(np.arange(short + 1) <= held, 0.0, np.inf)
+        solved = table(given, unaided, move=move)
+        self.after_restart, self._after_tape = solved.after_restart, solved.after_tape
+        rows = np.append(np.minimum(np.arange(solved.empty + 1), solved.last), -1)
+        self.seconds = self._longer(solved.seconds[rows].T)
+        self._inner = [self._longer(self._left(solved, after)) for after in self.after_restart]
+        self.again = [self._longer(each[rows].T) for each in solved.again]
+        self.empty = solved.empty
+        self._after = [[np.arange(solved.empty + 2)] for _ in given]
+        for row in range(short + 1, len(self.lengths)):
+            self._last = row - 1  # the last row that is known
+            self._solve(row)
+        self._last = len(self.lengths) - 1
+        # The same lengths with the same room come again and again.
+        self._fresh, self._stored = cache(solved.fresh), cache(solved.stored)
+
+    @staticmethod
+    def _left(solved: Table, after: Numbers) -> Seconds:
+        """P where a checkpoint more is stored."""
+        rows = np.append(np.where(after < 0, -1, np.minimum(after, solved.last)), -1)
+        left: Seconds = solved.seconds[rows].T
+        return left
+
+    def _longer(self, known: Seconds) -> Seconds:
+        rows = np.full((len(self.lengths) - len(known), known.shape[1]), FOREVER)
+        return np.vstack((np.minimum(known, FOREVER), rows))
+
+    def slots(self, place: int, /) -> int:
+        """How many restart checkpoints fit on a level as it is counted here."""
+        if not (room := self.empty):
+            return 0
+        after, count = self.after_restart[place], 0
+        while (then := int(after[room])) not in (-1, room):
+            room, count = then, count + 1
+        return count
+
+    # What lengths between those of the rows take
+
+    def between(self, values: Seconds, lengths: Numbers, columns: Numbers, /) -> Seconds:
+        """The values at any lengths, for one column each, or a row of columns for each length."""
+        if self._last == self.lengths[-1]:
+            exact: Seconds = values[lengths, columns]
+            return exact
+        after = np.minimum(np.searchsorted(self.lengths, lengths), self._last)
+        before = np.maximum(after - 1, 0)
+        gap = np.maximum(self.lengths[after] - self.lengths[before], 1)
+        high = values[after, columns]
+        between: Seconds = high + (self.lengths[after] - lengths) / gap * (
+            values[before, columns] - high
+        )
+        return between
+
+    def stored_seconds(self, place: int, lengths: Numbers, columns: Numbers, /) -> Seconds:
+        """Q for lengths and columns, to which r is added."""
+        again = self.between(self.again[place], lengths, columns)
+        seconds: Seconds = again - lengths * self.move
+        return seconds
+
+    # The recurrence for one length
+
+    def _solve(self, row: int) -> None:
+        n, every = int(self.lengths[row]), np.arange(self.empty + 1)
+        places = range(len(self.spaces))
+        sweeps = [self._sweep(place, n, every) for place in places]
+        least = np.full(len(every), FOREVER)
+        for place, space in enumerate(self.spaces):
+            np.minimum(least, space.write + sweeps[place], out=least)
+            np.minimum(least, self._taped(place, n, every), out=least)
+        self.seconds[row, :-1] = least
+        for place, space in enumerate(self.spaces):
+            self._inner[place][row, :-1] = self.seconds[row, self.after_restart[place]]
+            again = n * self.move + space.read + np.minimum(sweeps[place], least)
+            self.again[place][row, :-1] = np.minimum(again, FOREVER)
+
+    def _sweep(self, place: int, n: int, columns: Numbers) -> Seconds:
+        """Q0: the seconds from x_0, stored and to be advanced from."""
+        rows = self._tried[: np.searchsorted(self.lengths[self._tried], n)]
+        parts, inner, again = self.lengths[rows], self._inner[place], self.again[place]
+        short = int(np.searchsorted(parts, n - self.lengths[self._last]))
+        large, rest = rows[short:, None], n - parts[short:, None]
+        ways = (
+            *self._several(place, n, rows[:short], columns),
+            self.between(inner, rest, columns) + again[large, columns],
+            inner[large, columns] + self.between(again, rest, columns),
+        )
+        least: Seconds = np.vstack(ways).min(axis=0, initial=FOREVER)
+        return least
+
+    def _several(
+        self, place: int, n: int, rows: Numbers, columns: Numbers
+    ) -> tuple[Seconds, Seconds]:
+        """Q0 where as many short parts are split off as leave a length that is known.
+
+        Each of several first parts is written anew; after each of several second ones, x_0 is
+        gone on from. All first parts count as if there were only the room of the last of them.
+        """
+        space, parts, inner = self.spaces[place], self.lengths[rows], self._inner[place]
+        many = -(-(n - self.lengths[self._last]) // np.maximum(parts, 1))
+        rest, times, after = (n - many * parts)[:, None], many[:, None], self._after[place]
+        while len(after) <= many.max(initial=0):
+            after.append(np.append(self.after_restart[place], -1)[after[-1]])
+        shape = len(many), len(columns)
+        left, last = np.empty(shape, np.intp), np.empty(shape, np.intp)
+        for row, number in enumerate(many.tolist()):
+            left[row], last[row] = after[number][columns], after[number - 1][columns]
+        first = times * self.again[place][rows[:, None], last]
+        first += (times - 1) * space.write + self.between(self.seconds, rest, left)
+        second = self.between(self.again[place], rest, columns)
+        second += times * inner[rows][:, columns] + (times - 1) * space.read
+        moves = (many - 1) * n - parts * (many * (many - 1) // 2)
+        return first, second + moves[:, None] * self.move
+
+    def _taped(self, place: int, n: int, columns: Numbers) -> Seconds:
+        """P where the tape of the first step is written, and those of others up to a known P."""
+        cost, after = self.spaces[place].tape, columns
+        if cost == np.inf:
+            return np.full(len(columns), FOREVER)
+        many = max(1, n - int(self.lengths[self._last]))
+        for _ in range(many):
+            after = np.append(self._after_tape[place], -1)[after]
+        rest = self.between(self.seconds, np.array([n - many]), after)
+        return np.minimum(many * cost + rest, FOREVER)
+
+    # From choices to actions, where every length is in the tables
+
+    def actions(
+        self, begin: int, end: int, room: int, place: int | None = None, /
+    ) -> Iterator[Action]:
+        """Reverse [begin, end); x_begin is in the register, and with a place on that level too."""
+        todo: list[_Part | Action] = [_Part(begin, end, room, place)]
+        while todo:
+            part = todo.pop()
+            if isinstance(part, _Part):
+                todo.extend(reversed(list(self._first(part))))
+            else:
+                yield part
+
+    def _first(self, part: "_Part") -> Iterator["_Part | Action"]:
+        """What a part begins with, and the smaller parts that are left then."""
+        begin, end, room, place = part
+        if end - begin <= self.held:
+            yield Record(begin, end)
+            yield Reverse(begin, end)
+        elif place is None:
+            yield from self._store(part)
+        elif j := self._stored(end - begin, room, place):
+            yield Advance(begin, begin + j)
+            yield _Part(begin + j, end, int(self.after_restart[place][room]))
+            yield Read(Key(Kind.RESTART, begin), self.spaces[place].number)
+            yield _Part(begin, begin + j, room, place)
+        else:
+            yield _Part(begin, end, room)
+
+    def _store(self, part: "_Part") -> Iterator["_Part | Action"]:
+        """The first state of a part, in the register only, or the tape of its first step."""
+        begin, end, room, _ = part
+        kind, place = self._fresh(end - begin, room)
+        level = self.spaces[place].number
+        if kind is Kind.TAPE:
+            tape = Key(Kind.TAPE, begin)
+            yield Record(begin, begin + 1)
+            yield Write(tape, level)
+            yield _Part(begin + 1, end, int(self._after_tape[place][room]))
+            yield Read(tape, level)
+            yield Reverse(begin, begin + 1)
+        else:
+            yield Write(Key(Kind.RESTART, begin), level)
+            yield _Part(begin, end, room, place)
+
+
+class _Part(NamedTuple):
+    """The steps [begin, end) that are to be reversed in a room.
+
+    With a `place`, x_begin is also on that level; without, in the register only.
+    """
+
+    begin: int
+    end: int
+    room: int
+    place: int | None = None
+
+
+def _growing(first: int, steps: int, *, part: int) -> Numbers:
+    """0 to `first`, and then each by a part larger than the one before, up to the last."""
+    lengths = list(range(min(first, steps) + 1))
+    while lengths[-1] < steps:
+        lengths.append(min(steps, lengths[-1] + max(1, lengths[-1] // part)))
+    return np.array(lengths, np.intp)
