@@ -1,4 +1,4 @@
-"""What is in a jaxpr: equations as functions, what may be taken apart, what must not be there."""
+"""Jaxprs: equations as functions, which of them are divided, refused or differentiable."""
 
 import hashlib
 import re
@@ -114,10 +114,40 @@ def _rule(jaxpr: Any, equation: Any) -> Any:
     return package.make_jaxpr(adjoint)(*known)
 
 
-def is_smooth(aval: Any) -> bool:
+def is_smooth(aval: Any, /) -> bool:
     """Whether numbers of this kind have derivatives."""
     numpy = jax().numpy
     return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
+
+
+def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return for each output of a jaxpr the names of the inputs by which it has derivatives."""
+    literal, nothing = jax().extend.core.Literal, frozenset[str]()
+    known = dict(zip(jaxpr.invars, sources, strict=True))
+
+    def of(atom: Any) -> frozenset[str]:
+        return nothing if isinstance(atom, literal) else known.get(atom, nothing)
+
+    for equation in jaxpr.eqns:
+        given, name = [of(atom) for atom in equation.invars], equation.primitive.name
+        if name in OPENED:
+            results = reached(opened(equation.params[OPENED[name]])[0], given)
+        else:
+            either = nothing.union(*given) if name != "stop_gradient" else nothing
+            results = [either] * len(equation.outvars)
+        for variable, names in zip(equation.outvars, results, strict=True):
+            known[variable] = names if is_smooth(variable.aval) else nothing
+    return [of(atom) for atom in jaxpr.outvars]
+
+
+def used_by(jaxpr: Any) -> set[Any]:
+    """Return the variables that the outputs of a jaxpr depend on."""
+    literal = jax().extend.core.Literal
+    used = {atom for atom in jaxpr.outvars if not isinstance(atom, literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not used.isdisjoint(equation.outvars):
+            used |= {atom for atom in equation.invars if not isinstance(atom, literal)}
+    return used
 
 
 def _numbers(body: Any) -> Iterator[Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.jaxed.code import Code, Constant, Node, Operand, Piece, Row
 from ckio.programs.jaxed.equations import OPENED, compute, has_loop, is_key, opened
+from ckio.programs.jaxed.registers import Constant, Node, Operand, Piece, RegisterCode, StackRow
 
 
-def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Code:
+def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> RegisterCode:
     """The code of a closed jaxpr whose inputs and outputs have these names.
 
     A loop that has none in it is one node that leads to itself: its condition is computed with what
@@ -29,7 +29,7 @@ def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Code:
     draft.close(end)
     end.place = len(draft.nodes)
     nodes = tuple(each.node() for each in draft.nodes)
-    return Code(nodes, draft.avals, draft.constants, tuple(inputs), tuple(outputs))
+    return RegisterCode(nodes, draft.avals, draft.constants, tuple(inputs), tuple(outputs))
 
 
 @dataclass
@@ -44,8 +44,8 @@ class _Open:
     """A node that is being written."""
 
     pieces: list[Piece] = field(default_factory=list)
-    reads: list[Row] = field(default_factory=list)
-    writes: list[Row] = field(default_factory=list)
+    reads: list[StackRow] = field(default_factory=list)
+    writes: list[StackRow] = field(default_factory=list)
     choice: Operand | None = None
     targets: tuple[_Label, ...] = ()
 
@@ -219,10 +219,14 @@ class _Draft:
         scanned = [self._register(place) for place in given[second:]]
         rows = [self.fresh(variable.aval) for variable in body.invars[second:]]
         ends = length if reverse else 0
-        self.nodes[-1].reads += [Row(*it, counter, ends) for it in zip(scanned, rows, strict=True)]
+        self.nodes[-1].reads += [
+            StackRow(*it, counter, ends) for it in zip(scanned, rows, strict=True)
+        ]
         results = self.add(body, constants, [*given[:first], *carry, *rows])
         made = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
-        self.nodes[-1].writes += [Row(*it, counter, ends) for it in zip(stacks, made, strict=True)]
+        self.nodes[-1].writes += [
+            StackRow(*it, counter, ends) for it in zip(stacks, made, strict=True)
+        ]
         self.move(results, [*carry, *made])
         choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
         count = Piece(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.checks import is_whole
 from ckio.errors import BadInput
-from ckio.programs.jaxed.blocks import Blocks
 from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
 from ckio.programs.jaxed.flatten import flatten
-from ckio.programs.jaxed.switch import Switch
-from ckio.programs.jaxed.ticks import nbytes
-from ckio.programs.jaxed.trees import Structure, as_leaf, traceable
+from ckio.programs.jaxed.machine import Machine
 from ckio.programs.meter import taped
 from ckio.programs.protocol import Cotangent, Json
+from ckio.programs.trees import leaves, rebuild, same
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
@@ -75,12 +73,10 @@ class JaxProgram:
         self.fingerprint = fingerprint(closed)
         self._code = code = flatten(closed, self._inputs.names, self._outputs.names)
         if mode == "auto":
-            registers = {name for live in code.live for name in live}
-            room = nbytes([code.avals[name] for name in registers])
-            mode = "switch" if room <= SMALL else "blocks"
+            nbytes = code.nbytes({name for live in code.live for name in live})
+            mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
-        make = Switch if mode == "switch" else Blocks
-        self._machine: Blocks | Switch = make(code, base or BASE[mode])
+        self._machine = Machine(code, base or BASE[mode], whole=mode == "switch")
 
     def __repr__(self) -> str:
         nodes = len(self._code.nodes)
@@ -110,7 +106,7 @@ class JaxProgram:
     ) -> dict[str, NDArray[Any]]:
         with self._precision():
             given = {name: self._cotangent(name, array) for name, array in cotangent.items()}
-            given = {name: it for name, it in given.items() if name in self._machine.active}
+            given = {name: it for name, it in given.items() if name in self._code.active}
             pc, registers = state.pc, state.registers
             found, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
         taped(nodes, size)
@@ -218,3 +214,86 @@ def jax_program(
     {'x.0': array(0.125, dtype=float32)}
     """
     return JaxProgram(function, example, mode, base)
+
+
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure without its leaves.
+
+    Attributes
+    ----------
+    template : object
+        The structure, where each leaf is its own name.
+    names : tuple of str
+        Of the leaves, in order.
+    """
+
+    template: Any
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tree: Any, name: str) -> Self:
+        """Of these inputs or this result; raises BadInput where two leaves have one name."""
+        names: list[str] = []
+
+        def see(path: str, _: Any) -> str:
+            names.append(path)
+            return path
+
+        template = rebuild(tree, name, see)
+        if len(set(names)) < len(names):
+            twice = next(path for path in names if names.count(path) > 1)
+            raise BadInput(f"jax_program: two leaves are called {twice!r}; rename a key")
+        return cls(template, tuple(names))
+
+    def fits(self, tree: Any) -> bool:
+        """Whether a structure is the same but for its leaves."""
+        return same(tree, self.template)
+
+    def leaves(self, tree: Any) -> dict[str, Any]:
+        """The leaves of such a structure, in the order of `names`."""
+        root = self.names[0].partition(".")[0] if self.names else ""
+        found = leaves(tree, root)
+        return {name: found[name] for name in self.names}
+
+    def tree(self, values: Mapping[str, Any]) -> Any:
+        """Such a structure, with these leaves."""
+        return rebuild(self.template, "", lambda _, name: values[name])
+
+
+def traceable(name: str, leaf: Any) -> Any:
+    """A leaf as what JAX traces; raises BadInput where it would not be what it is."""
+    if isinstance(leaf, Number) and not isinstance(leaf, np.generic):
+        return leaf
+    try:
+        aval = jax().typeof(leaf)
+    except TypeError:
+        raise BadInput(
+            f"jax_program: {name} is a {type(leaf).__name__}; inputs and results are arrays and"
+            " numbers of JAX, in tuples, lists and dicts"
+        ) from None
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != aval.dtype:
+        raise BadInput(
+            f"jax_program: {name} is {leaf.dtype}, of which JAX would make {aval.dtype}:"
+            " jax.config.update('jax_enable_x64', True) before, or give it an array of that kind"
+        )
+    return leaf
+
+
+def as_leaf(name: str, leaf: Any, like: Any) -> Any:
+    """A copy of a leaf as an array of JAX; raises BadInput for another shape, or lost digits.
+
+    A Python number becomes what is asked for, unless it is of a richer kind.
+    """
+    array = np.asarray(leaf)
+    plain = isinstance(leaf, Number) and not isinstance(leaf, np.generic)
+    fits = np.can_cast(array.dtype, like.dtype, "same_kind" if plain else "safe")
+    if array.shape != like.shape or not fits:
+        raise BadInput(
+            f"{name} is {array.dtype}{list(array.shape)}; this program was made for"
+            f" {like.dtype}{list(like.shape)}: make another one from an example like this"
+        )
+    return jax().numpy.array(array, dtype=like.dtype, copy=True)
