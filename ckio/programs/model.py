@@ -5,10 +5,11 @@ every schedule, level, simulator and recovery applies to it. States are as large
 large is known once they are reached, and what a chain says of them before is an estimate.
 """
 
-from collections.abc import Callable, Generator, Mapping
+import json
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from math import ceil
-from time import perf_counter
+from math import ceil, inf
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -20,14 +21,128 @@ from ckio.chain import Chain
 from ckio.checks import is_whole
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.layout import nbytes_of
-from ckio.programs import heap
-from ckio.programs.interface import begin, gradient, has_derivative, inputs, seed
-from ckio.programs.protocol import Program
-from ckio.programs.pulling import Pulling
-from ckio.programs.stored import META, Data, Stored, stored, taken
-from ckio.programs.trees import leaves, rebuild
+from ckio.programs.interface import (
+    Cotangent,
+    Meter,
+    Program,
+    begin,
+    gradient,
+    has_derivative,
+    inputs,
+    metered,
+    passed,
+    seed,
+)
+from ckio.programs.values import Json, copy, leaves, rebuild
 
 S = TypeVar("S")
+
+Data = dict[str, NDArray[Any]]
+
+Stored = tuple[Layout, list[NDArray[Any]]]
+"""What the arrays of a checkpoint are, and the arrays."""
+
+META: Final = "meta"
+"""The name of the first field: JSON, as bytes."""
+
+_END: Final = "end."
+"""Before the names of what the finished state holds, beside the cotangents."""
+
+_NODE: Final = 192
+"""Bytes that count for each operation on a tape, beside what it keeps: python's own objects.
+
+They are about half as many for numbers, and twice as many for arrays that are changed in place.
+"""
+
+_NEAR: Final = 16
+"""A tape that is to take less of the budget than one part of so many is not tried beforehand."""
+
+
+def rate(program: Program[S], state: S, ticks: int, /) -> float:
+    """Bytes of tape for each of the next ticks, as measured."""
+    with metered() as meter:
+        program.pullback(state, ticks, {})
+    return _rate(meter, ticks)
+
+
+class Pulling(Generic[S]):
+    """Counts the ticks that a program runs, and takes cotangents back over some of them.
+
+    Attributes
+    ----------
+    ticks : int
+        Run forward so far, with a tape or without.
+    seconds : float
+        That this took, without a tape.
+    rate : float or None
+        Bytes of tape for each of the ticks that were taken back last; None before there were any.
+    """
+
+    def __init__(self, program: Program[S], budget: float | None = None, /) -> None:
+        self.ticks, self.seconds = 0, 0.0
+        self.rate: float | None = None
+        self._plain = 0  # ticks without a tape
+        self._program = program
+        self._budget = inf if budget is None else budget
+
+    def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
+        """As the program does it."""
+        before = time.perf_counter()
+        found = self._program.advance(state, limit)
+        self.seconds += time.perf_counter() - before
+        self._plain += found[1]
+        self._count(found[1])
+        return found
+
+    @property
+    def seconds_each(self) -> float:
+        """Of a tick without a tape; 0 before there was one."""
+        return self.seconds / self._plain if self._plain else 0.0
+
+    def back(self, state: S, ticks: int, cotangent: Cotangent, /) -> dict[str, NDArray[Any]]:
+        """The cotangent of `state` from that of the state so many ticks later.
+
+        A tape that would be larger than the budget is made in halves, the later one first. How
+        large it would be is judged by its first ticks and by those that come after it, which have
+        been taken back already. So how a program is divided follows from the program alone, and
+        from `rate` where another process began.
+        """
+        if self._budget < inf and ticks > 1 and ticks * self._most(state, ticks) > self._budget:
+            half = ticks // 2
+            middle = self.advance(state, half)[0]
+            cotangent = self.back(middle, ticks - half, cotangent)
+            del middle
+            return self.back(state, half, cotangent)
+        with metered() as meter:
+            found = self._program.pullback(state, ticks, cotangent)
+        self._count(ticks)
+        self.rate = _rate(meter, ticks)
+        return found
+
+    def _most(self, state: S, ticks: int) -> float:
+        """The bytes that each of the next ticks may take on a tape."""
+        if self.rate is None:
+            self.rate = self._tried(self.advance(state, ticks - _some(ticks))[0], ticks)
+        if ticks * self.rate < self._budget / _NEAR:
+            return self.rate
+        return max(self.rate, self._tried(state, ticks))
+
+    def _tried(self, state: S, of: int) -> float:
+        self._count(_some(of))
+        return rate(self._program, state, _some(of))
+
+    def _count(self, ticks: int) -> None:
+        self.ticks += ticks
+        passed(ticks)
+
+
+def _some(ticks: int) -> int:
+    """By how many of them they are judged; one tick alone may be unlike the others."""
+    return min(64, max(ticks // 16, min(8, ticks // 2)))
+
+
+def _rate(meter: Meter, ticks: int) -> float:
+    return (meter.nbytes + _NODE * meter.nodes) / max(1, ticks)
 
 
 def as_chain(
@@ -199,9 +314,9 @@ class ProgramModel(Generic[S]):
             self.advance(reached, reached + 1)
             self.layout(Key(Kind.RESTART, self._at))
         steps, start = self.steps or 0, self._start()
-        before = perf_counter()
+        before = time.perf_counter()
         self._pulling.back(start, min(self.base, self.ticks or 0), {})
-        back = perf_counter() - before
+        back = time.perf_counter() - before
         self.begin_again()
         return Chain(
             steps=max(1, steps),
@@ -320,11 +435,35 @@ class ProgramModel(Generic[S]):
             self.on_step(step)
 
 
-_END: Final = "end."
-"""Before the names of what the finished state holds, beside the cotangents."""
-
-
 def _copied(name: str, value: Any) -> NDArray[Any]:
     """In memory of its own, with the strides that it has: sums go in their order."""
     ours = isinstance(value, np.ndarray)
-    return heap.copy({name: value})[name] if ours else np.array(value)
+    return copy({name: value})[name] if ours else np.array(value)
+
+
+def stored(data: Mapping[str, NDArray[Any]], about: Mapping[str, Json], /) -> Stored:
+    """The checkpoint of these arrays.
+
+    The JSON also has the names, which files may not be able to have, and dtypes of other libraries.
+    """
+    others = {name: a.dtype.name for name, a in data.items() if np.dtype(a.dtype.str) != a.dtype}
+    text = json.dumps({"names": list(data), "dtypes": others, **about}).encode()
+    arrays = [np.frombuffer(text, np.uint8), *(np.asarray(a, order="C") for a in data.values())]
+    fields = [
+        Field(_file_name(name, number), array.dtype.str, array.shape)
+        for number, (name, array) in enumerate(zip((META, *data), arrays, strict=True))
+    ]
+    return tuple(fields), arrays
+
+
+def taken(arrays: Sequence[NDArray[Any]], /) -> tuple[Data, dict[str, Json]]:
+    """The arrays by their names, and what else was said of them."""
+    meta = json.loads(arrays[0].tobytes())
+    data = dict(zip(meta["names"], arrays[1:], strict=True))
+    data |= {name: data[name].view(np.dtype(of)) for name, of in meta["dtypes"].items()}
+    return data, meta
+
+
+def _file_name(name: str, number: int) -> str:
+    plain = name.replace(".", "").replace("_", "").isalnum() and name.isascii()
+    return name if plain else f"array{number}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ckio.programs.jaxed import JaxProgram
-from ckio.programs.trees import leaves, rebuild
+from ckio.programs.values import leaves, rebuild
 
 MODES = ("blocks", "switch")
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.programs.copying import Copying, Unclear
-from ckio.programs.heap import Heap, copy, flatten, restore
+from ckio.programs.values import Copying, Heap, Unclear, copy, flatten, restore
 
 
 class Point(NamedTuple):

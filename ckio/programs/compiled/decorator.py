@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs import heap
 from ckio.programs.compiled import packed
 from ckio.programs.compiled.compiling import Code, program_calls
 from ckio.programs.compiled.frames import Finished, Frames, Started, copied
@@ -22,8 +21,8 @@ from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
 from ckio.programs.compiled.refusals import check_aliases, check_comprehensions
 from ckio.programs.compiled.scopes import dotted, locals_of
 from ckio.programs.compiled.source import source_of
-from ckio.programs.protocol import Cotangent, Json
-from ckio.programs.trees import rebuild
+from ckio.programs.interface import Cotangent
+from ckio.programs.values import Json, copy, rebuild
 
 _BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
 
@@ -106,7 +105,7 @@ class CompiledProgram:
         """The y of a finished state, in memory of its own; raises BadInput for any other."""
         if not isinstance(state.now, Finished):
             raise BadInput(f"{self!r} has not finished after {state.ticks} ticks; advance it first")
-        return heap.copy({"y": state.now.result})["y"]
+        return copy({"y": state.now.result})["y"]
 
     def pullback(
         self, state: Frames, ticks: int, cotangent: Cotangent, /
@@ -192,4 +191,4 @@ _MODULE: Final = type(ast)
 
 
 def _copied(path: str, leaf: Any) -> Any:
-    return heap.copy({path: leaf})[path]
+    return copy({path: leaf})[path]

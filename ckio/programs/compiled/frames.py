@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ckio.programs import heap
+from ckio.programs import values
 from ckio.programs.compiled.code import Unset
 from ckio.programs.compiled.compiling import Code
-from ckio.programs.copying import Copying, Unclear
+from ckio.programs.values import Copying, Unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def copied(now: Now, /) -> Now:
                     for f in now
                 )
     except (Unclear, RecursionError):
-        return renamed(now, heap.copy(named(now)))
+        return renamed(now, values.copy(named(now)))
 
 
 def _names(frames: tuple[Frame, ...]) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs import heap
 from ckio.programs.compiled.compiling import Code
 from ckio.programs.compiled.frames import (
     Finished,
@@ -19,7 +18,7 @@ from ckio.programs.compiled.frames import (
     named,
     renamed,
 )
-from ckio.programs.protocol import Json
+from ckio.programs.values import Json, flatten, restore
 
 Codes = Mapping[str, Code]
 """The code of each function that a program reaches, by its name."""
@@ -27,7 +26,7 @@ Codes = Mapping[str, Code]
 
 def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
     """A state's arrays, copied, and all else; raises BadInput for what cannot be stored."""
-    flat = heap.flatten(named(state.now))
+    flat = flatten(named(state.now))
     arrays = {name: memory.copy() for name, memory in flat.memories.items()}
     names = {code: name for name, code in codes.items()}
     match state.now:
@@ -59,7 +58,7 @@ def unpack(
     _check(now, values)
     try:
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
-        restored = heap.restore(values, copies)
+        restored = restore(values, copies)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"this state of a program cannot be read: {error}") from error
     return Frames(ticks, renamed(now, restored))

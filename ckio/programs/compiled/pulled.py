@@ -10,11 +10,9 @@ from ckio.programs.compiled.code import BlockFunction
 from ckio.programs.compiled.compiling import Code
 from ckio.programs.compiled.frames import Finished, Frames, Now, Started, named, renamed
 from ckio.programs.compiled.machine import run
-from ckio.programs.heap import Heap, flatten, restore
-from ckio.programs.meter import taped
-from ckio.programs.protocol import Cotangent
+from ckio.programs.interface import Cotangent, taped
 from ckio.programs.tape import Tape, Traced
-from ckio.programs.trees import leaves
+from ckio.programs.values import Heap, flatten, leaves, restore
 
 Array = NDArray[Any]
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.checks import is_whole
 from ckio.errors import BadInput
+from ckio.programs.interface import Cotangent, taped
 from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.machine import Machine
-from ckio.programs.meter import taped
-from ckio.programs.protocol import Cotangent, Json
-from ckio.programs.trees import leaves, rebuild, same
+from ckio.programs.values import Json, leaves, rebuild, same
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
