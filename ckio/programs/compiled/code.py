@@ -157,7 +157,7 @@ class _Writer:
 
 
 def _building(lift: Callable[[Any], Any]) -> Callable[..., Any]:
-    from ckio.programs.tape.building import build  # the tape is loaded only now
+    from ckio.programs.tape.traced import build  # the tape is loaded only now
 
     return partial(build, lift)
 

@@ -54,7 +54,7 @@ class _Inputs:
     def __init__(self, tape: Tape, heap: Heap) -> None:
         self._tape = tape
         self._bytes = {name for name, memory in heap.memories.items() if memory.dtype == np.uint8}
-        self._owners: dict[str, Traced] = {}
+        self._owners: dict[str, Any] = {}
         copies = {name: memory.copy() for name, memory in heap.memories.items()}
         for name, copied in copies.items():
             widest = _widest(copied, heap.holders[name])

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from ckio.programs.tape.memory import Array
-from ckio.programs.tape.rules import Parts, Path, Pull, Rule, by_name, refused
+from ckio.programs.tape.rules import (
+    RULES,
+    SEVERAL,
+    NumpyCall,
+    Parts,
+    Pulled,
+    add,
+    by_name,
+    refused,
+)
 
 
 def _turned(a: Any) -> Any:
@@ -58,15 +67,13 @@ def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str],
     return full, output.replace("...", dots)
 
 
-def _einsum(
-    perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Pull, Any]:
-    if not args or not isinstance(args[0], str):
+def _einsum(call: NumpyCall) -> Pulled:
+    if not call.args or not isinstance(call.args[0], str):
         raise refused("np.einsum without a string of subscripts")
-    operands = [np.asarray(it) for it in args[1:]]
+    operands = [np.asarray(it) for it in call.args[1:]]
     shapes = [it.shape for it in operands]
-    terms, output = _letters(args[0], shapes)
-    wanted = [int(path[0]) - 1 for path in paths]
+    terms, output = _letters(call.args[0], shapes)
+    wanted = [int(path[0]) - 1 for path in call.paths]
     needed = [len(wanted) > 1 or number not in wanted for number in range(len(operands))]
     kept = [it if keep else None for it, keep in zip(operands, needed, strict=True)]
     return _einsum_pull, (terms, output, shapes, wanted, kept)
@@ -226,26 +233,15 @@ def _transforms(transform: Any, default: Any) -> Any:
     return rule
 
 
-def _rules() -> dict[Any, Rule]:
-    la, fft = np.linalg, np.fft
-    rules = {
-        la.solve: _solve, la.inv: _inv, la.det: _det, la.cholesky: _cholesky,
-        fft.fft: _transform(fft.fft), fft.ifft: _transform(fft.ifft),
-        fft.rfft: _rfft, fft.irfft: _irfft,
-        fft.fft2: _transforms(fft.fftn, (-2, -1)), fft.ifft2: _transforms(fft.ifftn, (-2, -1)),
-        fft.fftn: _transforms(fft.fftn, None), fft.ifftn: _transforms(fft.ifftn, None),
-    }  # fmt: skip
-    named: dict[Any, Rule] = {
-        function: by_name(rule, f"{function.__module__.replace('numpy', 'np')}.{function.__name__}")
-        for function, rule in rules.items()
-    }
-    named[np.matmul] = by_name(_matmul, "np.matmul")
-    named[np.einsum] = _einsum
-    return named
+_la, _fft = np.linalg, np.fft
 
-
-RULES = _rules()
-SEVERAL: dict[Any, tuple[Rule | None, ...]] = {
-    np.linalg.slogdet: (None, by_name(_logdet, "np.linalg.slogdet")),
-}
-"""Of functions with several results a rule for each; None where it is constant."""
+add({
+    _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
+    _fft.fft: _transform(_fft.fft), _fft.ifft: _transform(_fft.ifft),
+    _fft.rfft: _rfft, _fft.irfft: _irfft,
+    _fft.fft2: _transforms(_fft.fftn, (-2, -1)), _fft.ifft2: _transforms(_fft.ifftn, (-2, -1)),
+    _fft.fftn: _transforms(_fft.fftn, None), _fft.ifftn: _transforms(_fft.ifftn, None),
+})  # fmt: skip
+RULES[np.einsum] = _einsum
+RULES[np.matmul] = by_name(_matmul, "np.matmul")
+SEVERAL[np.linalg.slogdet] = None, by_name(_logdet, "np.linalg.slogdet")

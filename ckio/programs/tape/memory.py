@@ -1,4 +1,4 @@
-"""Pieces of memory and the views of them, as numpy has them, with room for their cotangents.
+"""Pieces of memory, the views of them, as numpy has them, and the cotangents gathered for both.
 
 A `Cell` is one piece of memory. Arrays that share it are `View`s: an offset and strides in bytes.
 The cotangent of a cell is one flat buffer laid out like the memory, so what is true of a view of
@@ -8,7 +8,7 @@ transpose, a reshaped array, the real part of a complex one) needs no derivative
 
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,3 +178,240 @@ def _overlapping(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
             return True
         reach = stride * length
     return False
+
+
+FLOATS = frozenset((float, np.float64))
+"""Numbers whose cotangents are plain numbers too."""
+
+
+class Place(NamedTuple):
+    """Where the cotangent of an array, or of a number other than float64, is gathered.
+
+    Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
+    result, of an array that has just been made, and is all of its memory.
+    """
+
+    slot: int
+    view: View
+
+
+class Written(NamedTuple):
+    """A part of a memory that was written into: its cotangent goes to what was written.
+
+    Attributes
+    ----------
+    index : an index of the view, with arrays in it; None for all of it
+    mask : the entries of it that were written; None for all
+    first : the memory had no derivative before
+    add : 1 (-1) where something was added to (subtracted from) what was there, which stays
+    """
+
+    slot: int
+    view: View
+    index: Any
+    mask: Any
+    first: bool
+    add: int
+
+
+class Adjoint:
+    """Cotangents by slot: floats of numbers, buffers of memories, of the same shapes.
+
+    A buffer is changed in place only if it is `owned`: made here, and given to nobody.
+    """
+
+    __slots__ = ("by_slot", "owned")
+
+    def __init__(self) -> None:
+        self.by_slot: dict[int, Any] = {}
+        self.owned: set[int] = set()
+
+    def walk(self, nodes: list[tuple[Any, Any, tuple[Any, ...], Any]]) -> None:
+        """Take the cotangents back over all nodes, the last first; each is dropped at once."""
+        by_slot, pop, add, owned = self.by_slot, nodes.pop, self.add, self.owned
+        while nodes:
+            out, pull, saved, into = pop()
+            if type(out) is int:
+                given = by_slot.pop(out, None)
+                owned.discard(out)
+            else:
+                given = self._take(out)
+            if given is None:
+                continue
+            try:
+                found = pull(given, *saved)
+            except (ZeroDivisionError, OverflowError):
+                found = pull(np.float64(given), *saved)  # python's floats raise, those give inf
+            if type(into) is tuple:
+                for place, cotangent in zip(into, found, strict=True):
+                    if type(place) is int and type(cotangent) in FLOATS:
+                        known = by_slot.get(place)
+                        by_slot[place] = cotangent if known is None else known + cotangent
+                    elif cotangent is not None:
+                        add(place, cotangent)
+            elif type(into) is int and type(found) in FLOATS:
+                known = by_slot.get(into)
+                by_slot[into] = found if known is None else known + found
+            else:
+                add(into, found)
+
+    def add(self, place: Any, cotangent: Any) -> None:
+        """Add to what is gathered there; what was broadcast is summed, what is real made real."""
+        if type(place) is int:
+            if type(cotangent) is not np.float64:
+                cotangent = np.float64(np.real(np.sum(cotangent)))
+            known = self.by_slot.get(place)
+            self.by_slot[place] = cotangent if known is None else known + cotangent
+            return
+        slot, view = place.slot, place.view
+        part = fitted(cotangent, view)
+        if view.exact:
+            part = part if part.shape == view.within else part.reshape(view.within)
+            known = self.by_slot.get(slot)
+            if known is None:
+                self.by_slot[slot] = part
+            elif slot in self.owned:
+                known += part
+            else:
+                self.by_slot[slot] = np.asarray(np.add(known, part, order="C"))
+                self.owned.add(slot)
+        elif view.overlapping:
+            self._add_overlapping(slot, view, part)
+        else:
+            target = view.on(self._buffer(slot, view))
+            if view.sign < 0:
+                target -= part
+            else:
+                target += part
+
+    def _add_overlapping(self, slot: int, view: View, part: Array) -> None:
+        """To a view in which several entries are the same memory."""
+        single, axes = view.folded()
+        if axes:
+            self.add(Place(slot, single), part.sum(axis=axes, keepdims=True))
+            return
+        elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
+        np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
+
+    def number(self, place: Any) -> NDArray[Any] | None:
+        """What was gathered for a number, with shape ()."""
+        if place is None:
+            return None
+        slot, dtype = (place, np.float64) if type(place) is int else (place.slot, place.view.dtype)
+        found = self.by_slot.get(slot)
+        return None if found is None else np.array(found, dtype).reshape(())
+
+    def array(self, slot: int, view: View) -> NDArray[Any] | None:
+        """What was gathered for a view of a memory."""
+        buffer = self.by_slot.get(slot)
+        if buffer is None:
+            return None
+        found: NDArray[Any] = np.array(_read(view, buffer))
+        return -found if view.sign < 0 else found
+
+    def _take(self, out: Any) -> Any:
+        """The cotangent of a result, which nothing before it has."""
+        if type(out) is Place:
+            buffer = self.by_slot.pop(out.slot, None)
+            self.owned.discard(out.slot)
+            if buffer is None:
+                return None
+            return _once(out.view, buffer) if out.view.overlapping else _read(out.view, buffer)
+        if type(out) is Written:
+            return self._overwritten(out)
+        given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
+        return None if all(it is None for it in given) else given
+
+    def _overwritten(self, out: Written) -> Any:
+        """The cotangent of what was written; what was there before has none."""
+        if out.slot not in self.by_slot:
+            return None
+        view = out.view
+        if out.add:
+            part = _read(view, self.by_slot[out.slot])
+            part = part.copy() if out.index is None else part[out.index]
+            return part if out.add == view.sign else -part
+        if view.exact and out.index is None and out.mask is None:
+            self.owned.discard(out.slot)
+            return _read(view, self.by_slot.pop(out.slot))
+        buffer = self._buffer(out.slot, view)
+        target = view.on(buffer)
+        if out.index is not None:
+            given = _indexed(target, out.index)
+        elif out.mask is not None:
+            mask = np.broadcast_to(out.mask, target.shape)
+            given = np.where(mask, target, 0)
+            target[mask] = 0
+        else:
+            given = target.copy()
+            target[...] = 0
+        if out.first:
+            del self.by_slot[out.slot]
+            self.owned.discard(out.slot)
+        return -given if view.sign < 0 else given
+
+    def _buffer(self, slot: int, view: View) -> Array:
+        """A buffer that may be changed."""
+        buffer: Array
+        if slot not in self.by_slot:
+            buffer = np.zeros(view.within, view.base)
+        elif slot in self.owned:
+            return self.by_slot[slot]  # type: ignore[no-any-return]
+        else:
+            buffer = np.array(self.by_slot[slot], order="C")
+        self.by_slot[slot] = buffer
+        self.owned.add(slot)
+        return buffer
+
+
+def _once(view: View, buffer: Array) -> Array:
+    """The same where entries share memory: one of them has what was gathered for all."""
+    single, axes = view.folded()
+    found = np.zeros(view.shape, view.dtype)
+    found[tuple(slice(1) if i in axes else slice(None) for i in range(found.ndim))] = _read(
+        single, buffer
+    )
+    return found
+
+
+def _read(view: View, buffer: Array) -> Array:
+    """A view of a buffer, not to be changed."""
+    if view.exact or buffer.flags.c_contiguous:
+        return view.on(buffer)
+    return view.on(np.array(buffer, order="C"))
+
+
+def fitted(cotangent: Any, view: View) -> Array:
+    """A cotangent in the shape and dtype of what it is of."""
+    part = np.asarray(cotangent)
+    if part.shape == view.shape and part.dtype == view.dtype:
+        return part
+    if part.dtype.kind == "c" and view.dtype.kind != "c":
+        part = part.real
+    shape = view.shape
+    if part.shape != shape:
+        extra = part.ndim - len(shape)
+        if extra > 0:
+            part = part.sum(axis=tuple(range(extra)))
+        axes = tuple(i for i, n in enumerate(shape[-part.ndim :] if part.ndim else ()) if n == 1)
+        if part.ndim == len(shape) and axes and part.shape != shape:
+            part = part.sum(axis=axes, keepdims=True)
+        if part.shape != shape:
+            part = np.broadcast_to(part, shape)
+    return part if part.dtype == view.dtype else part.astype(view.dtype)
+
+
+def _indexed(target: Array, index: Any) -> Any:
+    """Cotangents of values written by an index with arrays in it, where the last one stays."""
+    given = target[index]
+    if type(index) is np.ndarray and index.dtype == bool:
+        target[index] = 0
+        return given
+    shape = np.shape(given)
+    order = np.full(target.shape, -1, np.intp)
+    order[index] = np.arange(given.size, dtype=np.intp).reshape(shape)
+    written = order >= 0
+    last = np.zeros(given.size, target.dtype)
+    last[order[written]] = target[written]
+    target[index] = 0
+    return last.reshape(shape)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckio.programs.tape.memory import Array
-from ckio.programs.tape.rules import Parts, Rule, by_name, refused
+from ckio.programs.tape.rules import RULES, Parts, add, by_name, refused
 
 _NOTHING = np._NoValue  # noqa: SLF001, numpy's own default
 
@@ -199,16 +199,10 @@ def _nan_to_num(result: Any, x: Any, copy: Any = True, nan: Any = 0.0, posinf: A
     return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
 
 
-def _rules() -> dict[Any, Rule]:
-    rules: dict[Any, Any] = {
-        np.sum: _sum, np.mean: _mean, np.var: _var, np.std: _std, np.prod: _prod,
-        np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
-        np.cumsum: _cumsum, np.cumprod: _cumprod, np.clip: _clip, np.nan_to_num: _nan_to_num,
-    }  # fmt: skip
-    named = {function: by_name(rule, f"np.{function.__name__}") for function, rule in rules.items()}
-    for extreme in (np.maximum, np.minimum):
-        named[extreme.accumulate] = by_name(_running, f"np.{extreme.__name__}.accumulate")
-    return named
-
-
-RULES = _rules()
+add({
+    np.sum: _sum, np.mean: _mean, np.var: _var, np.std: _std, np.prod: _prod,
+    np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
+    np.cumsum: _cumsum, np.cumprod: _cumprod, np.clip: _clip, np.nan_to_num: _nan_to_num,
+})  # fmt: skip
+for _extremum in (np.maximum, np.minimum):
+    RULES[_extremum.accumulate] = by_name(_running, f"np.{_extremum.__name__}.accumulate")

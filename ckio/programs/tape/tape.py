@@ -1,21 +1,83 @@
-"""The tape: what was done to which memory, and the way back."""
+"""The tape: operations as they were done to which memory, and the way back along them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.adjoint import FLOATS, Adjoint, Place, Written
-from ckio.programs.tape.memory import Array, Cell, dense_of, inside, root, view_in, whole
-from ckio.programs.tape.traced import Traced
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ckio.programs.tape.memory import (
+    FLOATS,
+    Adjoint,
+    Array,
+    Cell,
+    Place,
+    View,
+    Written,
+    dense_of,
+    inside,
+    root,
+    view_in,
+    whole,
+)
 
 Pull = Callable[..., Any]
 """From the cotangent of a result, and what was saved, to that of the operand, or of several."""
+
+
+class Value:
+    """A plain number or array on a tape, its memory, and where its cotangent is gathered.
+
+    The operations are those of `traced.Traced`.
+
+    Attributes
+    ----------
+    held : the plain value, which may be out of date: see `value`
+    cell : its memory; None of numbers
+    seen : the memory that `held` lies in
+    """
+
+    __slots__ = ("_lies", "_place", "cell", "held", "seen", "tape")
+
+    def __init__(
+        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, lies: Any = None
+    ) -> None:
+        self.tape = tape
+        self.held = value
+        self._place = place
+        self.cell = cell
+        if cell is not None:
+            self._lies: View | None = lies
+            self.seen: Any = cell.memory
+
+    @property
+    def value(self) -> Any:
+        """The plain number or array."""
+        cell = self.cell
+        if cell is not None and self.seen is not cell.memory:
+            lies = self.lies
+            self.held = lies.on(cell.memory)
+            if not lies.writeable:
+                self.held.flags.writeable = False
+            self.seen = cell.memory
+        return self.held
+
+    @property
+    def lies(self) -> View:
+        """How the array lies in its memory: found out when it is asked for."""
+        if self._lies is None:
+            cell, seen = self.cell, self.seen
+            assert cell is not None
+            self._lies = cell.lies(self.held) if seen is cell.memory else view_in(seen, self.held)
+        return self._lies
+
+    @property
+    def place(self) -> Any:
+        """Where its cotangent is gathered; None if it has none."""
+        if self._place is None and self.cell is not None and self.cell.slot is not None:
+            self._place = Place(self.cell.slot, self.lies)
+        return self._place
 
 
 class Tape:
@@ -26,9 +88,13 @@ class Tape:
 
     Attributes
     ----------
+    kind : type
+        The class of the values on it: `Traced`, which the module `traced` defines, above.
     nbytes : int
         Bytes of the arrays that they keep alive, each once.
     """
+
+    kind: ClassVar[type[Value]] = Value
 
     __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots", "walked")
 
@@ -46,7 +112,7 @@ class Tape:
         """Operations that have a derivative, and are not walked back yet."""
         return len(self._nodes)
 
-    def input(self, value: Any, /) -> Traced:
+    def input(self, value: Any, /) -> Value:
         """A number or an array with a derivative; an array is never written into, but copied."""
         slot = self.slot()
         if isinstance(value, np.ndarray):
@@ -54,21 +120,21 @@ class Tape:
                 raise BadInput(f"an array of {value.dtype} has no derivative; give it as it is")
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
-            return Traced(self, value, None, Cell(memory, slot, value), view_in(memory, value))
+            return self.kind(self, value, None, Cell(memory, slot, value), view_in(memory, value))
         if isinstance(value, int | np.integer | bool | np.bool_) or not _is_number(value):
             raise BadInput(
                 f"{type(value).__name__} has no derivative; give floats or arrays of them"
             )
         return self.number(value, slot)
 
-    def view(self, owner: Traced, array: Array, /) -> Traced:
+    def view(self, owner: Value, array: Array, /) -> Value:
         """Another array in the memory of this one, as it was given to `input` or `lift`."""
         cell = owner.cell
         origin = None if cell is None else cell.origin
         memory = None if origin is None else _memory_of(origin)
         if cell is None or memory is None or not inside(memory, array):
             raise BadInput("this array does not lie in the memory that was given to Tape.input")
-        traced = Traced(self, array, None, cell, view_in(memory, array))
+        traced = self.kind(self, array, None, cell, view_in(memory, array))
         if cell.memory is not memory and root(cell.memory) is not root(memory):
             traced.seen = None
         return traced
@@ -94,8 +160,8 @@ class Tape:
         return value
 
     def backward(
-        self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Traced], /
-    ) -> "list[NDArray[Any] | None]":
+        self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Value], /
+    ) -> list[Array | None]:
         """Cotangents of the inputs from those of results; the tape is spent by it.
 
         Parameters
@@ -126,31 +192,31 @@ class Tape:
             adjoint.walk(self._nodes)
         return [self._harvest(adjoint, traced) for traced in inputs]
 
-    # What follows is for the rooms of the tape.
+    # The rest is for the modules of the tape.
 
     def slot(self) -> int:
         """A new place for cotangents."""
         self.slots += 1
         return self.slots
 
-    def number(self, value: Any, slot: int) -> Traced:
+    def number(self, value: Any, slot: int) -> Value:
         """A traced number."""
         if type(value) in FLOATS:
-            return Traced(self, value, slot)
-        return Traced(self, value, Place(slot, whole((), np.asarray(value).dtype)))
+            return self.kind(self, value, slot)
+        return self.kind(self, value, Place(slot, whole((), np.asarray(value).dtype)))
 
-    def result(self, value: Array, slot: int | None) -> Traced:
+    def result(self, value: Array, slot: int | None) -> Value:
         """A new array, with memory of its own; the slot is None if it has no derivative."""
         if value.flags.c_contiguous and value.flags.writeable:
-            return Traced(self, value, None, Cell(value, slot))
+            return self.kind(self, value, None, Cell(value, slot))
         memory = dense_of(value)
         if memory is None:
             value = memory = value.copy()
-        return Traced(self, value, None, Cell(memory, slot))
+        return self.kind(self, value, None, Cell(memory, slot))
 
-    def viewing(self, cell: Cell, array: Array) -> Traced:
+    def viewing(self, cell: Cell, array: Array) -> Value:
         """An array that lies in the memory of this cell, as it is now."""
-        return Traced(self, array, None, cell)
+        return self.kind(self, array, None, cell)
 
     def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
         """One operation: where the cotangent of its result is, and where those it gives go."""
@@ -159,15 +225,15 @@ class Tape:
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
-    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """A float that is the result of an operation on numbers, recorded."""
         if self.walked:
             raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
-        return Traced(self, value, slot)
+        return self.kind(self, value, slot)
 
-    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """The result of an operation, recorded."""
         self.slots = slot = self.slots + 1
         out: Any = slot
@@ -177,7 +243,7 @@ class Tape:
             if made.cell.memory is not value:  # type: ignore[union-attr]
                 out = made.place
         elif kind in FLOATS:
-            made = Traced(self, value, slot)
+            made = self.kind(self, value, slot)
         else:
             made = self.number(value, slot)
             out = made.place
@@ -220,16 +286,16 @@ class Tape:
         if id(root(cell.memory)) in self._kept:
             cell.move()
 
-    def written(self, traced: Traced, index: Any = None, mask: Any = None, add: int = 0) -> Any:
+    def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
         """Where the cotangent of what is written into a traced array is found."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
         first = cell.slot is None
         if cell.slot is None:
             cell.slot = self.slot()
-        return Written(cell.slot, view, index=index, mask=mask, first=first, add=add)
+        return Written(cell.slot, view, index, mask, first, add)
 
-    def _constant(self, value: Array) -> Traced:
+    def _constant(self, value: Array) -> Value:
         owner = root(value)
         cell = self._lifted.get(id(owner))
         if cell is None:
@@ -238,12 +304,12 @@ class Tape:
             self._lifted[id(owner)] = cell
         elif not inside(_memory_of(value), value):
             return self.result(value.copy(), None)
-        traced = Traced(self, value, None, cell, view_in(_memory_of(value), value))
+        traced = self.kind(self, value, None, cell, view_in(_memory_of(value), value))
         if root(cell.memory) is not owner:
             traced.seen = None  # written into since: its value is that of the cell
         return traced
 
-    def _harvest(self, adjoint: Adjoint, traced: Traced) -> "NDArray[Any] | None":
+    def _harvest(self, adjoint: Adjoint, traced: Value) -> Array | None:
         place = traced.place
         if place is None or traced.cell is None:
             return adjoint.number(place)
@@ -252,7 +318,7 @@ class Tape:
 
 def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
     """Begin with this cotangent."""
-    if type(traced) is not Traced or traced.place is None:
+    if not isinstance(traced, Value) or traced.place is None:
         return
     cotangent, place = np.asarray(cotangent), traced.place
     cell = traced.cell

@@ -1,15 +1,22 @@
-"""`Traced`: a number or an array that is computed as always, while a tape takes notes."""
+"""`Traced`, a number or an array that is computed as always while a tape records, and kernels.
+
+`build` is for arrays built of traced numbers; `primitive` gives a kernel an adjoint that is written
+by hand; `stop_gradient` is for values without a derivative.
+"""
 
 import operator
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape import apply, dispatch, methods, writes
-from ckio.programs.tape.arguments import plain
-from ckio.programs.tape.values import Value
+from ckio.programs.tape import dispatch, operations
+from ckio.programs.tape.operations import common_tape, differentiable, leaves_of, plain, traced
+from ckio.programs.tape.tape import Tape, Value
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Traced(Value):
@@ -33,7 +40,7 @@ class Traced(Value):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs and ufunc is not np.power:
-            known = apply.OPERATIONS.get(ufunc)
+            known = operations.OPERATIONS.get(ufunc)
             if known is not None:
                 return known(*inputs)
         return dispatch.ufunc(ufunc, method, inputs, kwargs)
@@ -88,7 +95,7 @@ class Traced(Value):
         return format(self.value, spec)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return apply.constant(round(self.value, digits), self.tape)
+        return operations.constant(round(self.value, digits), self.tape)
 
     def __floor__(self) -> Any:
         return self.value.__floor__()
@@ -105,10 +112,10 @@ class Traced(Value):
     # Parts and attributes.
 
     def __getitem__(self, index: Any) -> Any:
-        return apply.getitem(self, index)
+        return operations.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        writes.setitem(self, index, value)
+        dispatch.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
         iter(self.value)  # raises where the plain value cannot be iterated over
@@ -121,12 +128,12 @@ class Traced(Value):
         return self.__copy__()
 
     def __getattr__(self, name: str) -> Any:
-        return methods.attribute(self, name)
+        return dispatch.attribute(self, name)
 
     @property
     def real(self) -> Any:
         """The real part, of an array in the same memory."""
-        return methods.attribute(self, "real")
+        return dispatch.attribute(self, "real")
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -135,23 +142,23 @@ class Traced(Value):
     @property
     def imag(self) -> Any:
         """The imaginary part, of an array in the same memory."""
-        return methods.attribute(self, "imag")
+        return dispatch.attribute(self, "imag")
 
     @imag.setter
     def imag(self, value: Any) -> None:
         self.imag[...] = value
 
     def __divmod__(self, other: Any) -> Any:
-        return apply.divided(self, other)
+        return operations.divided(self, other)
 
     def __rdivmod__(self, other: Any) -> Any:
-        return apply.divided(other, self)
+        return operations.divided(other, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return apply.call(operator.matmul, np.matmul, (self, other), {})
+        return operations.call(operator.matmul, np.matmul, (self, other), {})
 
     def __rmatmul__(self, other: Any) -> Any:
-        return apply.call(operator.matmul, np.matmul, (other, self), {})
+        return operations.call(operator.matmul, np.matmul, (other, self), {})
 
     def __imatmul__(self, other: Any) -> Any:
         self[...] = self @ other
@@ -166,16 +173,16 @@ def _loses(how: str, instead: str) -> BadInput:
 def _binary(name: str, ufunc: np.ufunc) -> None:
     """Give Traced one of python's operators, forward, reflected and in place."""
     function = getattr(operator, name)
-    operation = apply.binary(function, ufunc)
+    operation = operations.binary(function, ufunc)
     setattr(Traced, f"__{name}__", operation)
     if ufunc in _REFLECTED:
         setattr(Traced, f"__r{name}__", lambda self, other: operation(other, self))
-        inplace = writes.inplace(getattr(operator, "i" + name), operation, ufunc)
+        inplace = dispatch.inplace(getattr(operator, "i" + name), operation, ufunc)
         setattr(Traced, f"__i{name}__", inplace)
 
 
 def _unary(name: str, ufunc: np.ufunc) -> None:
-    setattr(Traced, f"__{name}__", apply.unary(getattr(operator, name), ufunc))
+    setattr(Traced, f"__{name}__", operations.unary(getattr(operator, name), ufunc))
 
 
 _REFLECTED: dict[np.ufunc, str] = {
@@ -191,3 +198,164 @@ for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
 _unary("neg", np.negative)
 _unary("pos", np.positive)
 _unary("abs", np.absolute)
+
+Tape.kind = Traced
+
+
+def build(lift: Callable[[Any], Any], function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that builds an array of traced values, where NumPy would ask for plain ones.
+
+    It builds one of their values, and then they are written into it. Any other call is made as it
+    is.
+    """
+    place: tuple[Any, ...]
+    if function is np.full and len(args) > 1 and type(args[1]) is Traced:
+        place, parts, at = (...,), args[1], 1
+    elif args and function in (np.array, np.asarray):
+        place, parts, at = (), args[0], 0
+    else:
+        return function(*args, **kwargs)
+    found = [(place or where, part) for where, part in _parts(parts, ())]
+    if not found:
+        return function(*args, **kwargs)
+    plain = function(*args[:at], _values(parts), *args[at + 1 :], **kwargs)
+    if type(parts) is Traced and plain is parts.value:
+        return parts
+    made = lift(plain)
+    for where, part in found:
+        made[where] = part
+    return made
+
+
+def _parts(parts: Any, place: tuple[int, ...]) -> Iterator[tuple[Any, Traced]]:
+    """Each traced value, and where it comes to lie."""
+    if type(parts) is Traced:
+        yield place, parts
+    elif isinstance(parts, list | tuple):
+        for number, part in enumerate(parts):
+            yield from _parts(part, (*place, number))
+
+
+def _values(parts: Any) -> Any:
+    if type(parts) is Traced:
+        return parts.value
+    return [_values(part) for part in parts] if isinstance(parts, list | tuple) else parts
+
+
+def stop_gradient(x: Any, /) -> Any:
+    """The value of x without its derivative; arrays are copied, also where nothing is taped."""
+    value = plain(x)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def primitive(*, vjp: Callable[..., Callable[..., Any]]) -> Callable[[F], F]:
+    """Give a function of arrays, which may be anything inside, its adjoint.
+
+    Parameters
+    ----------
+    vjp : vjp(result, *args, **kwargs) -> pullback
+        `pullback(cotangent)` returns one cotangent for each positional argument, None for none
+        (one argument: a tuple of one, or the cotangent itself). Where the function returns a
+        tuple, `cotangent` is a tuple.
+
+    Returns
+    -------
+    decorator
+        The function becomes one that also takes traced values as positional arguments; called on
+        plain ones it is as it was. It must not write into its arguments.
+
+    Raises
+    ------
+    BadInput
+        By calls with traced keyword arguments; on the way back where cotangents do not fit.
+
+    Examples
+    --------
+    >>> @primitive(vjp=lambda result, x: lambda g: (3 * g,))
+    ... def thrice(x):
+    ...     return x + x + x
+    >>> thrice(2.0)
+    6.0
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if not any(traced(it) for it in args):
+                if any(True for _ in leaves_of((args, kwargs))):
+                    raise BadInput(_nested(function))
+                return function(*args, **kwargs)
+            return _call(function, vjp, args, kwargs)
+
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
+def _nested(function: Any) -> str:
+    return (
+        f"{function.__name__} takes traced values as positional arguments only, "
+        "not by keyword nor in lists, tuples and dicts"
+    )
+
+
+def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    operands = [it for it in args if traced(it)]
+    if sum(1 for _ in leaves_of((args, kwargs))) != len(operands):
+        raise BadInput(_nested(function))
+    tape = common_tape(operands)
+    values = [it.value if traced(it) else tape.safe(it) for it in args]
+    wanted = [i for i, it in enumerate(args) if traced(it) and it.place is not None]
+    tape.keep([it.value for it in operands])
+    result = function(*values, **kwargs)
+    several = isinstance(result, tuple)
+    results = [_own(it, values) for it in (result if several else (result,))]
+    derived = [i for i, it in enumerate(results) if differentiable(it)]
+    if not wanted or not derived:
+        return operations.constant(type(result)(results) if several else results[0], tape)
+    zeros = [(np.shape(it), np.asarray(it).dtype) for it in results]
+
+    def pull(given: list[Any], result: Any, values: list[Any]) -> tuple[Any, ...]:
+        bars: list[Any] = [np.zeros(shape, dtype)[()] for shape, dtype in zeros]
+        for i, g in zip(derived, given, strict=True):
+            bars[i] = bars[i] if g is None else g
+        pullback = vjp(result, *values, **kwargs)
+        found = pullback(tuple(bars) if several else bars[0])
+        return _checked(function.__name__, found, values, wanted)
+
+    again = tuple(results) if several else results[0]
+    for i in derived:
+        new = tape.result if type(results[i]) is np.ndarray else tape.number
+        results[i] = new(results[i], tape.slot())
+    out = tuple(results[i].place for i in derived)
+    tape.record(out, pull, (again, values), tuple(args[i].place for i in wanted))
+    if not several:
+        return results[0]
+    return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
+
+
+def _own(result: Any, values: list[Any]) -> Any:
+    """Return a result in memory of its own."""
+    if isinstance(result, np.ndarray) and any(
+        isinstance(it, np.ndarray) and np.may_share_memory(result, it) for it in values
+    ):
+        return result.copy()
+    return result
+
+
+def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> tuple[Any, ...]:
+    """Return the wanted ones of the cotangents that a pullback returned."""
+    if len(values) == 1 and not isinstance(bars, tuple | list):
+        bars = (bars,)
+    if not isinstance(bars, tuple | list) or len(bars) != len(values):
+        raise BadInput(
+            f"the pullback of {name} must return one cotangent for each of its "
+            f"{len(values)} arguments, or None"
+        )
+    for i in wanted:
+        if bars[i] is not None and np.shape(bars[i]) != np.shape(values[i]):
+            raise BadInput(
+                f"the pullback of {name} returned a cotangent of shape "
+                f"{np.shape(bars[i])} for argument {i}, of shape {np.shape(values[i])}"
+            )
+    return tuple(bars[i] for i in wanted)
