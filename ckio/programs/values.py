@@ -2,7 +2,7 @@
 
     leaves, rebuild, same    structures of tuples, lists and dicts, and the names of their leaves
     flatten, restore         any value as pieces of memory and a structure that JSON can hold
-    copy, Copying            values in memory of their own
+    copy, QuickCopy            values in memory of their own
     span                     the bytes that an array lies in
 
 Arrays that share memory share it again when they are restored, with the strides that they had: a
@@ -480,7 +480,7 @@ class Unclear(Exception):
     """A value that has to be looked at more closely."""
 
 
-class Copying:
+class QuickCopy:
     """Copies plain values one after the other, quickly; one list or array stays one.
 
     Lists and dicts are new objects, and arrays are copied in the order that they have. Raises
@@ -533,7 +533,7 @@ _UNCHANGING: Final = frozenset(
 def copy(values: Mapping[str, object], /) -> dict[str, Any]:
     """Return the values in memory of their own."""
     with suppress(Unclear, RecursionError):
-        copied: dict[str, Any] = Copying().copy(dict(values))
+        copied: dict[str, Any] = QuickCopy().copy(dict(values))
         return copied
     heap = flatten(values)
     return restore(heap.structure, {name: m.copy() for name, m in heap.memories.items()})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.programs.values import Copying, Heap, Unclear, copy, flatten, restore
+from ckio.programs.values import Heap, QuickCopy, Unclear, copy, flatten, restore
 
 
 class Point(NamedTuple):
@@ -228,7 +228,7 @@ def test_what_is_copied_quickly_keeps_what_is_one_thing() -> None:
     a, inner = np.asfortranarray(np.arange(6.0).reshape(2, 3)), [np.ones(2)]
     loop: list[Any] = [inner, a]
     loop.append(loop)
-    found = Copying().copy({"a": a, "t": (a, inner, 0.5, np.float32(2)), "d": {(1, 2.5): loop}})
+    found = QuickCopy().copy({"a": a, "t": (a, inner, 0.5, np.float32(2)), "d": {(1, 2.5): loop}})
     b = found["a"]
     assert b is found["t"][0] is found["d"][1, 2.5][1]
     assert b is not a
@@ -254,4 +254,4 @@ def unclear() -> dict[str, Any]:
 @pytest.mark.parametrize("name", unclear())
 def test_what_may_be_shared_or_strange_is_looked_at_closely(name: str) -> None:
     with pytest.raises(Unclear):
-        Copying().copy(unclear()[name])
+        QuickCopy().copy(unclear()[name])

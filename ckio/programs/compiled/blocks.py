@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeAlias, assert_never
 
-from ckio.programs.compiled.scopes import bound, read
+from ckio.programs.compiled.source import bound, read
 
 Names: TypeAlias = frozenset[str]
 
@@ -28,7 +28,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramCall:
     """Into another program, and then on to a block; `result` is the variable it is assigned to."""
 
     call: ast.Call
@@ -43,7 +43,7 @@ class Return:
     value: ast.expr
 
 
-End: TypeAlias = Jump | Branch | Call | Return
+End: TypeAlias = Jump | Branch | ProgramCall | Return
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Block:
     ----------
     statements : tuple of ast.stmt
         What is done.
-    end : Jump, Branch, Call or Return
+    end : Jump, Branch, ProgramCall or Return
         Where it goes on.
     head : bool
         Whether this is the test of a loop.
@@ -95,11 +95,15 @@ def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     """The blocks of a function with these parameters and variables, as few as there can be."""
     kept = _reachable(_with_heads(_threaded(list(blocks))))
     sets = [_sets(block) for block in kept]
-    made = own.union(*sets, (block.end.result for block in kept if isinstance(block.end, Call)))
+    made = own.union(
+        *sets, (block.end.result for block in kept if isinstance(block.end, ProgramCall))
+    )
     uses = [_uses(block) & made for block in kept]
     live = _live(kept, uses, sets)
     unset = _unset(kept, sets, own - parameters)
-    results = {block.end.to: block.end.result for block in kept if isinstance(block.end, Call)}
+    results = {
+        block.end.to: block.end.result for block in kept if isinstance(block.end, ProgramCall)
+    }
     ordered = [_last(names, results.get(number)) for number, names in enumerate(live)]
     return Graph(
         tuple(kept),
@@ -117,7 +121,7 @@ def _last(names: Names, result: str | None) -> tuple[str, ...]:
 def following(end: End, /) -> tuple[int, ...]:
     """The blocks that may come next."""
     match end:
-        case Jump(to=to) | Call(to=to):
+        case Jump(to=to) | ProgramCall(to=to):
             return (to,)
         case Branch(yes=yes, no=no):
             return (yes, no)
@@ -134,8 +138,8 @@ def renumbered(end: End, number: Callable[[int], int], /) -> End:
             return Jump(number(to))
         case Branch(test=test, yes=yes, no=no):
             return Branch(test, number(yes), number(no))
-        case Call(call=call, result=result, to=to):
-            return Call(call, result, number(to))
+        case ProgramCall(call=call, result=result, to=to):
+            return ProgramCall(call, result, number(to))
         case Return():
             return end
         case _:
@@ -157,7 +161,7 @@ def _threaded(blocks: list[Block]) -> list[Block]:
 
     def past(block: Block) -> Block:
         # The block after a call takes its result, and is that of no other.
-        if isinstance(block.end, Call):
+        if isinstance(block.end, ProgramCall):
             return block
         return replace(block, end=renumbered(block.end, final))
 
@@ -196,7 +200,7 @@ def _uses(block: Block) -> Names:
         used |= set(read(statement)) - known
         known |= set(bound(statement))
     match block.end:
-        case Branch(test=found) | Call(call=found) | Return(value=found):
+        case Branch(test=found) | ProgramCall(call=found) | Return(value=found):
             used |= set(read(found)) - known
         case Jump():
             pass
@@ -216,7 +220,7 @@ def _live(blocks: list[Block], uses: list[Names], sets: list[Names]) -> list[Nam
         for number in reversed(range(len(blocks))):
             end = blocks[number].end
             after = reduce(frozenset.union, (live[to] for to in following(end)), frozenset[str]())
-            if isinstance(end, Call):
+            if isinstance(end, ProgramCall):
                 after -= {end.result}
             now = uses[number] | (after - sets[number])
             changed |= now != live[number]
@@ -232,7 +236,7 @@ def _unset(blocks: list[Block], sets: list[Names], first: Names) -> list[Names]:
         changed = False
         for number, block in enumerate(blocks):
             after = unset[number] - sets[number]
-            if isinstance(block.end, Call):
+            if isinstance(block.end, ProgramCall):
                 after -= {block.end.result}
             for to in following(block.end):
                 changed |= not after <= unset[to]

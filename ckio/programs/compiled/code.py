@@ -7,89 +7,133 @@ Each takes the variables that it needs and returns where to go on and what is ne
     (~number of the block after it, call)         for a call of a program
 
 where a call is (program, arguments, keyword arguments, variables of the block after it).
+
+There is a second version of each, for a tape: arrays are lifted onto it as soon as they are made, so
+that values that depend on the inputs can be written into them, under whatever name. Lifted is the
+result of every call, and all else that is computed and then assigned, returned or given to a call.
 """
 
 import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from types import CellType, CodeType, FunctionType
-from typing import Any, Final, TypeAlias, assert_never
+from functools import cached_property
+from itertools import chain, repeat
+from types import CellType, CodeType, FunctionType, GeneratorType
+from typing import Any, Final, TypeAlias, TypeVar, assert_never
 
-from ckio.programs.compiled.blocks import Block, Branch, Call, Graph, Jump, Return
-from ckio.programs.compiled.lifting import BUILD, LIFT, lifting, value_lifting
-from ckio.programs.compiled.lowering import LENGTH, SEQUENCE, TOGETHER
-from ckio.programs.compiled.scopes import bound, parameters, read
-from ckio.programs.compiled.sequences import items, together
-from ckio.programs.compiled.source import Source
+from ckio.errors import BadInput
+from ckio.programs.compiled.blocks import Block, Branch, End, Graph, Jump, ProgramCall, Return
+from ckio.programs.compiled.lowering import LENGTH, SEQUENCE, TOGETHER, load, lowered
+from ckio.programs.compiled.source import Source, bound, check_comprehensions, parameters, read
+
+Node = TypeVar("Node", bound=ast.AST)
 
 BlockFunction: TypeAlias = Callable[..., tuple[int, Any]]
 
 RETURNED: Final = -1 << 30
 """Where a program goes on that has returned."""
 
+_UNSET, _BIND, _OUT, _LIFT, _BUILD = "@unset", "@bind", "@out", "@lift", "@build"
+"""Names in the functions; the last two are of `Tape.lift`, and of what builds arrays with it."""
+
 
 class Unset:
-    """What stands for a variable that has not been set."""
+    """Stands for a variable that has not been set."""
 
 
-UNSET, BIND, OUT = "@unset", "@bind", "@out"
-_GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, TOGETHER: together, UNSET: Unset}
+class Code:
+    """A compiled program: its blocks as functions, plain and taped.
 
+    Attributes
+    ----------
+    name : str
+        Of the function, within its module.
+    calls : frozenset of str
+        The names under which it calls programs.
+    graph : Graph
+        Its blocks and the variables that they need.
+    bind : callable
+        From the function's arguments to the variables of block 0.
+    blocks : tuple of callable
+        The functions of the blocks.
+    """
 
-@dataclass(frozen=True)
-class Compiled:
-    """Code of functions that see what the source's function sees, its closure's cells among it."""
+    def __init__(
+        self,
+        source: Source,
+        is_program: Callable[[ast.expr], bool],
+        is_module: Callable[[ast.expr], bool],
+        is_builtin: Callable[[str], bool],
+        /,
+    ) -> None:
+        def calls(call: ast.Call) -> bool:
+            return is_program(call.func)
 
-    function: FunctionType
-    codes: tuple[CodeType, ...]
+        check_comprehensions(source, calls)
+        self.name = source.function.__qualname__
+        self.calls = program_calls(source, is_program)
+        self.graph = lowered(source.tree, calls, is_module, is_builtin)
+        self._source = source
+        self.bind: Callable[..., tuple[Any, ...]] = self._binder()
+        self.blocks: tuple[BlockFunction, ...] = self._functions(self._compiled(lifts=False))
 
-    def functions(self, lift: Callable[[Any], Any] | None = None, /) -> tuple[FunctionType, ...]:
-        """The functions; what calls return goes through `lift`, where they were compiled so."""
-        names = self.function.__code__.co_freevars
-        cells = dict(zip(names, self.function.__closure__ or (), strict=True))
-        given = {**_GIVEN, LIFT: lift, BUILD: None if lift is None else _building(lift)}
+    def lifting(
+        self, lift: Callable[[Any], Any], build: Callable[..., Any], /
+    ) -> tuple[BlockFunction, ...]:
+        """Return the functions of the blocks, with arrays going through `lift` and `build`."""
+        return self._functions(self._lifting, {_LIFT: lift, _BUILD: build})
+
+    @cached_property
+    def _lifting(self) -> list[CodeType]:
+        return self._compiled(lifts=True)
+
+    def _compiled(self, *, lifts: bool) -> list[CodeType]:
+        writer = _Writer(self.graph, lifts)
+        return self._codes([writer.function(n) for n in range(len(self.graph.blocks))])
+
+    def _binder(self) -> FunctionType:
+        source, names = self._source, parameters(self._source.tree.args)
+        own = [name if name in names else _UNSET for name in self.graph.live[0]]
+        arguments = copy.deepcopy(source.tree.args)
+        arguments.defaults, arguments.kw_defaults = [], [None for _ in arguments.kwonlyargs]
+        body: list[ast.stmt] = [ast.Return(_row(own))]
+        (binder,) = self._functions(self._codes([_define(_BIND, arguments, body)]))
+        binder.__defaults__ = source.function.__defaults__
+        binder.__kwdefaults__ = source.function.__kwdefaults__
+        return binder
+
+    def _codes(self, definitions: Sequence[ast.FunctionDef]) -> list[CodeType]:
+        """Compile functions that see what the source's function sees, its closure among it."""
+        function, file = self._source.function, self._source.origin.file
+        around = _arguments([*function.__code__.co_freevars, *_GIVEN, _LIFT, _BUILD])
+        module = ast.Module([_define("@around", around, [*definitions])], [])
+        whole = compile(ast.fix_missing_locations(module), file, "exec", dont_inherit=True)
+        codes = _inner(_inner(whole)["@around"])
+        names = {"co_name": function.__name__, "co_qualname": function.__qualname__}
+        return [codes[each.name].replace(**names) for each in definitions]
+
+    def _functions(
+        self, codes: Sequence[CodeType], lifts: dict[str, Any] | None = None
+    ) -> tuple[FunctionType, ...]:
+        function = self._source.function
+        free = function.__code__.co_freevars
+        cells = dict(zip(free, function.__closure__ or (), strict=True))
+        given = {**_GIVEN, _LIFT: None, _BUILD: None, **(lifts or {})}
         cells |= {name: CellType(value) for name, value in given.items()}
-        space, name = self.function.__globals__, self.function.__name__
+        space, name = function.__globals__, function.__name__
         return tuple(
             FunctionType(code, space, name, None, tuple(cells[each] for each in code.co_freevars))
-            for code in self.codes
+            for code in codes
         )
 
 
-def compiled(source: Source, graph: Graph, lifts: bool, /) -> Compiled:
-    """A function for each block; with `lifts` all that calls return goes through `lift`."""
-    writer = _Writer(graph, lifts)
-    return _compiled(source, [writer.function(number) for number in range(len(graph.blocks))])
+def program_calls(source: Source, is_program: Callable[[ast.expr], bool], /) -> frozenset[str]:
+    """The names under which a function calls programs."""
+    calls = (node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    return frozenset(ast.unparse(called) for called in calls if is_program(called))
 
 
-def binder(source: Source, graph: Graph, /) -> Callable[..., tuple[Any, ...]]:
-    """Takes the arguments of the function, and gives the variables that block 0 needs."""
-    names = parameters(source.tree.args)
-    own = [name if name in names else UNSET for name in graph.live[0]]
-    arguments = copy.deepcopy(source.tree.args)
-    arguments.defaults, arguments.kw_defaults = [], [None for _ in arguments.kwonlyargs]
-    body: list[ast.stmt] = [ast.Return(_row(own))]
-    (made,) = _compiled(source, [_define(BIND, arguments, body)]).functions()
-    made.__defaults__ = source.function.__defaults__
-    made.__kwdefaults__ = source.function.__kwdefaults__
-    return made
-
-
-def _compiled(source: Source, definitions: Sequence[ast.FunctionDef]) -> Compiled:
-    function = source.function
-    around = _arguments([*function.__code__.co_freevars, *_GIVEN, LIFT, BUILD])
-    module = ast.Module([_define("@around", around, [*definitions])], [])
-    whole = compile(ast.fix_missing_locations(module), source.place.file, "exec", dont_inherit=True)
-    codes = _codes(_codes(whole)["@around"])
-    name, full = function.__name__, function.__qualname__
-    own = (codes[each.name] for each in definitions)
-    return Compiled(function, tuple(code.replace(co_name=name, co_qualname=full) for code in own))
-
-
-def _codes(code: CodeType) -> dict[str, CodeType]:
+def _inner(code: CodeType) -> dict[str, CodeType]:
     return {each.co_name: each for each in code.co_consts if isinstance(each, CodeType)}
 
 
@@ -109,7 +153,7 @@ class _Writer:
         deleted = self._graph.unset[number] & used
         doubtful = deleted - own
         body: list[ast.stmt] = [_unless_set(name) for name in sorted(deleted)]
-        body += map(lifting, block.statements) if self._lifts else block.statements
+        body += map(_lifting, block.statements) if self._lifts else block.statements
         body += self._end(block.end, doubtful)
         at = next(_parts(block), None)
         if isinstance(block.end, Jump) and block.statements:
@@ -118,9 +162,9 @@ class _Writer:
         return made if at is None else ast.copy_location(made, at)
 
     def _lifted(self, value: ast.expr) -> ast.expr:
-        return value_lifting(value) if self._lifts else value
+        return _value_lifting(value) if self._lifts else value
 
-    def _end(self, end: Jump | Branch | Call | Return, doubtful: frozenset[str]) -> list[ast.stmt]:
+    def _end(self, end: End, doubtful: frozenset[str]) -> list[ast.stmt]:
         match end:
             case Jump(to=to):
                 return self._to(to, doubtful)
@@ -130,7 +174,7 @@ class _Writer:
             case Return(value=value):
                 row = ast.Tuple([ast.Constant(RETURNED), self._lifted(value)], ast.Load())
                 return [ast.copy_location(ast.Return(ast.copy_location(row, value)), value)]
-            case Call(call=call, to=to):
+            case ProgramCall(call=call, to=to):
                 return self._call(call, to, doubtful)
             case _:
                 assert_never(end)
@@ -156,24 +200,18 @@ class _Writer:
         return [*_guards(doubtful, names), *ends]
 
 
-def _building(lift: Callable[[Any], Any]) -> Callable[..., Any]:
-    from ckio.programs.tape.traced import build  # the tape is loaded only now
-
-    return partial(build, lift)
-
-
 def _parts(block: Block) -> Iterator[ast.AST]:
     """All that a block evaluates."""
     yield from block.statements
     match block.end:
-        case Branch(test=part) | Call(call=part) | Return(value=part):
+        case Branch(test=part) | ProgramCall(call=part) | Return(value=part):
             yield part
         case Jump():
             pass
 
 
 def _late(block: Block) -> Iterator[str]:
-    """What lambdas and generators in statements read: when they are called, as it is then."""
+    """Return what lambdas and generators in statements read: when they are called, as it is then."""
     for statement in block.statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Lambda | ast.GeneratorExp):
@@ -188,33 +226,29 @@ def _returned(row: ast.expr, late: frozenset[str]) -> list[ast.stmt]:
     # What may be unset cannot be deleted before it is set.
     known = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in names]
     gone = ast.Delete([ast.Name(name, ast.Del()) for name in names])
-    out = ast.Assign([ast.Name(OUT, ast.Store())], row)
-    return [out, *known, gone, ast.Return(_load(OUT))]
+    out = ast.Assign([ast.Name(_OUT, ast.Store())], row)
+    return [out, *known, gone, ast.Return(load(_OUT))]
 
 
 def _unless_set(name: str) -> ast.stmt:
     """`if name is @unset: del name`: whoever reads it is told so in python's own words."""
-    test = ast.Compare(_load(name), [ast.Is()], [_load(UNSET)])
+    test = ast.Compare(load(name), [ast.Is()], [load(_UNSET)])
     return ast.If(test, [ast.Delete([ast.Name(name, ast.Del())])], [])
 
 
 def _guards(doubtful: frozenset[str], names: Sequence[str]) -> list[ast.stmt]:
-    """What is unset may be needed further on, or not."""
+    """Mark the variables that may be unset, which may be needed further on, or not."""
     return [_guard(name) for name in names if name in doubtful]
 
 
 def _guard(name: str) -> ast.stmt:
-    store = ast.Assign([ast.Name(name, ast.Store())], _load(UNSET))
-    handler = ast.ExceptHandler(_load("UnboundLocalError"), None, [store])
-    return ast.Try([ast.Expr(_load(name))], [handler], [], [])
-
-
-def _load(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())
+    store = ast.Assign([ast.Name(name, ast.Store())], load(_UNSET))
+    handler = ast.ExceptHandler(load("UnboundLocalError"), None, [store])
+    return ast.Try([ast.Expr(load(name))], [handler], [], [])
 
 
 def _row(names: Sequence[str]) -> ast.expr:
-    return ast.Tuple([_load(name) for name in names], ast.Load())
+    return ast.Tuple([load(name) for name in names], ast.Load())
 
 
 def _arguments(names: Sequence[str]) -> ast.arguments:
@@ -224,3 +258,111 @@ def _arguments(names: Sequence[str]) -> ast.arguments:
 
 def _define(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
     return ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[])
+
+
+# Lifting
+
+_BUILDERS: Final = ("array", "asarray", "full")
+"""Functions that build arrays, by the last part of their names."""
+
+_MADE: Final = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.BoolOp, ast.Compare, ast.List, ast.Tuple)
+_FILLED: Final = (ast.Dict, ast.ListComp, ast.DictComp)
+
+
+def _lifting(node: Node, /) -> Node:
+    """Return an expression or statement with its arrays lifted."""
+    made: Node = _Lifting().visit(copy.deepcopy(node))
+    if isinstance(made, ast.Assign):
+        made.value = _lifted(made.value)
+    if isinstance(made, ast.Expr) and isinstance(made.value, ast.Call) and _is_lift(made.value):
+        made.value = made.value.args[0]  # nobody has what it returns
+    return made
+
+
+def _value_lifting(node: ast.expr, /) -> ast.expr:
+    """Return a value that is handed on, lifted itself."""
+    return _lifted(_lifting(node))
+
+
+class _Lifting(ast.NodeTransformer):
+    """Lifts the results of all calls, but for those of functions that are called later."""
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        node.args = [_lifted(each) for each in node.args]
+        for keyword in node.keywords:
+            keyword.value = _lifted(keyword.value)
+        own = isinstance(node.func, ast.Name) and node.func.id.startswith("@")
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in _BUILDERS:
+            node.args = [node.func, *node.args]
+            node.func = ast.copy_location(ast.Name(_BUILD, ast.Load()), node.func)
+        return node if own else _call(node)
+
+
+def _is_lift(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == _LIFT
+
+
+def _lifted(node: ast.expr) -> ast.expr:
+    return _call(node) if isinstance(node, _MADE + _FILLED) else node
+
+
+def _call(node: ast.expr) -> ast.expr:
+    function = ast.copy_location(ast.Name(_LIFT, ast.Load()), node)
+    return ast.copy_location(ast.Call(function, [node], []), node)
+
+
+# What a loop goes over: something of which the third item can be asked for
+
+_ROWS: Final = (range, list, tuple, str, bytes)
+_VIEWS: Final[tuple[type, ...]] = (dict, type({}.keys()), type({}.values()), type({}.items()))
+
+
+def items(value: Any, /) -> Any:
+    """Return the items of what a loop goes over, by number: itself if it has them, or else a list.
+
+    Raises BadInput for what may never end, or comes in another order in another process.
+    """
+    if isinstance(value, _ROWS):
+        return value
+    rest = iter(value)
+    if hasattr(value, "__array_ufunc__"):
+        return value
+    if isinstance(value, set | frozenset):
+        raise BadInput(
+            "a program's loop over a set would go in another order elsewhere; sort it first"
+        )
+    if _ends(value):
+        return list(rest)
+    raise BadInput(
+        f"a program cannot store where it is in a {type(value).__name__}, which may not end;"
+        " loop with `while` and a number, or make a list of it before the loop"
+    )
+
+
+def together(*inside: bool) -> bool:
+    """Whether rows that must end together have an item; raises ValueError, as `zip` does."""
+    if any(inside) and not all(inside):
+        ends = next(number for number, one in enumerate(inside, 1) if one != inside[0])
+        more, less = ("shorter", "longer")[inside[-1] or not inside[0]], "argument"
+        raise ValueError(f"zip() {less} {ends} is {more} than {less} {ends - 1}")
+    return all(inside)
+
+
+def _ends(value: Any) -> bool:
+    """Whether this comes to an end for certain."""
+    if isinstance(value, zip | map | enumerate | filter):
+        parts = [part for part in value.__reduce__()[1] if hasattr(part, "__next__")]
+        return any(map(_ends, parts))
+    if isinstance(value, repeat):
+        return "," in repr(value)
+    if isinstance(value, GeneratorType):  # of a traced array, which ends as the plain one does
+        return value.gi_code.co_qualname.startswith("Traced.__iter__")
+    return hasattr(value, "__length_hint__") or isinstance(value, _VIEWS)
+
+
+_GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, TOGETHER: together, _UNSET: Unset}
+"""Given to the functions of blocks beside all that the source's function sees."""

@@ -1,9 +1,12 @@
-"""`@program`: a plain python function as something that can be interrupted after any tick."""
+"""`@program`: a plain python function as something that can be interrupted after any tick.
+
+A cotangent is taken back over some ticks by running them on a tape, from a state and to a state.
+"""
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping
-from functools import update_wrapper
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, update_wrapper
 from math import inf
 from operator import attrgetter
 from threading import RLock
@@ -13,16 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs.compiled import packed
-from ckio.programs.compiled.compiling import Code, program_calls
-from ckio.programs.compiled.frames import Finished, Frames, Started, copied
-from ckio.programs.compiled.machine import run
+from ckio.programs.compiled.code import BlockFunction, Code, program_calls
+from ckio.programs.compiled.frames import (
+    Finished,
+    Frames,
+    Now,
+    Started,
+    copied,
+    named,
+    pack,
+    renamed,
+    run,
+    unpack,
+)
 from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
-from ckio.programs.compiled.refusals import check_aliases, check_comprehensions
-from ckio.programs.compiled.scopes import dotted, locals_of
-from ckio.programs.compiled.source import source_of
-from ckio.programs.interface import Cotangent
-from ckio.programs.values import Json, copy, rebuild
+from ckio.programs.compiled.source import (
+    check_aliases,
+    check_comprehensions,
+    dotted,
+    locals_of,
+    source_of,
+)
+from ckio.programs.interface import Cotangent, taped
+from ckio.programs.tape.tape import Tape
+from ckio.programs.tape.traced import Traced, build
+from ckio.programs.values import Heap, Json, copy, flatten, leaves, rebuild, restore
+
+Array = NDArray[Any]
 
 _BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
 
@@ -59,8 +79,8 @@ class CompiledProgram:
         self._locals = locals_of(self.source.tree)
         self._code: Code | None = None
         self._reach: Reach | None = None
-        check_comprehensions(self.source.tree, self._may_call, self.source.place)
-        check_aliases(self.source.tree, self._is_shared, self.source.place)
+        check_comprehensions(self.source, self._may_call)
+        check_aliases(self.source, self._is_shared)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -116,21 +136,19 @@ class CompiledProgram:
         of the frame, variable, and path; arrays that share memory are one leaf, by the first name.
         """
         self._check(state)
-        from ckio.programs.compiled import pulled  # the tape is loaded only now
-
-        return pulled.pullback(self.code, state, ticks, cotangent)
+        return _pulled(self.code, state, ticks, cotangent)
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
         """A state as plain data; raises BadInput for what cannot outlive the process."""
         self._check(state)
-        return packed.pack(state, self._codes(), self.fingerprint)
+        return pack(state, self._codes(), self.fingerprint)
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
         """The state that was packed, in memory of its own.
 
         Raises BadInput for one of other code, or of which something lacks.
         """
-        return packed.unpack(arrays, meta, self._codes(), self.fingerprint)
+        return unpack(arrays, meta, self._codes(), self.fingerprint)
 
     def renew(self) -> None:
         """Compile again, where what is called is not a program any more, or has become one."""
@@ -192,3 +210,99 @@ _MODULE: Final = type(ast)
 
 def _copied(path: str, leaf: Any) -> Any:
     return copy({path: leaf})[path]
+
+
+def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
+    """The cotangent of `state` from that of the state so many ticks later; zeros are left out."""
+    if ticks <= 0 or isinstance(state.now, Finished):
+        return {name: np.array(each) for name, each in cotangent.items()}
+    tape = Tape()
+    inputs = _Inputs(tape, flatten(named(state.now)))
+    before = renamed(state.now, inputs.values)
+    after = run(code, Frames(state.ticks, before), ticks, _taped(tape))
+    seeds = list(_seeds(after.now, cotangent))
+    taped(tape.nodes, tape.nbytes)
+    wanted = inputs.by_name(before)
+    found = tape.backward(seeds, list(wanted.values()))
+    return {
+        name: inputs.shaped(name, traced, each)
+        for (name, traced), each in zip(wanted.items(), found, strict=True)
+        if each is not None
+    }
+
+
+def _taped(tape: Tape) -> Callable[[Code], tuple[BlockFunction, ...]]:
+    """The blocks of programs on this tape, each made once."""
+    made: dict[Code, tuple[BlockFunction, ...]] = {}
+
+    def blocks(code: Code) -> tuple[BlockFunction, ...]:
+        if code not in made:
+            made[code] = code.lifting(tape.lift, partial(build, tape.lift))
+        return made[code]
+
+    return blocks
+
+
+class _Inputs:
+    """The values of a state, on a tape."""
+
+    def __init__(self, tape: Tape, heap: Heap) -> None:
+        self._tape = tape
+        self._bytes = {name for name, memory in heap.memories.items() if memory.dtype == np.uint8}
+        self._owners: dict[str, Any] = {}
+        copies = {name: memory.copy() for name, memory in heap.memories.items()}
+        for name, copied in copies.items():
+            widest = _widest(copied, heap.holders[name])
+            if widest.dtype.kind in "fc":
+                self._owners[name] = tape.input(widest)
+        self.values = restore(heap.structure, copies, self._traced)
+
+    def _traced(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._tape.view(self._owners[name], value)
+        self._owners[name] = self._tape.input(value)
+        return self._owners[name]
+
+    def by_name(self, now: Now) -> dict[str, Traced]:
+        """What has a cotangent: all memory, or the inputs one by one."""
+        if not isinstance(now, Started):
+            return self._owners
+        found = leaves(now.inputs, "x").items()
+        return {name: leaf for name, leaf in found if type(leaf) is Traced}
+
+    def shaped(self, name: str, traced: Traced, cotangent: Any) -> Array:
+        """A cotangent as the memory is stored."""
+        found = np.asarray(
+            cotangent, traced.value.dtype if hasattr(traced.value, "dtype") else None
+        )
+        return found.view(np.uint8) if name in self._bytes else found
+
+
+def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]]:
+    """The cotangent of a state, for those of its values that are on the tape."""
+    if isinstance(now, Finished):
+        found = leaves(now.result, "y")
+        yield from ((found[name], each) for name, each in cotangent.items() if name in found)
+        return
+    heap = flatten(named(now), _plain)
+    for name, each in cotangent.items():
+        holders = heap.holders.get(name, ())
+        holder = next((held for held in holders if type(held) is Traced), None)
+        if holder is None:
+            continue
+        if name in heap.memories:
+            memory = _widest(heap.memories[name], holders)
+            yield holder, each.view(memory.dtype), memory
+        else:
+            yield holder, each
+
+
+def _plain(value: Any) -> Any:
+    return value.value if type(value) is Traced else value
+
+
+def _widest(memory: Array, holders: Sequence[Any]) -> Array:
+    """Memory that several dtypes view, as the largest of them: complex rather than its parts."""
+    dtype = max((_plain(held).dtype for held in holders), key=lambda dtype: dtype.itemsize)
+    whole = memory.dtype == np.uint8 and memory.nbytes % dtype.itemsize == 0
+    return memory.view(dtype) if whole and memory.ndim == 1 else memory

@@ -20,8 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.scopes import dotted
-from ckio.programs.compiled.source import is_current, parse
+from ckio.programs.compiled.source import dotted, is_current, parse
 
 MISSING: Final = object()
 
@@ -51,7 +50,7 @@ class Reach:
 
 def reach(program: Any, kind: type, /) -> Reach:
     """What a program reaches; programs are the objects of this kind."""
-    walk = _Walk(kind)
+    walk = _Reaching(kind)
     walk.tag(program)
     text = "\n\n".join(walk.lines)
     fingerprint = sha256(text.encode()).hexdigest()[:16]
@@ -89,7 +88,7 @@ def _bound(place: Any, name: str) -> object:
         return MISSING
 
 
-class _Walk:
+class _Reaching:
     """Goes through everything once."""
 
     def __init__(self, kind: type) -> None:
