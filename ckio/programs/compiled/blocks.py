@@ -94,16 +94,13 @@ class Graph:
 def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     """The blocks of a function with these parameters and variables, as few as there can be."""
     kept = _reachable(_with_heads(_threaded(list(blocks))))
+    calls = [block.end for block in kept if isinstance(block.end, ProgramCall)]
+    results = {call.to: call.result for call in calls}
     sets = [_sets(block) for block in kept]
-    made = own.union(
-        *sets, (block.end.result for block in kept if isinstance(block.end, ProgramCall))
-    )
-    uses = [_uses(block) & made for block in kept]
+    variables = own.union(*sets, results.values())
+    uses = [_uses(block) & variables for block in kept]
     live = _live(kept, uses, sets)
     unset = _unset(kept, sets, own - parameters)
-    results = {
-        block.end.to: block.end.result for block in kept if isinstance(block.end, ProgramCall)
-    }
     ordered = [_last(names, results.get(number)) for number, names in enumerate(live)]
     return Graph(
         tuple(kept),

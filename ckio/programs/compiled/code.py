@@ -8,9 +8,9 @@ Each takes the variables that it needs and returns where to go on and what is ne
 
 where a call is (program, arguments, keyword arguments, variables of the block after it).
 
-There is a second version of each, for a tape: arrays are lifted onto it as soon as they are made, so
-that values that depend on the inputs can be written into them, under whatever name. Lifted is the
-result of every call, and all else that is computed and then assigned, returned or given to a call.
+A second version of each is for a tape: arrays are lifted onto it as soon as they are made, so that
+values that depend on the inputs can be written into them, under whatever name. Lifted is the result
+of every call, and all else that is computed and then assigned, returned or given to a call.
 """
 
 import ast
@@ -109,8 +109,9 @@ class Code:
         module = ast.Module([_define("@around", around, [*definitions])], [])
         whole = compile(ast.fix_missing_locations(module), file, "exec", dont_inherit=True)
         codes = _inner(_inner(whole)["@around"])
-        names = {"co_name": function.__name__, "co_qualname": function.__qualname__}
-        return [codes[each.name].replace(**names) for each in definitions]
+        name, full = function.__name__, function.__qualname__
+        own = (codes[each.name] for each in definitions)
+        return [code.replace(co_name=name, co_qualname=full) for code in own]
 
     def _functions(
         self, codes: Sequence[CodeType], lifts: dict[str, Any] | None = None
@@ -211,7 +212,7 @@ def _parts(block: Block) -> Iterator[ast.AST]:
 
 
 def _late(block: Block) -> Iterator[str]:
-    """Return what lambdas and generators in statements read: when they are called, as it is then."""
+    """Return what lambdas and generators read when they are called, as it is then."""
     for statement in block.statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Lambda | ast.GeneratorExp):

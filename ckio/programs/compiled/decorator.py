@@ -251,8 +251,8 @@ class _Inputs:
         self._bytes = {name for name, memory in heap.memories.items() if memory.dtype == np.uint8}
         self._owners: dict[str, Any] = {}
         copies = {name: memory.copy() for name, memory in heap.memories.items()}
-        for name, copied in copies.items():
-            widest = _widest(copied, heap.holders[name])
+        for name, memory in copies.items():
+            widest = _widest(memory, heap.holders[name])
             if widest.dtype.kind in "fc":
                 self._owners[name] = tape.input(widest)
         self.values = restore(heap.structure, copies, self._traced)
