@@ -51,11 +51,6 @@ def _pull(g: Any, function: Any, wanted: _Paths, args: Any, kwargs: Any) -> Any:
     return tape.backward([(function(*given[0], **given[1]), g)], inputs)
 
 
-def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-           out: Any = None) -> Any:  # fmt: skip
-    return np.sum(np.diagonal(a, offset, axis1, axis2), axis=-1)
-
-
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     parts = []
     for part in (prepend, a, append):
@@ -173,11 +168,6 @@ def _inner(a: Any, b: Any) -> Any:
     return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else _tensordot(a, b, ((-1,), (-1,)))
 
 
-def _vdot(a: Any, b: Any) -> Any:
-    a, b = _arrays(a, b)
-    return np.sum(np.conj(np.ravel(a)) * np.ravel(b))
-
-
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
     a, b = _arrays(a, b)
     return np.ravel(a)[:, None] * np.ravel(b)[None, :]
@@ -255,11 +245,6 @@ def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retst
     return start * (1.0 - steps) + stop * steps
 
 
-def _angle(z: Any, deg: bool = False) -> Any:
-    angle = np.arctan2(np.imag(z), np.real(z))
-    return np.degrees(angle) if np.any(deg) else angle
-
-
 def _average(a: Any, axis: Any = None, weights: Any = None, **others: Any) -> Any:
     if weights is None:
         return np.mean(a, axis=axis)
@@ -276,8 +261,8 @@ def _average_known(a: Any, axis: Any = None, weights: Any = None, **others: Any)
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    keep = keepdims is True
-    return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
+    options = {"axis": axis, "keepdims": keepdims is True}
+    return np.max(a, **options) - np.min(a, **options)
 
 
 def _nansum(
@@ -286,21 +271,26 @@ def _nansum(
     return np.sum(np.where(np.isnan(a), 0.0, a), axis=axis, keepdims=keepdims is True)
 
 
-def _real(val: Any) -> Any:
-    return (val + np.conj(val)) / 2.0
-
-
-def _imag(val: Any) -> Any:
-    return (val - np.conj(val)) / 2.0j
+def _angle(z: Any, deg: bool = False) -> Any:
+    angle = np.arctan2(np.imag(z), np.real(z))
+    return np.degrees(angle) if np.any(deg) else angle
 
 
 _EQUIVALENTS: dict[Any, Any] = {
-    np.trace: _trace, np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient,
-    np.cross: _cross, np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot,
-    np.inner: _inner, np.vdot: _vdot, np.outer: _outer, np.interp: _interp,
-    np.polyval: _polyval, np.sinc: _sinc, np.linspace: _linspace, np.angle: _angle,
-    np.ptp: _ptp, np.nansum: _nansum, np.real: _real, np.imag: _imag,
-    np.linalg.cross: _cross, np.linalg.outer: _outer, np.linalg.trace: _trace,
+    np.trace: lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: np.sum(
+        np.diagonal(a, offset, axis1, axis2), axis=-1
+    ),
+    np.linalg.trace: lambda x, offset=0, dtype=None: np.sum(
+        np.diagonal(x, offset, -2, -1), axis=-1
+    ),
+    np.real: lambda val: (val + np.conj(val)) / 2.0,
+    np.imag: lambda val: (val - np.conj(val)) / 2.0j,
+    np.vdot: lambda a, b: np.sum(np.conj(np.ravel(a)) * np.ravel(b)),
+    np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient, np.cross: _cross,
+    np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot, np.inner: _inner, np.outer: _outer,
+    np.interp: _interp, np.polyval: _polyval, np.sinc: _sinc, np.linspace: _linspace,
+    np.angle: _angle, np.ptp: _ptp, np.nansum: _nansum,
+    np.linalg.cross: _cross, np.linalg.outer: _outer,
 }  # fmt: skip
 RULES.update({function: _equivalent(other) for function, other in _EQUIVALENTS.items()})
 RULES[np.average] = _equivalent(_average, _average_known)

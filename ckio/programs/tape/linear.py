@@ -1,7 +1,5 @@
 """Products of matrices, linear algebra, Fourier transforms."""
 
-# ruff: noqa: PLR0917 - rules have the signatures of numpy's functions
-
 from typing import Any
 
 import numpy as np
@@ -76,10 +74,11 @@ def _einsum(call: NumpyCall) -> Pulled:
     wanted = [int(path[0]) - 1 for path in call.paths]
     needed = [len(wanted) > 1 or number not in wanted for number in range(len(operands))]
     kept = [it if keep else None for it, keep in zip(operands, needed, strict=True)]
-    return _einsum_pull, (terms, output, shapes, wanted, kept)
+    return _einsum_pull, ((terms, output, shapes, wanted), kept)
 
 
-def _einsum_pull(g: Any, terms: Any, output: str, shapes: Any, wanted: Any, kept: Any) -> Any:
+def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
+    terms, output, shapes, wanted = about
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for letter, length in zip(term, shape, strict=True):
@@ -138,15 +137,14 @@ def _det(result: Any, a: Any) -> Parts:
 def _logdet(result: Any, a: Any) -> Parts:
     if np.iscomplexobj(a):
         raise refused("np.linalg.slogdet of a complex matrix")
-    return {
-        "a": (
-            lambda g, a: np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a)),
-            np.asarray(a),
-        )
-    }
+
+    def pull(g: Any, a: Any) -> Any:
+        return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
+
+    return {"a": (pull, np.asarray(a))}
 
 
-def _cholesky(result: Any, a: Any, /, *, upper: bool = False) -> Parts:
+def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
     """By the lower triangle, which alone is read."""
     if upper or np.iscomplexobj(a):
         raise refused("np.linalg.cholesky with upper=True, or of a complex matrix,")
@@ -174,19 +172,31 @@ def _cropped(g: Array, length: int, axis: int) -> Array:
     return np.pad(g, wide)
 
 
-def _transform(transform: Any) -> Any:
-    """Fft and ifft are symmetric matrices, behind zeros or a cut."""
+def _transforms(transform: Any, default: Any) -> Any:
+    """Fft and ifft, along one axis or several, are symmetric matrices, behind zeros or a cut."""
 
-    def rule(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None,
-             out: Any = None) -> Parts:  # fmt: skip
-        length = np.shape(a)[axis]
-        return {"a": (lambda g: _cropped(transform(g, None, axis, norm), length, axis),)}
+    def rule(
+        result: Any, a: Any, *, s: Any = None, axes: Any = default, axis: Any = None,
+        norm: Any = None, **_: Any,
+    ) -> Parts:  # fmt: skip
+        shape = np.shape(a)
+        axes = axes if axis is None else (axis,)
+        if axes is None:
+            axes = range(len(shape)) if s is None else range(-len(s), 0)
+        over = tuple(axes)
+
+        def pull(g: Any) -> Any:
+            g = transform(g, None, over, norm)
+            for along in over:
+                g = _cropped(g, shape[along], along)
+            return g
+
+        return {"a": (pull,)}
 
     return rule
 
 
-def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None,
-          out: Any = None) -> Parts:  # fmt: skip
+def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
     length = np.shape(a)[axis]
     count = length if n is None else n
 
@@ -196,8 +206,7 @@ def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None,
     return {"a": (pull,)}
 
 
-def _irfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None,
-           out: Any = None) -> Parts:  # fmt: skip
+def _irfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
     length = np.shape(a)[axis]
     count = 2 * (length - 1) if n is None else n
 
@@ -214,34 +223,16 @@ def _irfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None,
     return {"a": (pull,)}
 
 
-def _transforms(transform: Any, default: Any) -> Any:
-    def rule(result: Any, a: Any, s: Any = None, axes: Any = default, norm: Any = None,
-             out: Any = None) -> Parts:  # fmt: skip
-        shape = np.shape(a)
-        if axes is None:
-            axes = range(len(shape)) if s is None else range(-len(s), 0)
-        over = tuple(axes)
-
-        def pull(g: Any) -> Any:
-            found = transform(g, None, over, norm)
-            for axis in over:
-                found = _cropped(found, shape[axis], axis)
-            return found
-
-        return {"a": (pull,)}
-
-    return rule
-
-
 _la, _fft = np.linalg, np.fft
+_one, _two = (-1,), (-2, -1)
 
 add({
     _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
-    _fft.fft: _transform(_fft.fft), _fft.ifft: _transform(_fft.ifft),
-    _fft.rfft: _rfft, _fft.irfft: _irfft,
-    _fft.fft2: _transforms(_fft.fftn, (-2, -1)), _fft.ifft2: _transforms(_fft.ifftn, (-2, -1)),
+    _fft.fft: _transforms(_fft.fftn, _one), _fft.ifft: _transforms(_fft.ifftn, _one),
+    _fft.fft2: _transforms(_fft.fftn, _two), _fft.ifft2: _transforms(_fft.ifftn, _two),
     _fft.fftn: _transforms(_fft.fftn, None), _fft.ifftn: _transforms(_fft.ifftn, None),
+    _fft.rfft: _rfft, _fft.irfft: _irfft,
 })  # fmt: skip
 RULES[np.einsum] = _einsum
-RULES[np.matmul] = by_name(_matmul, "np.matmul")
-SEVERAL[np.linalg.slogdet] = None, by_name(_logdet, "np.linalg.slogdet")
+RULES[np.matmul] = by_name(_matmul, "np.matmul", ("a", "b"))
+SEVERAL[np.linalg.slogdet] = None, by_name(_logdet, "np.linalg.slogdet", ("a",))

@@ -1,16 +1,14 @@
 """Operations on traced values: done on the plain ones, then recorded on their tape."""
 
-import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape.memory import FLOATS, Array, Place, root, view_in
-from ckio.programs.tape.rules import RULES, SEVERAL, NumpyCall, Path, name_of
+from ckio.programs.tape.rules import RULES, SEVERAL, NumpyCall, Path, name_of, positional
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS
 
@@ -135,24 +133,11 @@ def as_array(value: Any) -> Any:
     return np.array(value) if isinstance(value, list | tuple) else value
 
 
-@cache
-def _positional(function: Any) -> tuple[str, ...]:
-    """Return the names of the arguments of a function that may be given by position."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # of a few that are not written in Python
-        return {"dot": ("a", "b", "out"), "concatenate": ("arrays", "axis", "out")}.get(
-            getattr(function, "__name__", ""), ()
-        )
-    positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return tuple(name for name, it in parameters.items() if it.kind in positional)
-
-
 def with_named_out(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments of which `out`, if it is given, is given by name."""
-    names = _positional(function)
+    names = positional(function)
     position = names.index("out") if "out" in names else len(args)
     if len(args) <= position:
         return tuple(args), dict(kwargs)

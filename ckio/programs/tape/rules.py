@@ -6,8 +6,10 @@ that the argument has after broadcasting. `RULES` has a rule for each function: 
 that move entries are here, and others are added by `reductions`, `linear` and `equivalents`.
 """
 
+import inspect
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -43,17 +45,29 @@ SEVERAL: Final[dict[Any, tuple[Rule | None, ...]]] = {}
 
 
 def add(rules: dict[Any, Callable[..., Parts]], /) -> None:
-    """Add rules that take result and arguments, and return {argument: (pull, *saved)}."""
-    RULES.update({function: by_name(rule, name_of(function)) for function, rule in rules.items()})
+    """Add rules that take result and arguments, by name, and return {argument: (pull, *saved)}."""
+    for function, rule in rules.items():
+        RULES[function] = by_name(rule, name_of(function), positional(function))
 
 
-def by_name(rule: Callable[..., Parts], name: str) -> Rule:
-    """Return such a rule as one that takes a call."""
-    code = rule.__code__
-    names = code.co_varnames[1 : code.co_argcount]
+@cache
+def positional(function: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a function that may be given by position."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a few that are not written in Python
+        return {"dot": ("a", "b", "out"), "concatenate": ("arrays", "axis", "out")}.get(
+            getattr(function, "__name__", ""), ()
+        )
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(name for name, it in parameters.items() if it.kind in kinds)
+
+
+def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Rule:
+    """Return such a rule as one that takes a call; the names are of the function's arguments."""
 
     def full(call: NumpyCall) -> Pulled:
-        parts = rule(call.result, *call.args, **call.kwargs)
+        parts = rule(call.result, **dict(zip(names, call.args, strict=False)), **call.kwargs)
         wanted = []
         for path in call.paths:
             argument = names[path[0]] if isinstance(path[0], int) else path[0]

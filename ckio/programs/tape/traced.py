@@ -4,6 +4,7 @@
 by hand; `stop_gradient` is for values without a derivative.
 """
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -55,56 +56,19 @@ class Traced(Value):
             "or say stop_gradient(x)"
         )
 
-    # What would lose the derivative.
-
-    def __float__(self) -> NoReturn:
-        raise _loses("float() or a function of math", "use the function of numpy")
-
-    def __complex__(self) -> NoReturn:
-        raise _loses("complex() or a function of cmath", "use the function of numpy")
-
-    def __int__(self) -> NoReturn:
-        raise _loses("int()", "use np.floor")
-
     def __index__(self) -> NoReturn:
         if type(self.held) in (float, complex) or isinstance(self.held, np.inexact):
             raise TypeError(f"{type(self.held).__name__!r} cannot be interpreted as an integer")
         raise _loses("an index", "index by a plain integer")
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise _loses("pickling", "store plain values")
-
-    # What is plain.
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
     def __repr__(self) -> str:
         return f"Traced({self.value!r})"
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
     def __round__(self, digits: int | None = None) -> Any:
         return operations.constant(round(self.value, digits), self.tape)
-
-    def __floor__(self) -> Any:
-        return self.value.__floor__()
-
-    def __ceil__(self) -> Any:
-        return self.value.__ceil__()
-
-    def __trunc__(self) -> Any:
-        return self.value.__trunc__()
 
     def __contains__(self, item: Any) -> bool:
         return plain(item) in self.value
@@ -170,34 +134,55 @@ def _loses(how: str, instead: str) -> BadInput:
                     "or say stop_gradient(x) if it is to have none")  # fmt: skip
 
 
-def _binary(name: str, ufunc: np.ufunc) -> None:
-    """Give Traced one of python's operators, forward, reflected and in place."""
-    function = getattr(operator, name)
-    operation = operations.binary(function, ufunc)
-    setattr(Traced, f"__{name}__", operation)
-    if ufunc in _REFLECTED:
-        setattr(Traced, f"__r{name}__", lambda self, other: operation(other, self))
-        inplace = dispatch.inplace(getattr(operator, "i" + name), operation, ufunc)
-        setattr(Traced, f"__i{name}__", inplace)
+def _losing(how: str, instead: str) -> Callable[..., NoReturn]:
+    def method(self: Any, *args: Any) -> NoReturn:
+        raise _loses(how, instead)
+
+    return method
 
 
-def _unary(name: str, ufunc: np.ufunc) -> None:
-    setattr(Traced, f"__{name}__", operations.unary(getattr(operator, name), ufunc))
-
-
-_REFLECTED: dict[np.ufunc, str] = {
-    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.divide: "truediv",
-    np.power: "pow", np.remainder: "mod", np.floor_divide: "floordiv",
+_LOSING = {
+    "float": ("float() or a function of math", "use the function of numpy"),
+    "complex": ("complex() or a function of cmath", "use the function of numpy"),
+    "int": ("int()", "use np.floor"),
+    "reduce_ex": ("pickling", "store plain values"),
+}
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "bool": bool, "len": len, "hash": hash, "str": str,
+    "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
+}  # fmt: skip
+_UNARY: dict[str, np.ufunc] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute}
+_ARITHMETIC = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "pow": np.power,
+    "mod": np.remainder, "floordiv": np.floor_divide,
+}  # fmt: skip
+_COMPARED = {
+    "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
+    "ge": np.greater_equal,
 }  # fmt: skip
 
-for _key, _name in _REFLECTED.items():
-    _binary(_name, _key)
-for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    _binary(_name, {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
-                    "gt": np.greater, "ge": np.greater_equal}[_name])  # fmt: skip
-_unary("neg", np.negative)
-_unary("pos", np.positive)
-_unary("abs", np.absolute)
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: operation(other, self)
+
+
+def _of_value(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: function(self.value)
+
+
+for _name, _losses in _LOSING.items():
+    setattr(Traced, f"__{_name}__", _losing(*_losses))
+for _name, _function in _PLAIN.items():
+    setattr(Traced, f"__{_name}__", _of_value(_function))
+for _name, _ufunc in _UNARY.items():
+    setattr(Traced, f"__{_name}__", operations.unary(getattr(operator, _name), _ufunc))
+for _name, _ufunc in (_ARITHMETIC | _COMPARED).items():
+    _operation = operations.binary(getattr(operator, _name), _ufunc)
+    setattr(Traced, f"__{_name}__", _operation)
+    if _name in _ARITHMETIC:
+        _inplace = dispatch.inplace(getattr(operator, "i" + _name), _operation, _ufunc)
+        setattr(Traced, f"__r{_name}__", _reflected(_operation))
+        setattr(Traced, f"__i{_name}__", _inplace)
 
 Tape.kind = Traced
 
