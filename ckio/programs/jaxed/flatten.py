@@ -94,7 +94,7 @@ class _Draft:
 
     def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
         """All of them at once, so that they may also change places."""
-        self.nodes[-1].pieces.append(Piece(_same, tuple(sources), tuple(targets)))
+        self.nodes[-1].pieces.append(Piece(lambda *arrays: arrays, tuple(sources), tuple(targets)))
 
     def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
         """Write the code of a jaxpr whose inputs are there; returns where its outputs are."""
@@ -138,16 +138,11 @@ class _Draft:
         self.nodes[-1].pieces.append(Piece(call, operands, names))
 
     def _divided(self, equation: Any, given: list[Operand]) -> list[Operand]:
-        params, avals = equation.params, [variable.aval for variable in equation.outvars]
-        match equation.primitive.name:
-            case "while":
-                return self._while(params, avals, given)
-            case "scan":
-                return self._scan(params, avals, given)
-            case "cond":
-                return self._cond(params, avals, given)
-            case name:
-                return self.add(*opened(params[OPENED[name]]), given)
+        params, name = equation.params, equation.primitive.name
+        if name in OPENED:
+            return self.add(*opened(params[OPENED[name]]), given)
+        divide = {"while": self._while, "scan": self._scan, "cond": self._cond}[name]
+        return divide(params, [variable.aval for variable in equation.outvars], given)
 
     def _while(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
@@ -168,7 +163,8 @@ class _Draft:
             if not going:
                 return choice
             some = self.fresh(jax().ShapeDtypeStruct((), lanes.dtype))
-            self.nodes[-1].pieces.append(Piece(_any, (choice,), (*going, some)))
+            lanes_go = Piece(lambda it: (it, it.any()), (choice,), (*going, some))
+            self.nodes[-1].pieces.append(lanes_go)
             return some
 
         def turn() -> None:
@@ -211,12 +207,14 @@ class _Draft:
             return list(registers)
         counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
         zero = Constant(numpy.zeros((), numpy.int32))
-        self._fill(stacks)
+        likes = [self.avals[name] for name in stacks]  # filled here, rather than held as constants
+        zeros = Piece(lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks))
+        self.nodes[-1].pieces.append(zeros)
         self.move([*given[first:second], zero], [*carry, counter])
         loop, after = _Label(), _Label()
         self.close(loop)
         self.begin(loop)
-        scanned = [self._register(place) for place in given[second:]]
+        scanned = [it if isinstance(it, str) else self.constant(it.array) for it in given[second:]]
         rows = [self.fresh(variable.aval) for variable in body.invars[second:]]
         ends = length if reverse else 0
         self.nodes[-1].reads += [
@@ -235,17 +233,6 @@ class _Draft:
         self.begin(after)
         return list(registers)
 
-    def _fill(self, stacks: Sequence[str]) -> None:
-        """Room for rows to come, made where it is needed rather than held as a constant."""
-        likes = [self.avals[name] for name in stacks]
-        zeros = jax().numpy.zeros
-        self.nodes[-1].pieces.append(
-            Piece(lambda: [zeros(like.shape, like.dtype) for like in likes], (), tuple(stacks))
-        )
-
-    def _register(self, place: Operand) -> str:
-        return place if isinstance(place, str) else self.constant(place.array)
-
     def _cond(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
     ) -> list[Operand]:
@@ -259,15 +246,6 @@ class _Draft:
             self.close(after)
         self.begin(after)
         return list(results)
-
-
-def _same(*arrays: Any) -> Sequence[Any]:
-    return arrays
-
-
-def _any(going: Any) -> tuple[Any, Any]:
-    """Which lanes go on, and whether any does."""
-    return going, going.any()
 
 
 def _held(going: Any, *carry: Any) -> list[Any]:
