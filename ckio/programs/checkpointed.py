@@ -29,6 +29,7 @@ from ckio.chain import Chain
 from ckio.columns import Actions
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.platforms import Platform
+from ckio.programs.heap import flatten, rebuild
 from ckio.programs.interface import Program, Stats, check_inputs, metered, vjp
 from ckio.programs.model import ProgramModel
 from ckio.programs.sweeps import (
@@ -43,7 +44,6 @@ from ckio.programs.sweeps import (
     log,
     task_of,
 )
-from ckio.programs.values import flatten, rebuild
 from ckio.recover import recover
 from ckio.runner.forward import Forward, Stored
 from ckio.schedule import Schedule
@@ -129,7 +129,7 @@ def _as_raised() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ProgramManifest:
     """What is in the directory.
 
     Attributes
@@ -190,9 +190,9 @@ def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
     return model
 
 
-def _manifest(place: Path, task: Task[S], backend: Directory) -> Manifest:
+def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest:
     """What the directory is of: of this, or it is refused."""
-    wanted = Manifest(
+    wanted = ProgramManifest(
         program=task.program.fingerprint,
         x=_digest(task.x),
         ybar=_digest(task.ybar),
@@ -225,11 +225,11 @@ _CHANGED: Final = {
 """What must be what it was, and how errors call it."""
 
 
-def _stored(path: Path) -> Manifest:
+def _stored(path: Path) -> ProgramManifest:
     with _usable(path):
         text = path.read_text(encoding="utf-8")
     try:
-        return Manifest(**json.loads(text))
+        return ProgramManifest(**json.loads(text))
     except (ValueError, TypeError) as error:
         raise BadInput(
             f"{path} does not say what was run: {error}; give another directory"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ckio.checks import is_whole
 from ckio.errors import BadInput
-from ckio.programs.values import Json, leaves, rebuild, same, span
+from ckio.programs.heap import Json, leaves, rebuild, same, span
 
 S = TypeVar("S")
 

@@ -21,6 +21,7 @@ from ckio.chain import Chain
 from ckio.checks import is_whole
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.layout import nbytes_of
+from ckio.programs.heap import Json, copy, leaves, rebuild
 from ckio.programs.interface import (
     Cotangent,
     Program,
@@ -32,7 +33,6 @@ from ckio.programs.interface import (
     passed,
     seed,
 )
-from ckio.programs.values import Json, copy, leaves, rebuild
 
 S = TypeVar("S")
 

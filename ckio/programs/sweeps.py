@@ -2,9 +2,10 @@
 
 The program is run forward once in steps of `base` ticks; which states are stored on the way is up
 to a rule, as nobody knows yet how long it is. Then it is taken back, step by step, from the nearest
-state. With bisection, 8 steps are taken back so: forward x_0, x_4, x_6 and x_7 come to be stored,
-and steps 7 and 6 start from there; 5 advances from x_4 by one step, 4 starts there; for the first
-four steps x_2 and x_3 are computed from x_0, and so on: 8 steps forward, then 1 + 2 + 1 + 1 again.
+state. For example, of 8 steps bisection has stored x_0, x_4, x_6 and x_7 when the end is reached.
+Steps 7, 6 and 4 start from these; step 5 runs one step again, from x_4; step 3 runs three again,
+from x_0, and stores x_2 on the way, from which step 2 starts; step 1 runs one, and step 0 none. So
+5 steps are run again, beside 8 to the end and 8 on a tape.
 
 States may grow, so that a plan by the size of the first may ask for more than a level has. The rest
 is then planned from what is stored: with fewer states, and more to run again.

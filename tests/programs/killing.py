@@ -26,7 +26,7 @@ from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
 from ckio.model import as_bytes
 from ckio.programs import Options, checkpoint_vjp, primops
-from ckio.programs.values import leaves, rebuild
+from ckio.programs.heap import leaves, rebuild
 
 Arrays = Mapping[str, NDArray[Any]]
 Packed = tuple[Arrays, Any]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.programs.values import Heap, QuickCopy, Unclear, copy, flatten, restore
+from ckio.programs.heap import Heap, QuickCopy, Unclear, copy, flatten, restore
 
 
 class Point(NamedTuple):

@@ -11,8 +11,8 @@ import pytest
 
 from ckio import Affine, Directory, Level, Platform, Ram, hrevolve, run
 from ckio.programs import Options, as_chain, checkpoint_vjp, vjp
+from ckio.programs.heap import leaves
 from ckio.programs.jaxed import jax_program
-from ckio.programs.values import leaves
 
 from .jaxed import MODES, assert_dual, assert_same, gradient, quick_doubles, through_bytes, whole
 

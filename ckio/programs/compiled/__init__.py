@@ -1,8 +1,9 @@
 """Plain python functions as programs: `@program`.
 
 source       what is written, its names, and what cannot be resumed
-lowering     its statements and expressions as `blocks`, with the variables that each needs
-code         blocks as python functions, which have the lines of the source
+graph        blocks of straight-line code, with the variables that each needs
+statements   statements and expressions as such blocks
+functions    blocks as python functions, which have the lines of the source
 frames       states, what runs them, and what is stored of them
 reach        all that a program depends on, and its fingerprint
 decorator    all of it together, and ticks on a tape

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.code import BlockFunction, Code, program_calls
 from ckio.programs.compiled.frames import (
     Finished,
     Frames,
@@ -29,6 +28,7 @@ from ckio.programs.compiled.frames import (
     run,
     unpack,
 )
+from ckio.programs.compiled.functions import BlockFunction, Code, program_calls
 from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
 from ckio.programs.compiled.source import (
     check_aliases,
@@ -37,10 +37,10 @@ from ckio.programs.compiled.source import (
     locals_of,
     source_of,
 )
+from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
 from ckio.programs.interface import Cotangent, taped
+from ckio.programs.tape.operators import Traced, build
 from ckio.programs.tape.tape import Tape
-from ckio.programs.tape.traced import Traced, build
-from ckio.programs.values import Heap, Json, copy, flatten, leaves, rebuild, restore
 
 Array = NDArray[Any]
 

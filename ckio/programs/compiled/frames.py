@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.code import RETURNED, BlockFunction, Code, Unset
-from ckio.programs.values import Json, QuickCopy, Unclear, copy, flatten, restore
+from ckio.programs.compiled.functions import RETURNED, BlockFunction, Code, Unset
+from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
 
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
 

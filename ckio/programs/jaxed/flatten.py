@@ -7,7 +7,7 @@ from typing import Any
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
 from ckio.programs.jaxed.equations import OPENED, compute, has_loop, is_key, opened
-from ckio.programs.jaxed.registers import Constant, Node, Operand, Piece, RegisterCode, StackRow
+from ckio.programs.jaxed.nodes import Constant, Node, Operand, Piece, RegisterCode, StackRow
 
 
 def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> RegisterCode:

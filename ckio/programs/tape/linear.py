@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.programs.tape.memory import Array
+from ckio.programs.tape.cells import Array
 from ckio.programs.tape.rules import (
     RULES,
     SEVERAL,

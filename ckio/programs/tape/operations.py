@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.memory import FLOATS, Array, Place, root, view_in
+from ckio.programs.tape.cells import FLOATS, Array, ViewSlot, root, view_in
 from ckio.programs.tape.rules import RULES, SEVERAL, NumpyCall, Path, name_of, positional
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS
@@ -386,7 +386,7 @@ def getitem(x: Any, index: Any) -> Any:
     if place is None or not differentiable(result):
         return constant(result, x.tape)
     if simple:
-        element = Place(place.slot, view_in(cell.memory, x.value[viewing_index(index)]))
+        element = ViewSlot(place.slot, view_in(cell.memory, x.value[viewing_index(index)]))
         return x.tape.noted(result, same, (), element)
     saved = x.value.shape, x.value.dtype, fixed_index(x.tape, index)
     return x.tape.noted(result, _scatter, saved, place)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.programs.tape.memory import Array
+from ckio.programs.tape.cells import Array
 from ckio.programs.tape.rules import RULES, Parts, add, by_name, refused
 
 _NOTHING = np._NoValue  # noqa: SLF001, numpy's own default

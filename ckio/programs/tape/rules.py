@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.memory import Array
+from ckio.programs.tape.cells import Array
 
 Path = tuple[int | str, ...]
 Pulled = tuple[Callable[..., Any], Any]

@@ -7,13 +7,13 @@ from weakref import WeakValueDictionary, ref
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.memory import (
+from ckio.programs.tape.cells import (
     FLOATS,
-    Adjoint,
     Array,
     Cell,
-    Place,
-    View,
+    Cotangents,
+    MemoryView,
+    ViewSlot,
     Written,
     dense_of,
     inside,
@@ -29,7 +29,7 @@ Pull = Callable[..., Any]
 class Value:
     """A plain number or array on a tape, its memory, and where its cotangent is gathered.
 
-    The operations are those of `traced.Traced`.
+    The operations are those of `operators.Traced`.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Value:
         self._place = place
         self.cell = cell
         if cell is not None:
-            self._lies: View | None = lies
+            self._lies: MemoryView | None = lies
             self.seen: Any = cell.memory
 
     @property
@@ -64,7 +64,7 @@ class Value:
         return self.held
 
     @property
-    def lies(self) -> View:
+    def lies(self) -> MemoryView:
         """How the array lies in its memory: found out when it is asked for."""
         if self._lies is None:
             cell, seen = self.cell, self.seen
@@ -76,7 +76,7 @@ class Value:
     def place(self) -> Any:
         """Where its cotangent is gathered; None if it has none."""
         if self._place is None and self.cell is not None and self.cell.slot is not None:
-            self._place = Place(self.cell.slot, self.lies)
+            self._place = ViewSlot(self.cell.slot, self.lies)
         return self._place
 
 
@@ -89,7 +89,7 @@ class Tape:
     Attributes
     ----------
     kind : type
-        The class of the values on it: `Traced`, which the module `traced` defines, above.
+        The class of the values on it: `Traced`, which the module `operators` defines, above.
     nbytes : int
         Bytes of the arrays that they keep alive, each once.
     """
@@ -182,7 +182,7 @@ class Tape:
         """
         if self.walked:
             raise BadInput("this tape was walked back already, and is spent; make another")
-        adjoint = Adjoint()
+        adjoint = Cotangents()
         for seed in seeds:
             _sow(adjoint, *seed)
         self.walked = True
@@ -203,7 +203,7 @@ class Tape:
         """A traced number."""
         if type(value) in FLOATS:
             return self.kind(self, value, slot)
-        return self.kind(self, value, Place(slot, whole((), np.asarray(value).dtype)))
+        return self.kind(self, value, ViewSlot(slot, whole((), np.asarray(value).dtype)))
 
     def result(self, value: Array, slot: int | None) -> Value:
         """A new array, with memory of its own; the slot is None if it has no derivative."""
@@ -309,14 +309,14 @@ class Tape:
             traced.seen = None  # written into since: its value is that of the cell
         return traced
 
-    def _harvest(self, adjoint: Adjoint, traced: Value) -> Array | None:
+    def _harvest(self, adjoint: Cotangents, traced: Value) -> Array | None:
         place = traced.place
         if place is None or traced.cell is None:
             return adjoint.number(place)
         return adjoint.array(place.slot, traced.lies)
 
 
-def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
+def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
     """Begin with this cotangent."""
     if not isinstance(traced, Value) or traced.place is None:
         return
@@ -331,9 +331,9 @@ def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = N
                 raise BadInput(
                     "the array given with a cotangent is not in the memory of its traced"
                 )
-            place, shape = Place(place.slot, view_in(cell.memory, memory)), memory.shape
+            place, shape = ViewSlot(place.slot, view_in(cell.memory, memory)), memory.shape
         elif cotangent.shape != shape and cotangent.shape == all_of.shape:
-            place, shape = Place(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
+            place, shape = ViewSlot(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
     if cotangent.shape != shape:
         raise BadInput(f"a cotangent of shape {cotangent.shape} for a value of shape {shape}")
     adjoint.add(place, cotangent.copy() if shape else cotangent[()])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
-from ckio.programs.compiled.blocks import Branch, Graph, Jump, ProgramCall, Return, Writing, graph
+from ckio.programs.compiled.graph import Branch, Graph, Jump, ProgramCall, Return, Writing, graph
 from ckio.programs.compiled.source import locals_of, parameters
 
 Node = TypeVar("Node", bound=ast.AST)

@@ -1,8 +1,8 @@
 """Pieces of memory, the views of them, as numpy has them, and the cotangents gathered for both.
 
-A `Cell` is one piece of memory. Arrays that share it are `View`s: an offset and strides in bytes.
-The cotangent of a cell is one flat buffer laid out like the memory, so what is true of a view of
-the memory is true of the same view of the buffer: whatever numpy calls a view (a slice, a
+A `Cell` is one piece of memory. Arrays that share it are `MemoryView`s: an offset and strides in
+bytes. The cotangent of a cell is one flat buffer laid out like the memory, so that a view of the
+memory lies in the buffer where it lies in the memory: whatever numpy calls a view (a slice, a
 transpose, a reshaped array, the real part of a complex one) needs no derivative rule.
 """
 
@@ -40,7 +40,7 @@ class Cell:
         self.memory = self.memory.copy()
         self._address = None
 
-    def lies(self, array: Array) -> "View":
+    def lies(self, array: Array) -> "MemoryView":
         """How an array lies in the memory."""
         if array is self.memory or not array.size:
             return view_in(self.memory, array)
@@ -49,7 +49,7 @@ class Cell:
         return _view(array, pointer(array) - self._address, self.memory)
 
 
-class View:
+class MemoryView:
     """How an array lies in a memory of shape `within`: `offset` and `strides` are in bytes.
 
     `exact` views are all of the memory in its order. In `overlapping` ones several entries are
@@ -91,7 +91,7 @@ class View:
         array: Array = np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
         return array
 
-    def folded(self) -> tuple["View", tuple[int, ...]]:
+    def folded(self) -> tuple["MemoryView", tuple[int, ...]]:
         """The same with one entry along all axes along which nothing moves, and these axes."""
         axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
@@ -107,22 +107,22 @@ class View:
         return places // self.dtype.itemsize
 
 
-lying = lru_cache(maxsize=4096)(View)
+lying = lru_cache(maxsize=4096)(MemoryView)
 """Views, each made once: there are few."""
 
 
-def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> View:
+def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
     """The view of an array that is all of its memory, in C order."""
     return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
 
 
-def view_in(memory: Array, array: Array) -> View:
+def view_in(memory: Array, array: Array) -> MemoryView:
     """How `array` lies in `memory`, which contains it."""
     offset = 0 if array is memory or not array.size else pointer(array) - pointer(memory)
     return _view(array, offset, memory)
 
 
-def _view(array: Array, offset: int, memory: Array) -> View:
+def _view(array: Array, offset: int, memory: Array) -> MemoryView:
     return lying(
         array.shape, array.dtype, array.strides, offset, array.flags.writeable,
         memory.shape, memory.dtype,
@@ -184,7 +184,7 @@ FLOATS = frozenset((float, np.float64))
 """Numbers whose cotangents are plain numbers too."""
 
 
-class Place(NamedTuple):
+class ViewSlot(NamedTuple):
     """Where the cotangent of an array, or of a number other than float64, is gathered.
 
     Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
@@ -192,7 +192,7 @@ class Place(NamedTuple):
     """
 
     slot: int
-    view: View
+    view: MemoryView
 
 
 class Written(NamedTuple):
@@ -207,14 +207,14 @@ class Written(NamedTuple):
     """
 
     slot: int
-    view: View
+    view: MemoryView
     index: Any
     mask: Any
     first: bool
     add: int
 
 
-class Adjoint:
+class Cotangents:
     """Cotangents by slot: floats of numbers, buffers of memories, of the same shapes.
 
     A buffer is changed in place only if it is `owned`: made here, and given to nobody.
@@ -284,11 +284,11 @@ class Adjoint:
             else:
                 target += part
 
-    def _add_overlapping(self, slot: int, view: View, part: Array) -> None:
+    def _add_overlapping(self, slot: int, view: MemoryView, part: Array) -> None:
         """To a view in which several entries are the same memory."""
         single, axes = view.folded()
         if axes:
-            self.add(Place(slot, single), part.sum(axis=axes, keepdims=True))
+            self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
             return
         elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
         np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
@@ -301,7 +301,7 @@ class Adjoint:
         found = self.by_slot.get(slot)
         return None if found is None else np.array(found, dtype).reshape(())
 
-    def array(self, slot: int, view: View) -> NDArray[Any] | None:
+    def array(self, slot: int, view: MemoryView) -> NDArray[Any] | None:
         """What was gathered for a view of a memory."""
         buffer = self.by_slot.get(slot)
         if buffer is None:
@@ -311,7 +311,7 @@ class Adjoint:
 
     def _take(self, out: Any) -> Any:
         """The cotangent of a result, which nothing before it has."""
-        if type(out) is Place:
+        if type(out) is ViewSlot:
             buffer = self.by_slot.pop(out.slot, None)
             self.owned.discard(out.slot)
             if buffer is None:
@@ -350,7 +350,7 @@ class Adjoint:
             self.owned.discard(out.slot)
         return -given if view.sign < 0 else given
 
-    def _buffer(self, slot: int, view: View) -> Array:
+    def _buffer(self, slot: int, view: MemoryView) -> Array:
         """A buffer that may be changed."""
         buffer: Array
         if slot not in self.by_slot:
@@ -364,7 +364,7 @@ class Adjoint:
         return buffer
 
 
-def _once(view: View, buffer: Array) -> Array:
+def _once(view: MemoryView, buffer: Array) -> Array:
     """The same where entries share memory: one of them has what was gathered for all."""
     single, axes = view.folded()
     found = np.zeros(view.shape, view.dtype)
@@ -374,14 +374,14 @@ def _once(view: View, buffer: Array) -> Array:
     return found
 
 
-def _read(view: View, buffer: Array) -> Array:
+def _read(view: MemoryView, buffer: Array) -> Array:
     """A view of a buffer, not to be changed."""
     if view.exact or buffer.flags.c_contiguous:
         return view.on(buffer)
     return view.on(np.array(buffer, order="C"))
 
 
-def fitted(cotangent: Any, view: View) -> Array:
+def fitted(cotangent: Any, view: MemoryView) -> Array:
     """A cotangent in the shape and dtype of what it is of."""
     part = np.asarray(cotangent)
     if part.shape == view.shape and part.dtype == view.dtype:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.checks import is_whole
 from ckio.errors import BadInput
+from ckio.programs.heap import Json, leaves, rebuild, same
 from ckio.programs.interface import Cotangent, taped
 from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
 from ckio.programs.jaxed.flatten import flatten
-from ckio.programs.jaxed.machine import Machine
-from ckio.programs.values import Json, leaves, rebuild, same
+from ckio.programs.jaxed.regions import RegisterMachine
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
@@ -150,7 +150,7 @@ class JaxProgram:
             nbytes = code.nbytes({name for live in code.live for name in live})
             mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
-        self._machine = Machine(code, base or BASE[mode], whole=mode == "switch")
+        self._machine = RegisterMachine(code, base or BASE[mode], whole=mode == "switch")
 
     def __repr__(self) -> str:
         nodes = len(self._code.nodes)

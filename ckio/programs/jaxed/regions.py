@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ckio.analysis.partitioned.jaxprs import jax
-from ckio.programs.jaxed.registers import NodeAdjoint, RegisterCode, Values, nbytes
+from ckio.programs.jaxed.nodes import NodeAdjoint, RegisterCode, Values, nbytes
 
 MOST: Final = 2**30
 """Ticks that one call of XLA passes at most: its counters have 32 bits."""
@@ -36,7 +36,7 @@ class RegionRun(NamedTuple):
     path: Any
 
 
-class Machine:
+class RegisterMachine:
     """How a program is run and reversed.
 
     Attributes

@@ -22,9 +22,9 @@ from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any, Final, TypeAlias, TypeVar, assert_never
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.blocks import Block, Branch, End, Graph, Jump, ProgramCall, Return
-from ckio.programs.compiled.lowering import LENGTH, SEQUENCE, TOGETHER, load, lowered
+from ckio.programs.compiled.graph import Block, Branch, End, Graph, Jump, ProgramCall, Return
 from ckio.programs.compiled.source import Source, bound, check_comprehensions, parameters, read
+from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, lowered
 
 Node = TypeVar("Node", bound=ast.AST)
 
