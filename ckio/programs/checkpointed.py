@@ -130,7 +130,7 @@ def _as_raised() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ProgramManifest:
-    """What is in the directory.
+    """The file that says what was run in the directory.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
 
 
 def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest:
-    """What the directory is of: of this, or it is refused."""
+    """Return the manifest of the directory, which must be of this task."""
     wanted = ProgramManifest(
         program=task.program.fingerprint,
         x=_digest(task.x),
@@ -202,18 +202,18 @@ def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest
         with _usable(place):
             wanted.store(place)
         return wanted
-    found = _stored(place / MANIFEST)
-    changed = [name for name in _CHANGED if getattr(found, name) != getattr(wanted, name)]
+    stored = _stored(place / MANIFEST)
+    changed = [name for name in _CHANGED if getattr(stored, name) != getattr(wanted, name)]
     if changed == ["ybar"] and all(map(_is_state, backend.keys())):
-        found = replace(found, ybar=wanted.ybar)  # on which no state depends
+        stored = replace(stored, ybar=wanted.ybar)  # on which no state depends
         with _usable(place):
-            found.store(place)
+            stored.store(place)
     elif changed:
         raise BadInput(
             f"{place} holds a run that cannot go on: {_CHANGED[changed[0]]} changed since it was"
             " begun; undo that, or give another directory, or remove this one"
         )
-    return found
+    return stored
 
 
 _CHANGED: Final = {
@@ -279,14 +279,14 @@ def _is_state(key: Key) -> bool:
 
 
 def _digest(tree: Any) -> str:
-    """Of values, to the last bit."""
-    found = hashlib.sha256()
+    """Return a hash of values, to the last bit."""
+    digest = hashlib.sha256()
     heap = flatten({"x": rebuild(tree, "x", _plain)})
-    found.update(json.dumps(heap.structure, sort_keys=True).encode())
+    digest.update(json.dumps(heap.structure, sort_keys=True).encode())
     for name, memory in heap.memories.items():
-        found.update(f"{name} {memory.dtype} {memory.shape}".encode())
-        found.update(memory.tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {memory.dtype} {memory.shape}".encode())
+        digest.update(memory.tobytes())
+    return digest.hexdigest()
 
 
 def _plain(_: str, leaf: Any) -> Any:

@@ -375,8 +375,8 @@ def _named(path: str, full: str) -> Any:
 
 def _imported(full: str) -> object:
     module, _, name = full.partition(":")
-    found: object = importlib.import_module(module)
-    return reduce(getattr, filter(None, name.split(".")), found)
+    value: object = importlib.import_module(module)
+    return reduce(getattr, filter(None, name.split(".")), value)
 
 
 def _random_code(state: object) -> Json:

@@ -212,10 +212,10 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
     """
 
     def leaf(name: str, value: Any) -> Any:
-        found = cotangent.get(name)
-        if found is None:
-            found = np.zeros(np.shape(value))
-        return np.asarray(found) if np.ndim(value) or isinstance(value, np.ndarray) else found[()]
+        bar = cotangent.get(name)
+        if bar is None:
+            bar = np.zeros(np.shape(value))
+        return np.asarray(bar) if np.ndim(value) or isinstance(value, np.ndarray) else bar[()]
 
     bars = tuple(rebuild(value, f"x.{number}", leaf) for number, value in enumerate(inputs(x)))
     return bars if isinstance(x, tuple) else bars[0]

@@ -216,7 +216,7 @@ class ProgramModel(Generic[S]):
 
     @property
     def seconds(self) -> float:
-        """Of an advance over one step, as measured so far; 0 before there was one."""
+        """Seconds of an advance over one step, as measured so far; 0 before there was one."""
         return self.base * self._pulling.seconds
 
     @property

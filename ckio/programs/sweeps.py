@@ -74,7 +74,7 @@ _RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How `checkpoint_vjp` goes about it. Raises BadInput for what makes no sense.
+    """Options of `checkpoint_vjp`. Raises BadInput for what makes no sense.
 
     Attributes
     ----------

@@ -63,7 +63,7 @@ def program(function: Callable[..., Any], /) -> "CompiledProgram":
 
 
 class CompiledProgram:
-    """What `@program` makes of a function: a `Program` whose states are `Frames`.
+    """A function under `@program`: a `Program` whose states are `Frames`.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class CompiledProgram:
 
     @property
     def fingerprint(self) -> str:
-        """Of its code, and of all that it reaches: functions, programs, constants, libraries."""
+        """A hash of its code and of all that it reaches: functions, constants, libraries."""
         return self._reached().fingerprint
 
     @property
@@ -158,10 +158,10 @@ class CompiledProgram:
     def _reached(self) -> Reach:
         with _MAKING:
             if self._reach is None or not self._reach.holds():
-                found = reach(self, CompiledProgram)
-                for each in found.programs.values():
+                reached = reach(self, CompiledProgram)
+                for each in reached.programs.values():
                     each.renew()
-                self._reach = found
+                self._reach = reached
             return self._reach
 
     def _codes(self) -> dict[str, Code]:
@@ -223,22 +223,22 @@ def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> d
     seeds = list(_seeds(after.now, cotangent))
     taped(tape.nodes, tape.nbytes)
     wanted = inputs.by_name(before)
-    found = tape.backward(seeds, list(wanted.values()))
+    bars = tape.backward(seeds, list(wanted.values()))
     return {
         name: inputs.shaped(name, traced, each)
-        for (name, traced), each in zip(wanted.items(), found, strict=True)
+        for (name, traced), each in zip(wanted.items(), bars, strict=True)
         if each is not None
     }
 
 
 def _taped(tape: Tape) -> Callable[[Code], tuple[BlockFunction, ...]]:
-    """The blocks of programs on this tape, each made once."""
-    made: dict[Code, tuple[BlockFunction, ...]] = {}
+    """The blocks of programs on this tape, each lifted once."""
+    lifted: dict[Code, tuple[BlockFunction, ...]] = {}
 
     def blocks(code: Code) -> tuple[BlockFunction, ...]:
-        if code not in made:
-            made[code] = code.lifting(tape.lift, partial(build, tape.lift))
-        return made[code]
+        if code not in lifted:
+            lifted[code] = code.lifting(tape.lift, partial(build, tape.lift))
+        return lifted[code]
 
     return blocks
 
@@ -264,25 +264,23 @@ class _Inputs:
         return self._owners[name]
 
     def by_name(self, now: Now) -> dict[str, Traced]:
-        """What has a cotangent: all memory, or the inputs one by one."""
+        """Return the values that have a cotangent: all memory, or the inputs one by one."""
         if not isinstance(now, Started):
             return self._owners
-        found = leaves(now.inputs, "x").items()
-        return {name: leaf for name, leaf in found if type(leaf) is Traced}
+        named_leaves = leaves(now.inputs, "x").items()
+        return {name: leaf for name, leaf in named_leaves if type(leaf) is Traced}
 
     def shaped(self, name: str, traced: Traced, cotangent: Any) -> Array:
         """A cotangent as the memory is stored."""
-        found = np.asarray(
-            cotangent, traced.value.dtype if hasattr(traced.value, "dtype") else None
-        )
-        return found.view(np.uint8) if name in self._bytes else found
+        bar = np.asarray(cotangent, traced.value.dtype if hasattr(traced.value, "dtype") else None)
+        return bar.view(np.uint8) if name in self._bytes else bar
 
 
 def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]]:
     """The cotangent of a state, for those of its values that are on the tape."""
     if isinstance(now, Finished):
-        found = leaves(now.result, "y")
-        yield from ((found[name], each) for name, each in cotangent.items() if name in found)
+        results = leaves(now.result, "y")
+        yield from ((results[name], each) for name, each in cotangent.items() if name in results)
         return
     heap = flatten(named(now), _plain)
     for name, each in cotangent.items():

@@ -110,7 +110,7 @@ def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
 
 
 def copied(now: Now, /) -> Now:
-    """The same in memory of its own; raises BadInput for what a checkpoint cannot hold."""
+    """Return a copy of a state; raises BadInput for what a checkpoint cannot hold."""
     quick = QuickCopy().copy
     try:
         match now:
@@ -267,8 +267,8 @@ def _check(now: Now, values: Mapping[str, Json]) -> None:
         case Finished():
             needed, allowed = {"y"}, {"y"}
         case frames:
-            found = dict(expected(frames))
-            needed, allowed = {name for name, unset in found.items() if not unset}, set(found)
+            known = dict(expected(frames))
+            needed, allowed = {name for name, unset in known.items() if not unset}, {*known}
     if needed - values.keys():
         raise BadInput(f"this state lacks {', '.join(sorted(needed - values.keys()))}")
     if values.keys() - allowed:

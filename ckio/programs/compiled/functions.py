@@ -159,8 +159,8 @@ class _Writer:
         at = next(_parts(block), None)
         if isinstance(block.end, Jump) and block.statements:
             ast.copy_location(body[-1], block.statements[-1])
-        made = _define(f"@{number}", _arguments(self._graph.live[number]), body)
-        return made if at is None else ast.copy_location(made, at)
+        definition = _define(f"@{number}", _arguments(self._graph.live[number]), body)
+        return definition if at is None else ast.copy_location(definition, at)
 
     def _lifted(self, value: ast.expr) -> ast.expr:
         return _value_lifting(value) if self._lifts else value
@@ -272,12 +272,15 @@ _FILLED: Final = (ast.Dict, ast.ListComp, ast.DictComp)
 
 def _lifting(node: Node, /) -> Node:
     """Return an expression or statement with its arrays lifted."""
-    made: Node = _Lifting().visit(copy.deepcopy(node))
-    if isinstance(made, ast.Assign):
-        made.value = _lifted(made.value)
-    if isinstance(made, ast.Expr) and isinstance(made.value, ast.Call) and _is_lift(made.value):
-        made.value = made.value.args[0]  # nobody has what it returns
-    return made
+    copied: Node = _Lifting().visit(copy.deepcopy(node))
+    if isinstance(copied, ast.Assign):
+        copied.value = _lifted(copied.value)
+    match copied:
+        case ast.Expr(ast.Call(ast.Name(id=name), [call])) if name == _LIFT:
+            copied.value = call  # nobody has what it returns
+        case _:
+            pass
+    return copied
 
 
 def _value_lifting(node: ast.expr, /) -> ast.expr:
@@ -301,10 +304,6 @@ class _Lifting(ast.NodeTransformer):
             node.args = [node.func, *node.args]
             node.func = ast.copy_location(ast.Name(_BUILD, ast.Load()), node.func)
         return node if own else _call(node)
-
-
-def _is_lift(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == _LIFT
 
 
 def _lifted(node: ast.expr) -> ast.expr:

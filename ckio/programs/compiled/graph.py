@@ -93,17 +93,17 @@ class Graph:
 
 def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     """The blocks of a function with these parameters and variables, as few as there can be."""
-    kept = _reachable(_with_heads(_threaded(list(blocks))))
-    calls = [block.end for block in kept if isinstance(block.end, ProgramCall)]
+    reachable = _reachable(_with_heads(_threaded(list(blocks))))
+    calls = [block.end for block in reachable if isinstance(block.end, ProgramCall)]
     results = {call.to: call.result for call in calls}
-    sets = [_sets(block) for block in kept]
+    sets = [_sets(block) for block in reachable]
     variables = own.union(*sets, results.values())
-    uses = [_uses(block) & variables for block in kept]
-    live = _live(kept, uses, sets)
-    unset = _unset(kept, sets, own - parameters)
+    uses = [_uses(block) & variables for block in reachable]
+    live = _live(reachable, uses, sets)
+    unset = _unset(reachable, sets, own - parameters)
     ordered = [_last(names, results.get(number)) for number, names in enumerate(live)]
     return Graph(
-        tuple(kept),
+        tuple(reachable),
         tuple(ordered),
         tuple(maybe & names for maybe, names in zip(unset, live, strict=True)),
         tuple(results.get(number) in names for number, names in enumerate(live)),
@@ -129,7 +129,7 @@ def following(end: End, /) -> tuple[int, ...]:
 
 
 def renumbered(end: End, number: Callable[[int], int], /) -> End:
-    """The same with other numbers of blocks."""
+    """Return an end with other numbers of blocks."""
     match end:
         case Jump(to=to):
             return Jump(number(to))
@@ -178,27 +178,27 @@ def _with_heads(blocks: list[Block]) -> list[Block]:
 
 
 def _reachable(blocks: list[Block]) -> list[Block]:
-    found = [0]
+    reached = [0]
     seen = {0}
-    for number in found:
+    for number in reached:
         new = [to for to in following(blocks[number].end) if to not in seen]
-        found += dict.fromkeys(new)
+        reached += dict.fromkeys(new)
         seen.update(new)
-    place = {number: at for at, number in enumerate(sorted(found))}
-    kept = [blocks[number] for number in sorted(found)]
-    return [replace(block, end=renumbered(block.end, place.__getitem__)) for block in kept]
+    place = {number: at for at, number in enumerate(sorted(reached))}
+    chosen = [blocks[number] for number in sorted(reached)]
+    return [replace(block, end=renumbered(block.end, place.__getitem__)) for block in chosen]
 
 
 def _uses(block: Block) -> Names:
-    """What a block reads before it sets it."""
+    """Return the variables that a block reads before it sets them."""
     used: set[str] = set()
     known: set[str] = set()
     for statement in block.statements:
         used |= set(read(statement)) - known
         known |= set(bound(statement))
     match block.end:
-        case Branch(test=found) | ProgramCall(call=found) | Return(value=found):
-            used |= set(read(found)) - known
+        case Branch(test=part) | ProgramCall(call=part) | Return(value=part):
+            used |= set(read(part)) - known
         case Jump():
             pass
     return frozenset(used)

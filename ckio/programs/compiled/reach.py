@@ -27,7 +27,7 @@ MISSING: Final = object()
 
 @dataclass(frozen=True)
 class Reach:
-    """What a program reaches.
+    """All that a program reaches.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Reach:
 
 
 def reach(program: Any, kind: type, /) -> Reach:
-    """What a program reaches; programs are the objects of this kind."""
+    """Return all that a program reaches; programs are the objects of this kind."""
     walk = _Reaching(kind)
     walk.tag(program)
     text = "\n\n".join(walk.lines)
@@ -58,13 +58,13 @@ def reach(program: Any, kind: type, /) -> Reach:
 
 
 def resolved(function: FunctionType, chain: tuple[str, ...], /) -> object:
-    """What a.b.c stands for in a function, where a and a.b are modules, or MISSING."""
-    found = [_bound(place, name) for place, name in _places(function, chain)]
-    return found[-1] if len(found) == len(chain) else MISSING
+    """Return the value of a.b.c in a function, where a and a.b are modules, or MISSING."""
+    values = [_bound(place, name) for place, name in _places(function, chain)]
+    return values[-1] if len(values) == len(chain) else MISSING
 
 
 def _places(function: FunctionType, chain: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
-    """Where the names of a chain are bound, as far as it goes through modules."""
+    """Return where the names of a chain are bound, as far as it goes through modules."""
     first, *rest = chain
     place: Any = function.__globals__
     if first in function.__code__.co_freevars:
@@ -182,7 +182,7 @@ class _Reaching:
         return f"{_canonical(tree)}\n{self._names(standing, sorted(set(_chains(tree))))}"
 
     def _names(self, function: FunctionType, chains: Iterable[tuple[str, ...]]) -> str:
-        found: dict[str, str] = {}
+        tags: dict[str, str] = {}
         for chain in chains:
             value = MISSING
             path: list[str] = []
@@ -194,8 +194,8 @@ class _Reaching:
                     break
             _refuse_random(function, chain)
             if value is not MISSING:
-                found[".".join(path)] = self.tag(value)
-        return "\n".join(f"{name} is {tag}" for name, tag in sorted(found.items()))
+                tags[".".join(path)] = self.tag(value)
+        return "\n".join(f"{name} is {tag}" for name, tag in sorted(tags.items()))
 
 
 def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
@@ -226,12 +226,12 @@ def _library(value: object) -> str | None:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return None if top == "__main__" else f"python {module} {name}"
-    found = sys.modules.get(top)
-    file = getattr(found, "__file__", None) or ""
+    package = sys.modules.get(top)
+    file = getattr(package, "__file__", None) or ""
     if f"{module}.".startswith("ckio.programs.") or {"site-packages", "dist-packages"} & {
         *file.replace("\\", "/").split("/")
     }:
-        return f"{top} {getattr(found, '__version__', '')} {name}"
+        return f"{top} {getattr(package, '__version__', '')} {name}"
     return None
 
 
@@ -265,13 +265,13 @@ def _pickled(value: object) -> str:
 
 def _canonical(tree: ast.AST) -> str:
     """Code without comments, layout, docstrings and decorators."""
-    made = ast.parse(ast.unparse(tree))
-    for node in ast.walk(made):
+    code = ast.parse(ast.unparse(tree))
+    for node in ast.walk(code):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = []
             if ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(made)
+    return ast.unparse(code)
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -302,5 +302,5 @@ def _constant(value: object) -> str:
 
 def _code_names(code: CodeType) -> list[tuple[str, ...]]:
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    found = {(name,) for name in (*code.co_names, *code.co_freevars)}
-    return sorted(found.union(*map(_code_names, inner)))
+    names = {(name,) for name in (*code.co_names, *code.co_freevars)}
+    return sorted(names.union(*map(_code_names, inner)))

@@ -55,7 +55,7 @@ class Expressions:
         return any(map(self.calls, ast.iter_child_nodes(node)))
 
     def lowered(self, node: ast.expr) -> ast.expr:
-        """What is left of an expression when all programs in it have been called."""
+        """Return the rest of an expression when all programs in it have been called."""
         if not self.calls(node):
             return node
         match node:
@@ -115,31 +115,31 @@ class Expressions:
         return load(name, node)
 
     def _parts_lowered(self, node: Expression) -> Expression:
-        """The same operation on parts that call no program."""
-        made = copy.copy(node)
-        slots = list(_slots(made))
+        """Return the operation on parts that call no program."""
+        whole = copy.copy(node)
+        slots = list(_slots(whole))
         last = max((n for n, slot in enumerate(slots) if self.calls(_get(slot))), default=-1)
         for number, slot in enumerate(slots[: last + 1]):
             part = self.lowered(_get(slot))
             if number < last:
-                called = isinstance(node, ast.Call) and slot == (made, "func")
+                called = isinstance(node, ast.Call) and slot == (whole, "func")
                 part = self._callee_kept(part) if called else self.kept(part)
             _set(slot, part)
-        return made
+        return whole
 
     def _callee_kept(self, node: ast.expr) -> ast.expr:
-        """What is called, with arguments that come after: a method is looked up at the call."""
+        """Keep a function whose arguments come after it: a method is looked up at the call."""
         if not isinstance(node, ast.Attribute) or self.is_module(node):
             return self.kept(node)
-        made = copy.copy(node)
-        made.value = self.kept(node.value)
-        return made
+        callee = copy.copy(node)
+        callee.value = self.kept(node.value)
+        return callee
 
     def _parts_kept(self, node: ast.expr) -> ast.expr:
-        made = copy.copy(node)
-        for slot in _slots(made):
+        whole = copy.copy(node)
+        for slot in _slots(whole):
             _set(slot, self.kept(_get(slot)))
-        return made
+        return whole
 
     def _shortcut(self, node: ast.BoolOp) -> ast.expr:
         """`and`, `or`: on with the next value only where the last one did not decide."""
@@ -232,8 +232,8 @@ def _slots(node: ast.AST) -> Iterator[PartOf]:
 
 def _get(slot: PartOf) -> ast.expr:
     holder, place = slot
-    found: ast.expr = holder[place] if isinstance(holder, list) else getattr(holder, place)
-    return found
+    part: ast.expr = holder[place] if isinstance(holder, list) else getattr(holder, place)
+    return part
 
 
 def _set(slot: PartOf, part: ast.expr) -> None:
@@ -282,19 +282,19 @@ class _Statements:
 
     def _plain(self, statement: ast.stmt) -> None:
         """`assert`, `raise`, or an expression alone."""
-        made = copy.copy(statement)
+        new = copy.copy(statement)
         before = statement.value if isinstance(statement, ast.Expr) else None
         for name, part in ast.iter_fields(statement):
             if isinstance(part, ast.expr) and name != "msg":
-                setattr(made, name, self._of.lowered(part))
+                setattr(new, name, self._of.lowered(part))
         if (
-            isinstance(made, ast.Expr)
-            and isinstance(made.value, ast.Name)
-            and made.value is not before
+            isinstance(new, ast.Expr)
+            and isinstance(new.value, ast.Name)
+            and new.value is not before
         ):
             return  # the program has been called, and this was its result
-        self._do(made)
-        if isinstance(made, ast.Raise):
+        self._do(new)
+        if isinstance(new, ast.Raise):
             self._writing.end(Return(_at(ast.Constant(None), statement)))
 
     def _do(self, statement: ast.stmt) -> None:
@@ -367,11 +367,11 @@ class _Statements:
                 [_, *_] as parts,
                 [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
             ) if self._is_builtin(name) and not _starred(parts):
-                found = [self._rows(part, place) for part in parts]
-                inside = [test for tests, _ in found for test in tests]
+                parts_rows = [self._rows(part, place) for part in parts]
+                inside = [test for tests, _ in parts_rows for test in tests]
                 if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
                     inside = [ast.Call(load(TOGETHER), inside, [])]
-                return inside, ast.Tuple([item for _, item in found], ast.Load())
+                return inside, ast.Tuple([item for _, item in parts_rows], ast.Load())
             case _:
                 row_name = self._of.name()
                 items = _at(_call(SEQUENCE, self._of.lowered(over)), over)
@@ -384,9 +384,9 @@ class _Statements:
             case [ast.Name(id=name)] if self._of.called(statement.value, name):
                 return
             case targets if not any(map(self._of.calls, targets)):
-                made = copy.copy(statement)
-                made.value = self._of.lowered(statement.value)
-                self._do(made)
+                new = copy.copy(statement)
+                new.value = self._of.lowered(statement.value)
+                self._do(new)
             case targets:
                 value = self._of.kept(self._of.lowered(statement.value))
                 for target in targets:
@@ -407,15 +407,15 @@ class _Statements:
 
     def _change(self, statement: ast.AugAssign) -> None:
         """`a[i] += value`: a, i, a[i] and the value in this order, where programs are called."""
-        made = copy.copy(statement)
+        new = copy.copy(statement)
         if not self._of.calls(statement):
-            self._do(made)
+            self._do(new)
             return
         target = statement.target
         match target:
             case ast.Name():
-                made.value = self._of.lowered(statement.value)
-                self._do(made)
+                new.value = self._of.lowered(statement.value)
+                self._do(new)
             case ast.Attribute() | ast.Subscript():
                 place = copy.copy(self._of.lowered(target))
                 assert isinstance(place, ast.Attribute | ast.Subscript)
@@ -424,12 +424,12 @@ class _Statements:
                     place.slice = self._of.kept(place.slice)
                 before = copy.copy(place)
                 before.ctx = ast.Load()
-                held = self._of.assigned(before)
-                assert isinstance(held, ast.Name)
-                made.value = self._of.lowered(statement.value)
-                made.target = ast.copy_location(ast.Name(held.id, _STORE), target)
-                self._do(made)
-                self._do(_at(ast.Assign([place], held), statement))
+                current = self._of.assigned(before)
+                assert isinstance(current, ast.Name)
+                new.value = self._of.lowered(statement.value)
+                new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
+                self._do(new)
+                self._do(_at(ast.Assign([place], current), statement))
             case _:
                 assert_never(target)
 

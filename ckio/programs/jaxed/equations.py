@@ -30,7 +30,7 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def has_loop(equation: Any) -> bool:
-    """Whether it has to be divided, because there is a loop in what may be taken apart."""
+    """Whether an equation is divided, because there is a loop in what may be taken apart."""
     name = equation.primitive.name
     if name in LOOPS:
         return True

@@ -34,7 +34,7 @@ def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Regis
 
 @dataclass
 class _Label:
-    """Where a jump goes to; known once that node has been begun."""
+    """The target of a jump; its place is known once that node has been begun."""
 
     place: int = -1
 
@@ -123,14 +123,14 @@ class _Draft:
         if not equations:
             return
         core = jax().extend.core
-        made: dict[Any, None] = {}
+        outputs: dict[Any, None] = {}
         taken: dict[Any, None] = {}
         for equation in equations:
             free = (atom for atom in equation.invars if not isinstance(atom, core.Literal))
-            taken.update((atom, None) for atom in free if atom not in made)
-            made.update((v, None) for v in equation.outvars if not isinstance(v, core.DropVar))
+            taken.update((atom, None) for atom in free if atom not in outputs)
+            outputs.update((v, None) for v in equation.outvars if not isinstance(v, core.DropVar))
         used = _used_later(jaxpr, equations)
-        results = [variable for variable in made if variable in used]
+        results = [variable for variable in outputs if variable in used]
         call = compute(jaxpr, equations, taken, results)
         operands = tuple(known[atom] for atom in taken)
         known.update((variable, self.fresh(variable.aval)) for variable in results)
@@ -221,11 +221,11 @@ class _Draft:
             StackRow(*it, counter, ends) for it in zip(scanned, rows, strict=True)
         ]
         results = self.add(body, constants, [*given[:first], *carry, *rows])
-        made = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
+        ys = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
         self.nodes[-1].writes += [
-            StackRow(*it, counter, ends) for it in zip(stacks, made, strict=True)
+            StackRow(*it, counter, ends) for it in zip(stacks, ys, strict=True)
         ]
-        self.move(results, [*carry, *made])
+        self.move(results, [*carry, *ys])
         choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
         count = Piece(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
         self.nodes[-1].pieces.append(count)
@@ -249,7 +249,7 @@ class _Draft:
 
 
 def _held(going: Any, *carry: Any) -> list[Any]:
-    """What the lanes hold; no derivative goes through those that have ended, not even 0 * inf."""
+    """Return the carry; no derivative goes through lanes that have ended, not even 0 * inf."""
     stop = jax().lax.stop_gradient
     return [_where(going, it, stop(it)) for it in carry]
 
@@ -266,7 +266,7 @@ def _where(going: Any, new: Any, old: Any) -> Any:
 
 
 def _used_later(jaxpr: Any, equations: Sequence[Any]) -> set[Any]:
-    """What others than these equations of a jaxpr use, and its outputs."""
+    """Return the variables that other equations of a jaxpr use, and its outputs."""
     literal = jax().extend.core.Literal
     own = {id(equation) for equation in equations}
     others = (atom for each in jaxpr.eqns if id(each) not in own for atom in each.invars)

@@ -37,7 +37,7 @@ class RegionRun(NamedTuple):
 
 
 class RegisterMachine:
-    """How a program is run and reversed.
+    """Runs a program forward and back.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Region:
         cotangent.update(zip(ends, results, strict=True))
 
     def rows(self, ticks: int) -> tuple[int, int]:
-        """How many ticks have their registers stored while a loop is reversed, and the bytes.
+        """Return for how many ticks a loop's registers are stored while it is reversed, and bytes.
 
         They are as many or more, of the few numbers that are compiled for: these grow by eight
         while they are small, and twofold where that would be much memory.
@@ -211,7 +211,7 @@ class Region:
         return [back[name] for name in self.touched if name in self.takes]
 
     def _divided(self, known: Values, given: list[Any]) -> tuple[Values, Values]:
-        """What a loop changes, before its first tick, and what stays."""
+        """Return the registers that a loop changes, before its first tick, and the others."""
         values = dict(zip(self.takes, given, strict=True))
         fixed = {name: it for name, it in values.items() if name not in self.after}
         first = {n: values[n] if n in values else self.code.zeros(n) for n in self.after}

@@ -41,7 +41,7 @@ class Cell:
         self._address = None
 
     def lies(self, array: Array) -> "MemoryView":
-        """How an array lies in the memory."""
+        """Return the view that an array is of the memory."""
         if array is self.memory or not array.size:
             return view_in(self.memory, array)
         if self._address is None:
@@ -50,7 +50,7 @@ class Cell:
 
 
 class MemoryView:
-    """How an array lies in a memory of shape `within`: `offset` and `strides` are in bytes.
+    """An array in a memory of shape `within`: `offset` and `strides` are in bytes.
 
     `exact` views are all of the memory in its order. In `overlapping` ones several entries are
     the same memory. `sign` is -1 for imaginary parts: see `Tape` for the convention.
@@ -92,7 +92,7 @@ class MemoryView:
         return array
 
     def folded(self) -> tuple["MemoryView", tuple[int, ...]]:
-        """The same with one entry along all axes along which nothing moves, and these axes."""
+        """Return it with one entry along all axes along which nothing moves, and these axes."""
         axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
         given = self.strides, self.offset, self.writeable, self.within, self.base
@@ -117,7 +117,7 @@ def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
 
 
 def view_in(memory: Array, array: Array) -> MemoryView:
-    """How `array` lies in `memory`, which contains it."""
+    """Return the view that `array` is of `memory`, which contains it."""
     offset = 0 if array is memory or not array.size else pointer(array) - pointer(memory)
     return _view(array, offset, memory)
 
@@ -185,7 +185,7 @@ FLOATS = frozenset((float, np.float64))
 
 
 class ViewSlot(NamedTuple):
-    """Where the cotangent of an array, or of a number other than float64, is gathered.
+    """The slot for the cotangent of an array, or of a number other than float64.
 
     Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
     result, of an array that has just been made, and is all of its memory.
@@ -239,21 +239,21 @@ class Cotangents:
             if given is None:
                 continue
             try:
-                found = pull(given, *saved)
+                bars = pull(given, *saved)
             except (ZeroDivisionError, OverflowError):
-                found = pull(np.float64(given), *saved)  # python's floats raise, those give inf
+                bars = pull(np.float64(given), *saved)  # python's floats raise, those give inf
             if type(into) is tuple:
-                for place, cotangent in zip(into, found, strict=True):
+                for place, cotangent in zip(into, bars, strict=True):
                     if type(place) is int and type(cotangent) in FLOATS:
                         known = by_slot.get(place)
                         by_slot[place] = cotangent if known is None else known + cotangent
                     elif cotangent is not None:
                         add(place, cotangent)
-            elif type(into) is int and type(found) in FLOATS:
+            elif type(into) is int and type(bars) in FLOATS:
                 known = by_slot.get(into)
-                by_slot[into] = found if known is None else known + found
+                by_slot[into] = bars if known is None else known + bars
             else:
-                add(into, found)
+                add(into, bars)
 
     def add(self, place: Any, cotangent: Any) -> None:
         """Add to what is gathered there; what was broadcast is summed, what is real made real."""
@@ -294,20 +294,20 @@ class Cotangents:
         np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
 
     def number(self, place: Any) -> NDArray[Any] | None:
-        """What was gathered for a number, with shape ()."""
+        """Return the cotangent of a number, with shape ()."""
         if place is None:
             return None
         slot, dtype = (place, np.float64) if type(place) is int else (place.slot, place.view.dtype)
-        found = self.by_slot.get(slot)
-        return None if found is None else np.array(found, dtype).reshape(())
+        bar = self.by_slot.get(slot)
+        return None if bar is None else np.array(bar, dtype).reshape(())
 
     def array(self, slot: int, view: MemoryView) -> NDArray[Any] | None:
-        """What was gathered for a view of a memory."""
+        """Return the cotangent of a view of a memory."""
         buffer = self.by_slot.get(slot)
         if buffer is None:
             return None
-        found: NDArray[Any] = np.array(_read(view, buffer))
-        return -found if view.sign < 0 else found
+        bar: NDArray[Any] = np.array(_read(view, buffer))
+        return -bar if view.sign < 0 else bar
 
     def _take(self, out: Any) -> Any:
         """The cotangent of a result, which nothing before it has."""
@@ -365,13 +365,12 @@ class Cotangents:
 
 
 def _once(view: MemoryView, buffer: Array) -> Array:
-    """The same where entries share memory: one of them has what was gathered for all."""
+    """Read a view whose entries share memory: one of them has the cotangent of all."""
     single, axes = view.folded()
-    found = np.zeros(view.shape, view.dtype)
-    found[tuple(slice(1) if i in axes else slice(None) for i in range(found.ndim))] = _read(
-        single, buffer
-    )
-    return found
+    bar = np.zeros(view.shape, view.dtype)
+    one_each = tuple(slice(1) if axis in axes else slice(None) for axis in range(bar.ndim))
+    bar[one_each] = _read(single, buffer)
+    return bar
 
 
 def _read(view: MemoryView, buffer: Array) -> Array:

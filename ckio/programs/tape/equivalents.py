@@ -188,8 +188,8 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     if matrix:
         row, column = (0, 1) if axis is None else (it % np.ndim(x) for it in axis)
         over, then = (row, column) if abs(ord) == 1 else (column, row)
-        found = by[ord](np.sum(size, axis=over, keepdims=True), axis=then, keepdims=True)
-        return found if keepdims else np.squeeze(found, axis=(row, column))
+        norm = by[ord](np.sum(size, axis=over, keepdims=True), axis=then, keepdims=True)
+        return norm if keepdims else np.squeeze(norm, axis=(row, column))
     if abs(ord) == np.inf:
         return by[ord](size, axis=axis, keepdims=keepdims)
     return np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)

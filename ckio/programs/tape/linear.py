@@ -83,7 +83,7 @@ def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
     for term, shape in zip(terms, shapes, strict=True):
         for letter, length in zip(term, shape, strict=True):
             sizes[letter] = max(sizes.get(letter, 1), length) if length != 0 else 0
-    found = []
+    bars = []
     for number in wanted:
         own = "".join(dict.fromkeys(terms[number]))
         others = [(t, k) for i, (t, k) in enumerate(zip(terms, kept, strict=True)) if i != number]
@@ -94,8 +94,8 @@ def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
         part = np.einsum(f"{subscripts}->{own}", g, *(k for _, k in others), *ones, optimize=True)
         if own != terms[number]:
             part = _on_diagonal(part, terms[number], own, shapes[number])
-        found.append(part)
-    return tuple(found)
+        bars.append(part)
+    return tuple(bars)
 
 
 def _on_diagonal(part: Array, term: str, own: str, shape: tuple[int, ...]) -> Array:
@@ -112,8 +112,8 @@ def _solve(result: Any, a: Any, b: Any) -> Parts:
 
     def matrix(g: Any, a: Any, x: Any) -> Any:
         if vector:
-            found = np.linalg.solve(_turned(a), np.broadcast_to(g, x.shape)[..., None])
-            return -found * x[..., None, :]
+            solution = np.linalg.solve(_turned(a), np.broadcast_to(g, x.shape)[..., None])
+            return -solution * x[..., None, :]
         return -np.linalg.solve(_turned(a), g) @ _turned(x)
 
     return {"a": (matrix, a, result), "b": (right, a)}

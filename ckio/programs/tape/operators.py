@@ -190,7 +190,7 @@ Tape.kind = Traced
 def build(lift: Callable[[Any], Any], function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function that builds an array of traced values, where NumPy would ask for plain ones.
 
-    It builds one of their values, and then they are written into it. Any other call is made as it
+    It builds one of their values, and then they are written into it. Any other call is built as it
     is.
     """
     place: tuple[Any, ...]
@@ -200,16 +200,16 @@ def build(lift: Callable[[Any], Any], function: Any, /, *args: Any, **kwargs: An
         place, parts, at = (), args[0], 0
     else:
         return function(*args, **kwargs)
-    found = [(place or where, part) for where, part in _parts(parts, ())]
-    if not found:
+    traced_parts = [(place or where, part) for where, part in _parts(parts, ())]
+    if not traced_parts:
         return function(*args, **kwargs)
     plain = function(*args[:at], _values(parts), *args[at + 1 :], **kwargs)
     if type(parts) is Traced and plain is parts.value:
         return parts
-    made = lift(plain)
-    for where, part in found:
-        made[where] = part
-    return made
+    built = lift(plain)
+    for where, part in traced_parts:
+        built[where] = part
+    return built
 
 
 def _parts(parts: Any, place: tuple[int, ...]) -> Iterator[tuple[Any, Traced]]:
@@ -305,8 +305,8 @@ def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         for i, g in zip(derived, given, strict=True):
             bars[i] = bars[i] if g is None else g
         pullback = vjp(result, *values, **kwargs)
-        found = pullback(tuple(bars) if several else bars[0])
-        return _checked(function.__name__, found, values, wanted)
+        cotangents = pullback(tuple(bars) if several else bars[0])
+        return _checked(function.__name__, cotangents, values, wanted)
 
     again = tuple(results) if several else results[0]
     for i in derived:

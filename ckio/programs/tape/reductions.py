@@ -158,7 +158,7 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
 
 
 def _running(result: Any, a: Any, *, axis: Any = 0, **_: Any) -> Parts:
-    """Of equal entries the latest so far has the derivative."""
+    """The derivative goes to the latest of equal entries so far."""
     axis = 0 if axis is None else axis
 
     def pull(g: Any, a: Any, r: Any) -> Any:

@@ -65,7 +65,7 @@ class Value:
 
     @property
     def lies(self) -> MemoryView:
-        """How the array lies in its memory: found out when it is asked for."""
+        """The view that the array is of its memory: found out when it is asked for."""
         if self._lies is None:
             cell, seen = self.cell, self.seen
             assert cell is not None
@@ -74,7 +74,7 @@ class Value:
 
     @property
     def place(self) -> Any:
-        """Where its cotangent is gathered; None if it has none."""
+        """The slot of its cotangent; None if it has none."""
         if self._place is None and self.cell is not None and self.cell.slot is not None:
             self._place = ViewSlot(self.cell.slot, self.lies)
         return self._place
@@ -140,7 +140,7 @@ class Tape:
         return traced
 
     def lift(self, value: Any, /) -> Any:
-        """The same with all float arrays as constants of this tape, which can be written into.
+        """Return a value with float arrays as constants of this tape, which can be written into.
 
         In tuples, lists and dicts too, of which it makes others where they change; integers,
         numbers and what is known to the tape stay as they are.
@@ -239,14 +239,14 @@ class Tape:
         out: Any = slot
         kind = type(value)
         if kind is np.ndarray:
-            made = self.result(value, slot)
-            if made.cell.memory is not value:  # type: ignore[union-attr]
-                out = made.place
+            traced = self.result(value, slot)
+            if traced.cell.memory is not value:  # type: ignore[union-attr]
+                out = traced.place
         elif kind in FLOATS:
-            made = self.kind(self, value, slot)
+            traced = self.kind(self, value, slot)
         else:
-            made = self.number(value, slot)
-            out = made.place
+            traced = self.number(value, slot)
+            out = traced.place
         if self.walked:
             raise BadInput("this tape was walked back already; values of it cannot be used further")
         for item in saved:
@@ -254,7 +254,7 @@ class Tape:
                 self.keep(saved)
                 break
         self._nodes.append((out, pull, saved, into))
-        return made
+        return traced
 
     def keep(self, saved: tuple[Any, ...] | list[Any]) -> None:
         """See to it that none of these arrays is written into from now on, and count them."""
@@ -287,7 +287,7 @@ class Tape:
             cell.move()
 
     def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
-        """Where the cotangent of what is written into a traced array is found."""
+        """Return where the cotangent of values written into a traced array is found."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
         first = cell.slot is None
