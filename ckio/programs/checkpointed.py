@@ -36,16 +36,14 @@ from ckio.programs.sweeps import (
     Live,
     Options,
     Task,
-    back,
     by_planner,
     by_rule,
-    forward,
     level,
     log,
     task_of,
 )
 from ckio.recover import recover
-from ckio.runner.forward import Forward, Stored
+from ckio.runner.forward import Forward, Stored, ready_for_the_way_back
 from ckio.schedule import Schedule
 from ckio.timeline import Event, Recorder
 from ckio.wholefile import write_whole
@@ -253,7 +251,7 @@ def _forward(task: Task[S], backend: Directory) -> int:
     stored = [set(filter(_is_state, backend.keys()))]
     platform = Platform(levels=(level(CHECKPOINTS, None),))
     rules = lambda rest, _: rule(chain, rest)  # noqa: E731
-    return forward(task, model, rules, platform, [backend], stored=stored).steps
+    return task.forward(model, rules, platform, [backend], stored).steps
 
 
 def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
@@ -270,8 +268,10 @@ def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
         except BadInput:  # there is no room for an adjoint any more
             return recover(chain, rest, stored, level=None, every=inf)
 
-    done = Forward(steps, Recorder().timeline(Actions.of(())), platform, [backend])
-    return back(task, model, chain, done, partial(replan, chain), replan=replan)
+    before = Recorder().timeline(Actions.of(()))
+    done = Forward(steps, before, platform, [backend])
+    schedule, done = ready_for_the_way_back(partial(replan, chain), chain, done, say=log.warning)
+    return task.back(model, schedule, done.platform, done.backends, replan)
 
 
 def _is_state(key: Key) -> bool:

@@ -180,6 +180,10 @@ class Live:
             self._watch(event)
 
 
+def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    return recover(chain, platform, stored, level=None, every=inf)
+
+
 @dataclass(frozen=True)
 class Task(Generic[S]):
     """A gradient that is to be computed, and how large a step is.
@@ -215,6 +219,31 @@ class Task(Generic[S]):
         forward, sizes = self.base * self.seconds, sizes_of(model)
         return Chain(steps=steps, advance=forward, record=0.0, reverse=_BACK * forward, **sizes)
 
+    def forward(
+        self, model: ProgramModel[S], rules: Rules, platform: Platform,
+        backends: Sequence[Backend], stored: Stored = ()
+    ) -> Forward:  # fmt: skip
+        """Run from x_0, or from what is stored on these levels, to the end of the program."""
+        return run_forward(
+            rules, platform, model, backends, say=log.warning, stored=stored, watch=self.live
+        )
+
+    def back(
+        self, model: ProgramModel[S], schedule: Schedule, platform: Platform,
+        backends: Sequence[Backend], replan: Replan = _from_what_is_left
+    ) -> ProgramModel[S]:  # fmt: skip
+        """Perform a schedule, to x_0; return the model that came there."""
+        return persevere(
+            schedule,
+            platform,
+            model,
+            backends,
+            fresh=self.model,
+            replan=replan,
+            say=log.warning,
+            watch=self.live,
+        )[1]
+
 
 def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -> Task[S]:
     """Try some ticks, with a tape too, so that what cannot be taped is known; raises BadInput.
@@ -245,14 +274,15 @@ def by_rule(task: Task[S], /) -> ProgramModel[S]:
     """Go forward, storing what the rule says, and back from there."""
     model, rule = task.model(), task.options.rule
     chain = task.chain(model, None)
-    done = forward(task, model, lambda rest, _: rule(chain, rest), *task.options.levels())
+    done = task.forward(model, lambda rest, _: rule(chain, rest), *task.options.levels())
     chain = chain.with_steps(done.steps)
 
     def plan(rest: Platform, stored: Stored) -> Schedule:
         return rule(chain, rest).finish(done.steps, stored)
 
     model.begin_again()
-    return back(task, model, chain, done, plan)
+    schedule, done = ready_for_the_way_back(plan, chain, done, say=log.warning)
+    return task.back(model, schedule, done.platform, done.backends)
 
 
 def by_planner(task: Task[S], planner: Callable[[Chain, Platform], Schedule], /) -> ProgramModel[S]:
@@ -263,60 +293,4 @@ def by_planner(task: Task[S], planner: Callable[[Chain, Platform], Schedule], /)
         step, reached = reached, model.advance(reached, reached + AT_ONCE)
     plan = planner(task.chain(model, reached), platform)
     model.begin_again()
-    return _perform(task, model, plan, platform, backends)
-
-
-def forward(
-    task: Task[S],
-    model: ProgramModel[S],
-    rules: Rules,
-    platform: Platform,
-    backends: Sequence[Backend],
-    /,
-    *,
-    stored: Stored = (),
-) -> Forward:
-    """Run from x_0, or from what is stored, to the end of the program."""
-    return run_forward(
-        rules, platform, model, backends, say=log.warning, stored=stored, watch=task.live
-    )
-
-
-def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
-    return recover(chain, platform, stored, level=None, every=inf)
-
-
-def back(
-    task: Task[S],
-    model: ProgramModel[S],
-    chain: Chain,
-    done: Forward,
-    plan: Callable[[Platform, Stored], Schedule],
-    /,
-    *,
-    replan: Replan = _from_what_is_left,
-) -> ProgramModel[S]:
-    """Go from the end to x_0, by a plan from what is stored; return the model that came there."""
-    schedule, done = ready_for_the_way_back(plan, chain, done, say=log.warning)
-    return _perform(task, model, schedule, done.platform, done.backends, replan=replan)
-
-
-def _perform(
-    task: Task[S],
-    model: ProgramModel[S],
-    schedule: Schedule,
-    platform: Platform,
-    backends: Sequence[Backend],
-    *,
-    replan: Replan = _from_what_is_left,
-) -> ProgramModel[S]:
-    return persevere(
-        schedule,
-        platform,
-        model,
-        backends,
-        fresh=task.model,
-        replan=replan,
-        say=log.warning,
-        watch=task.live,
-    )[1]
+    return task.back(model, plan, platform, backends)

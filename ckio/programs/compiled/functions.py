@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from types import CellType, CodeType, FunctionType, GeneratorType
-from typing import Any, Final, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.graph import Block, Branch, End, Graph, Jump, ProgramCall, Return
-from ckio.programs.compiled.source import Source, bound, check_comprehensions, parameters, read
+from ckio.programs.compiled.graph import Block, End, Graph
+from ckio.programs.compiled.source import Source, check_comprehensions, parameters, read
 from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, lowered
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -143,21 +143,21 @@ class _Writer:
 
     def __init__(self, graph: Graph, lifts: bool) -> None:
         self._graph, self._lifts = graph, lifts
-        self._set = {n for b in graph.blocks for each in b.statements for n in bound(each)}
+        self._set = frozenset[str]().union(*(block.sets() for block in graph.blocks))
         self._late: frozenset[str] = frozenset()  # of the block that is being written
 
     def function(self, number: int) -> ast.FunctionDef:
         block = self._graph.blocks[number]
-        used = {name for part in _parts(block) for name in read(part)}
-        own = {name for each in block.statements for name in bound(each)}
+        used = {name for part in block.parts() for name in read(part)}
+        own = block.sets()
         self._late = frozenset(_late(block)) & self._set & (own | {*self._graph.live[number]})
         deleted = self._graph.unset[number] & used
         doubtful = deleted - own
         body: list[ast.stmt] = [_unless_set(name) for name in sorted(deleted)]
         body += map(_lifting, block.statements) if self._lifts else block.statements
         body += self._end(block.end, doubtful)
-        at = next(_parts(block), None)
-        if isinstance(block.end, Jump) and block.statements:
+        at = next(block.parts(), None)
+        if block.end.jumps and block.statements:
             ast.copy_location(body[-1], block.statements[-1])
         definition = _define(f"@{number}", _arguments(self._graph.live[number]), body)
         return definition if at is None else ast.copy_location(definition, at)
@@ -166,19 +166,19 @@ class _Writer:
         return _value_lifting(value) if self._lifts else value
 
     def _end(self, end: End, doubtful: frozenset[str]) -> list[ast.stmt]:
-        match end:
-            case Jump(to=to):
+        match end.to, end.node:
+            case (to,), None:
                 return self._to(to, doubtful)
-            case Branch(test=test, yes=yes, no=no):
+            case (to,), ast.Call() as call:
+                return self._call(call, to, doubtful)
+            case (yes, no), ast.expr() as test:
                 ways = self._to(yes, doubtful), self._to(no, doubtful)
                 return [ast.copy_location(ast.If(test, *ways), test)]
-            case Return(value=value):
+            case (), ast.expr() as value:
                 row = ast.Tuple([ast.Constant(RETURNED), self._lifted(value)], ast.Load())
                 return [ast.copy_location(ast.Return(ast.copy_location(row, value)), value)]
-            case ProgramCall(call=call, to=to):
-                return self._call(call, to, doubtful)
             case _:
-                assert_never(end)
+                raise TypeError(end)
 
     def _to(self, to: int, doubtful: frozenset[str]) -> list[ast.stmt]:
         names = self._graph.live[to]
@@ -199,16 +199,6 @@ class _Writer:
             if isinstance(part, ast.stmt | ast.expr | ast.keyword) and not hasattr(part, "lineno"):
                 ast.copy_location(part, call)
         return [*_guards(doubtful, names), *ends]
-
-
-def _parts(block: Block) -> Iterator[ast.AST]:
-    """All that a block evaluates."""
-    yield from block.statements
-    match block.end:
-        case Branch(test=part) | ProgramCall(call=part) | Return(value=part):
-            yield part
-        case Jump():
-            pass
 
 
 def _late(block: Block) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
-from ckio.programs.compiled.graph import Branch, Graph, Jump, ProgramCall, Return, Writing, graph
+from ckio.programs.compiled.graph import Graph, Writing, graph
 from ckio.programs.compiled.source import locals_of, parameters
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -27,24 +27,225 @@ PartOf = tuple[Any, Any]
 an index."""
 
 
+def lowered(
+    function: ast.FunctionDef,
+    is_program: Callable[[ast.Call], bool],
+    is_module: Callable[[ast.expr], bool],
+    is_builtin: Callable[[str], bool],
+    /,
+) -> Graph:
+    """Return the blocks of a function in which nothing is refused."""
+    lowering = _Lowering(is_program, is_module, is_builtin)
+    lowering.all(function.body)
+    lowering.writing.end(node=_at(ast.Constant(None), function.body[-1]))
+    mine = locals_of(function)
+    return graph(lowering.writing.done(), frozenset(parameters(function.args)), mine)
+
+
 @dataclass
-class Expressions:
-    """Takes expressions apart into the blocks that are being written.
+class _Lowering:
+    """Writes the blocks of one statement after the other.
 
     Attributes
     ----------
-    writing : Writing
-        Where calls and what comes before them go.
-    is_program : callable
-        Whether what is called here is a program.
-    is_module : callable
-        Whether this names something in a module, which stays what it is.
+    is_program, is_module, is_builtin : callable
+        Whether a program is called here; whether this names something in a module, which stays what
+        it is; whether this name is one of python's own.
+    names : int
+        Variables so far that the function does not have.
+    loops : list
+        Where `continue` and `break` go.
     """
 
-    writing: Writing
     is_program: Callable[[ast.Call], bool]
     is_module: Callable[[ast.expr], bool]
-    names: int = field(default=0)
+    is_builtin: Callable[[str], bool]
+    writing: Writing = field(default_factory=Writing)
+    names: int = 0
+    loops: list[tuple[int, int]] = field(default_factory=list)
+
+    # Statements
+
+    def all(self, body: Sequence[ast.stmt]) -> None:
+        for statement in body:
+            self._one(statement)
+
+    def _one(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.If():
+                self._if(statement)
+            case ast.While():
+                self._while(statement)
+            case ast.For():
+                self._for(statement)
+            case ast.Break() | ast.Continue():
+                self.writing.end(self.loops[-1][isinstance(statement, ast.Break)])
+            case ast.Return(value=value):
+                value = value or _at(ast.Constant(None), statement)
+                self.writing.end(node=self.lowered(value))
+            case ast.Pass() | ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(_at(ast.Assign([target], value), statement))
+            case ast.Assign():
+                self._assign(statement)
+            case ast.AugAssign():
+                self._change(statement)
+            case _:
+                self._plain(statement)
+
+    def _plain(self, statement: ast.stmt) -> None:
+        """`assert`, `raise`, or an expression alone."""
+        new = copy.copy(statement)
+        before = statement.value if isinstance(statement, ast.Expr) else None
+        for name, part in ast.iter_fields(statement):
+            if isinstance(part, ast.expr) and name != "msg":
+                setattr(new, name, self.lowered(part))
+        if (
+            isinstance(new, ast.Expr)
+            and isinstance(new.value, ast.Name)
+            and new.value is not before
+        ):
+            return  # the program has been called, and this was its result
+        self._do(new)
+        if isinstance(new, ast.Raise):
+            self.writing.end(node=_at(ast.Constant(None), statement))
+
+    def _do(self, statement: ast.stmt) -> None:
+        self.writing.statements.append(statement)
+
+    def _if(self, statement: ast.If) -> None:
+        yes, no, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self._branch(statement.test, yes, no)
+        for begin, body in ((yes, statement.body), (no, statement.orelse)):
+            self.writing.begin(begin)
+            self.all(body)
+            self.writing.end(end, begin=end)
+
+    def _branch(self, test: ast.expr, yes: int, no: int) -> None:
+        match test:
+            case ast.Constant(value=value):
+                self.writing.end(yes if value else no)
+            case _:
+                self.writing.end(yes, no, node=self.lowered(test))
+
+    def _while(self, statement: ast.While) -> None:
+        top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self.writing.end(top)
+        self.writing.begin(top, head=not isinstance(statement.test, ast.Constant))
+        self._branch(statement.test, body, end)
+        self._loop(top, body, end, statement.body)
+
+    def _loop(self, top: int, body: int, end: int, statements: Sequence[ast.stmt]) -> None:
+        self.writing.begin(body)
+        self.loops.append((top, end))
+        self.all(statements)
+        self.loops.pop()
+        self.writing.end(top, begin=end)
+
+    def _for(self, statement: ast.For) -> None:
+        """A loop over what is there at its start, by number, so that its place can be stored."""
+        place = self.name()
+        tests, item = self._rows(statement.iter, place)
+        self._do(_assigned(place, _at(ast.Constant(0), statement.iter)))
+        top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self.writing.end(top)
+        self.writing.begin(top, head=True)
+        inside = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+        self.writing.end(body, end, node=_at(inside, statement.iter))
+        first = ast.Assign([statement.target], item)
+        on = ast.AugAssign(ast.Name(place, ast.Store()), ast.Add(), ast.Constant(1))
+        taken = [_at(first, statement.target), _at(on, statement.target)]
+        self._loop(top, body, end, [*taken, *statement.body])
+
+    def _rows(self, over: ast.expr, place: str) -> tuple[list[ast.expr], ast.expr]:
+        """Whether there is an item at a place in what a loop goes over, and the item.
+
+        It is taken when its turn comes, as python does, also within `enumerate` and `zip`: what the
+        loop writes there is seen.
+        """
+        match over:
+            case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
+                self.is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
+            ):
+                inside, item = self._rows(row, place)
+                number: ast.expr = load(place)
+                for first in start:
+                    begin = self.kept(self.lowered(first))
+                    number = ast.BinOp(number, ast.Add(), begin)
+                return inside, ast.Tuple([number, item], ast.Load())
+            case ast.Call(
+                ast.Name("zip" as name),
+                [_, *_] as parts,
+                [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
+            ) if self.is_builtin(name) and not _starred(parts):
+                parts_rows = [self._rows(part, place) for part in parts]
+                inside = [test for tests, _ in parts_rows for test in tests]
+                if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
+                    inside = [ast.Call(load(TOGETHER), inside, [])]
+                return inside, ast.Tuple([item for _, item in parts_rows], ast.Load())
+            case _:
+                row_name = self.name()
+                items = _at(_call(SEQUENCE, self.lowered(over)), over)
+                self._do(_assigned(row_name, items))
+                test = ast.Compare(load(place), [ast.Lt()], [_call(LENGTH, load(row_name))])
+                return [test], ast.Subscript(load(row_name), load(place), ast.Load())
+
+    def _assign(self, statement: ast.Assign) -> None:
+        match statement.targets:
+            case [ast.Name(id=name)] if self.called(statement.value, name):
+                return
+            case targets if not any(map(self.calls, targets)):
+                new = copy.copy(statement)
+                new.value = self.lowered(statement.value)
+                self._do(new)
+            case targets:
+                value = self.kept(self.lowered(statement.value))
+                for target in targets:
+                    self._store(target, value)
+
+    def _store(self, target: ast.expr, value: ast.expr) -> None:
+        """Assign to a target in which programs are called."""
+        match target:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) if self.calls(target):
+                names = [self.name() for _ in parts]
+                row = ast.Tuple([_stored(n, p) for n, p in zip(names, parts, strict=True)], _STORE)
+                self._do(_at(ast.Assign([row], value), target))
+                for name, part in zip(names, parts, strict=True):
+                    inner = part.value if isinstance(part, ast.Starred) else part
+                    self._store(inner, _at(load(name), part))
+            case _:
+                self._do(_at(ast.Assign([self.lowered(target)], value), target))
+
+    def _change(self, statement: ast.AugAssign) -> None:
+        """`a[i] += value`: a, i, a[i] and the value in this order, where programs are called."""
+        new = copy.copy(statement)
+        if not self.calls(statement):
+            self._do(new)
+            return
+        target = statement.target
+        match target:
+            case ast.Name():
+                new.value = self.lowered(statement.value)
+                self._do(new)
+            case ast.Attribute() | ast.Subscript():
+                place = copy.copy(self.lowered(target))
+                assert isinstance(place, ast.Attribute | ast.Subscript)
+                place.value = self.kept(place.value)
+                if isinstance(place, ast.Subscript):
+                    place.slice = self.kept(place.slice)
+                before = copy.copy(place)
+                before.ctx = ast.Load()
+                current = self.assigned(before)
+                assert isinstance(current, ast.Name)
+                new.value = self.lowered(statement.value)
+                new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
+                self._do(new)
+                self._do(_at(ast.Assign([place], current), statement))
+            case _:
+                assert_never(target)
+
+    # Expressions
 
     def calls(self, node: ast.AST) -> bool:
         """Whether a program is called in this expression, other than from within a lambda."""
@@ -75,8 +276,7 @@ class Expressions:
     def call(self, call: ast.Call, result: str) -> None:
         """A call of a program with arguments that call none; its result goes into a variable."""
         after = self.writing.new()
-        self.writing.end(ProgramCall(call, result, after))
-        self.writing.begin(after)
+        self.writing.end(after, node=call, result=result, begin=after)
 
     def called(self, node: ast.expr, result: str) -> bool:
         """Call the program that this expression is a call of into a variable; else do nothing."""
@@ -111,7 +311,7 @@ class Expressions:
     def assigned(self, node: ast.expr) -> ast.expr:
         """A variable of its own for this value."""
         name = self.name()
-        self.writing.statements.append(_assigned(name, node))
+        self._do(_assigned(name, node))
         return load(name, node)
 
     def _parts_lowered(self, node: Expression) -> Expression:
@@ -148,22 +348,20 @@ class Expressions:
             self._into(result, value)
             after = self.writing.new()
             ways = (after, end) if isinstance(node.op, ast.And) else (end, after)
-            self.writing.end(Branch(load(result, value), *ways))
-            self.writing.begin(after)
+            self.writing.end(*ways, node=load(result, value), begin=after)
         self._into(result, node.values[-1])
-        self._join(end)
+        self.writing.end(end, begin=end)
         return load(result, node)
 
     def _choice(self, node: ast.IfExp) -> ast.expr:
         """`a if test else b`."""
         result = self.name()
         yes, no, end = self.writing.new(), self.writing.new(), self.writing.new()
-        self.writing.end(Branch(self.lowered(node.test), yes, no))
+        self.writing.end(yes, no, node=self.lowered(node.test))
         for begin, value in ((yes, node.body), (no, node.orelse)):
             self.writing.begin(begin)
             self._into(result, value)
-            self.writing.end(Jump(end))
-        self.writing.begin(end)
+            self.writing.end(end, begin=end)
         return load(result, node)
 
     def _chain(self, node: ast.Compare) -> ast.expr:
@@ -177,23 +375,18 @@ class Expressions:
             if number < len(node.ops) - 1:
                 left, right = self.kept(left), self.kept(right)
             compared = ast.copy_location(ast.Compare(left, [op], [right]), node)
-            self.writing.statements.append(_assigned(result, compared))
+            self._do(_assigned(result, compared))
             if number < len(node.ops) - 1:
                 after = self.writing.new()
-                self.writing.end(Branch(load(result, node), after, end))
-                self.writing.begin(after)
+                self.writing.end(after, end, node=load(result, node), begin=after)
             left = right
-        self._join(end)
+        self.writing.end(end, begin=end)
         return load(result, node)
 
     def _into(self, result: str, value: ast.expr) -> None:
         if not self.called(value, result):
             left = self.lowered(value)  # first: it may begin another block
-            self.writing.statements.append(_assigned(result, left))
-
-    def _join(self, end: int) -> None:
-        self.writing.end(Jump(end))
-        self.writing.begin(end)
+            self._do(_assigned(result, left))
 
 
 def _assigned(name: str, value: ast.expr, /) -> ast.stmt:
@@ -244,196 +437,6 @@ def _set(slot: PartOf, part: ast.expr) -> None:
         setattr(holder, place, part)
 
 
-class _Statements:
-    """Writes one statement after the other."""
-
-    def __init__(self, expressions: Expressions, is_builtin: Callable[[str], bool]) -> None:
-        self._of, self._is_builtin = expressions, is_builtin
-        self._writing = expressions.writing
-        self._loops: list[tuple[int, int]] = []  # where `continue` and `break` go
-
-    def all(self, body: Sequence[ast.stmt]) -> None:
-        for statement in body:
-            self._one(statement)
-
-    def _one(self, statement: ast.stmt) -> None:
-        match statement:
-            case ast.If():
-                self._if(statement)
-            case ast.While():
-                self._while(statement)
-            case ast.For():
-                self._for(statement)
-            case ast.Break() | ast.Continue():
-                self._writing.end(Jump(self._loops[-1][isinstance(statement, ast.Break)]))
-            case ast.Return(value=value):
-                value = value or _at(ast.Constant(None), statement)
-                self._writing.end(Return(self._of.lowered(value)))
-            case ast.Pass() | ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
-                pass
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(_at(ast.Assign([target], value), statement))
-            case ast.Assign():
-                self._assign(statement)
-            case ast.AugAssign():
-                self._change(statement)
-            case _:
-                self._plain(statement)
-
-    def _plain(self, statement: ast.stmt) -> None:
-        """`assert`, `raise`, or an expression alone."""
-        new = copy.copy(statement)
-        before = statement.value if isinstance(statement, ast.Expr) else None
-        for name, part in ast.iter_fields(statement):
-            if isinstance(part, ast.expr) and name != "msg":
-                setattr(new, name, self._of.lowered(part))
-        if (
-            isinstance(new, ast.Expr)
-            and isinstance(new.value, ast.Name)
-            and new.value is not before
-        ):
-            return  # the program has been called, and this was its result
-        self._do(new)
-        if isinstance(new, ast.Raise):
-            self._writing.end(Return(_at(ast.Constant(None), statement)))
-
-    def _do(self, statement: ast.stmt) -> None:
-        self._writing.statements.append(statement)
-
-    def _if(self, statement: ast.If) -> None:
-        yes, no, end = self._writing.new(), self._writing.new(), self._writing.new()
-        self._branch(statement.test, yes, no)
-        for begin, body in ((yes, statement.body), (no, statement.orelse)):
-            self._writing.begin(begin)
-            self.all(body)
-            self._writing.end(Jump(end))
-        self._writing.begin(end)
-
-    def _branch(self, test: ast.expr, yes: int, no: int) -> None:
-        match test:
-            case ast.Constant(value=value):
-                self._writing.end(Jump(yes if value else no))
-            case _:
-                self._writing.end(Branch(self._of.lowered(test), yes, no))
-
-    def _while(self, statement: ast.While) -> None:
-        top, body, end = self._writing.new(), self._writing.new(), self._writing.new()
-        self._writing.end(Jump(top))
-        self._writing.begin(top, head=not isinstance(statement.test, ast.Constant))
-        self._branch(statement.test, body, end)
-        self._loop(top, body, end, statement.body)
-
-    def _loop(self, top: int, body: int, end: int, statements: Sequence[ast.stmt]) -> None:
-        self._writing.begin(body)
-        self._loops.append((top, end))
-        self.all(statements)
-        self._loops.pop()
-        self._writing.end(Jump(top))
-        self._writing.begin(end)
-
-    def _for(self, statement: ast.For) -> None:
-        """A loop over what is there at its start, by number, so that its place can be stored."""
-        place = self._of.name()
-        tests, item = self._rows(statement.iter, place)
-        self._do(_assigned(place, _at(ast.Constant(0), statement.iter)))
-        top, body, end = self._writing.new(), self._writing.new(), self._writing.new()
-        self._writing.end(Jump(top))
-        self._writing.begin(top, head=True)
-        inside = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-        self._writing.end(Branch(_at(inside, statement.iter), body, end))
-        first = ast.Assign([statement.target], item)
-        on = ast.AugAssign(ast.Name(place, ast.Store()), ast.Add(), ast.Constant(1))
-        taken = [_at(first, statement.target), _at(on, statement.target)]
-        self._loop(top, body, end, [*taken, *statement.body])
-
-    def _rows(self, over: ast.expr, place: str) -> tuple[list[ast.expr], ast.expr]:
-        """Whether there is an item at a place in what a loop goes over, and the item.
-
-        It is taken when its turn comes, as python does, also within `enumerate` and `zip`: what the
-        loop writes there is seen.
-        """
-        match over:
-            case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
-                self._is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
-            ):
-                inside, item = self._rows(row, place)
-                number: ast.expr = load(place)
-                for first in start:
-                    begin = self._of.kept(self._of.lowered(first))
-                    number = ast.BinOp(number, ast.Add(), begin)
-                return inside, ast.Tuple([number, item], ast.Load())
-            case ast.Call(
-                ast.Name("zip" as name),
-                [_, *_] as parts,
-                [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
-            ) if self._is_builtin(name) and not _starred(parts):
-                parts_rows = [self._rows(part, place) for part in parts]
-                inside = [test for tests, _ in parts_rows for test in tests]
-                if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
-                    inside = [ast.Call(load(TOGETHER), inside, [])]
-                return inside, ast.Tuple([item for _, item in parts_rows], ast.Load())
-            case _:
-                row_name = self._of.name()
-                items = _at(_call(SEQUENCE, self._of.lowered(over)), over)
-                self._do(_assigned(row_name, items))
-                test = ast.Compare(load(place), [ast.Lt()], [_call(LENGTH, load(row_name))])
-                return [test], ast.Subscript(load(row_name), load(place), ast.Load())
-
-    def _assign(self, statement: ast.Assign) -> None:
-        match statement.targets:
-            case [ast.Name(id=name)] if self._of.called(statement.value, name):
-                return
-            case targets if not any(map(self._of.calls, targets)):
-                new = copy.copy(statement)
-                new.value = self._of.lowered(statement.value)
-                self._do(new)
-            case targets:
-                value = self._of.kept(self._of.lowered(statement.value))
-                for target in targets:
-                    self._store(target, value)
-
-    def _store(self, target: ast.expr, value: ast.expr) -> None:
-        """Assign to a target in which programs are called."""
-        match target:
-            case ast.Tuple(elts=parts) | ast.List(elts=parts) if self._of.calls(target):
-                names = [self._of.name() for _ in parts]
-                row = ast.Tuple([_stored(n, p) for n, p in zip(names, parts, strict=True)], _STORE)
-                self._do(_at(ast.Assign([row], value), target))
-                for name, part in zip(names, parts, strict=True):
-                    inner = part.value if isinstance(part, ast.Starred) else part
-                    self._store(inner, _at(load(name), part))
-            case _:
-                self._do(_at(ast.Assign([self._of.lowered(target)], value), target))
-
-    def _change(self, statement: ast.AugAssign) -> None:
-        """`a[i] += value`: a, i, a[i] and the value in this order, where programs are called."""
-        new = copy.copy(statement)
-        if not self._of.calls(statement):
-            self._do(new)
-            return
-        target = statement.target
-        match target:
-            case ast.Name():
-                new.value = self._of.lowered(statement.value)
-                self._do(new)
-            case ast.Attribute() | ast.Subscript():
-                place = copy.copy(self._of.lowered(target))
-                assert isinstance(place, ast.Attribute | ast.Subscript)
-                place.value = self._of.kept(place.value)
-                if isinstance(place, ast.Subscript):
-                    place.slice = self._of.kept(place.slice)
-                before = copy.copy(place)
-                before.ctx = ast.Load()
-                current = self._of.assigned(before)
-                assert isinstance(current, ast.Name)
-                new.value = self._of.lowered(statement.value)
-                new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
-                self._do(new)
-                self._do(_at(ast.Assign([place], current), statement))
-            case _:
-                assert_never(target)
-
-
 _STORE = ast.Store()
 
 
@@ -456,19 +459,3 @@ def _stored(name: str, part: ast.expr) -> ast.expr:
 
 def _call(name: str, argument: ast.expr) -> ast.expr:
     return ast.Call(load(name), [argument], [])
-
-
-def lowered(
-    function: ast.FunctionDef,
-    is_program: Callable[[ast.Call], bool],
-    is_module: Callable[[ast.expr], bool],
-    is_builtin: Callable[[str], bool],
-    /,
-) -> Graph:
-    """The blocks of a function that `check` has nothing against."""
-    writing = Writing()
-    statements = _Statements(Expressions(writing, is_program, is_module), is_builtin)
-    statements.all(function.body)
-    writing.end(Return(_at(ast.Constant(None), function.body[-1])))
-    mine = locals_of(function)
-    return graph(writing.done(), frozenset(parameters(function.args)), mine)
