@@ -107,15 +107,13 @@ class Heap:
     memories : dict of str to array
         Each piece of memory, by the first path that leads to it: an array that is contiguous and
         all that lies there, or else everything between first byte and last, as a row. Not copied.
-    numbers : dict of str to number
-        Numbers that have a derivative and are no array: float, complex, NumPy's of such a kind.
     holders : dict of str to list
-        The objects that each of these was found as, before `value_of`.
+        The objects that each of these was found as, before `value_of`, and each number that has a
+        derivative: float, complex, NumPy's of such a kind.
     """
 
     structure: Json
     memories: dict[str, NDArray[Any]]
-    numbers: dict[str, Any]
     holders: dict[str, list[Any]]
 
 
@@ -136,7 +134,7 @@ def flatten(
         except RecursionError as error:
             what = "tuples, lists or dicts too deep in each other for a checkpoint; keep them flat"
             raise BadInput(f"{name} has {what}") from error
-    heap = Heap(structure, {}, encoder.numbers, encoder.holders)
+    heap = Heap(structure, {}, encoder.holders)
     spans = [span(array) for _, array, _, _ in encoder.arrays]
     for group in _overlapping(spans):
         views = [encoder.arrays[number] for number in group]
@@ -170,7 +168,6 @@ class _Encoder:
 
     def __init__(self, value_of: Callable[[Any], Any]) -> None:
         self.arrays: list[tuple[str, NDArray[Any], object, dict[str, Json]]] = []
-        self.numbers: dict[str, Any] = {}
         self.holders: dict[str, list[Any]] = {}
         self._value_of = value_of
         self._paths: set[str] = set()
@@ -247,7 +244,6 @@ class _Encoder:
 
     def _number(self, path: str, value: Any, holder: object) -> Json:
         self._new(path)
-        self.numbers[path] = value
         self.holders[path] = [holder]
         number = value.item() if isinstance(value, np.generic) else value
         if isinstance(number, float):

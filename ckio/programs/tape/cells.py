@@ -6,7 +6,8 @@ memory lies in the buffer where it lies in the memory: whatever numpy calls a vi
 transpose, a reshaped array, the real part of a complex one) needs no derivative rule.
 """
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ class Cell:
         return _view(array, pointer(array) - self._address, self.memory)
 
 
+@dataclass(frozen=True, eq=False)
 class MemoryView:
     """An array in a memory of shape `within`: `offset` and `strides` are in bytes.
 
@@ -56,33 +58,27 @@ class MemoryView:
     the same memory. `sign` is -1 for imaginary parts: see `Tape` for the convention.
     """
 
-    __slots__ = (
-        "base", "dtype", "exact", "offset", "overlapping", "shape", "sign", "strides",
-        "within", "writeable",
-    )  # fmt: skip
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    offset: int
+    writeable: bool
+    within: tuple[int, ...]
+    base: np.dtype[Any]
 
-    def __init__(  # noqa: PLR0917 - by lru_cache, which is faster without names
-        self,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        strides: tuple[int, ...],
-        offset: int,
-        writeable: bool,
-        within: tuple[int, ...],
-        base: np.dtype[Any],
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.strides = strides
-        self.offset = offset
-        self.writeable = writeable
-        self.within = within
-        self.base = base
-        same = dtype == base
-        dense = strides == _dense(shape, dtype.itemsize)
-        self.exact = same and dense and prod(shape) == prod(within) and writeable
-        self.overlapping = _overlapping(shape, strides, dtype.itemsize)
-        self.sign = 1 if same or offset % base.itemsize == 0 else -1
+    @cached_property
+    def exact(self) -> bool:
+        dense = self.strides == _dense(self.shape, self.dtype.itemsize)
+        whole = dense and prod(self.shape) == prod(self.within) and self.writeable
+        return whole and self.dtype == self.base
+
+    @cached_property
+    def overlapping(self) -> bool:
+        return _overlapping(self.shape, self.strides, self.dtype.itemsize)
+
+    @cached_property
+    def sign(self) -> int:
+        return 1 if self.dtype == self.base or self.offset % self.base.itemsize == 0 else -1
 
     def on(self, memory: Array) -> Array:
         """The array that lies so in this memory."""

@@ -32,22 +32,15 @@ def _equivalent(function: Callable[..., Any], check: Callable[..., None] | None 
             if any(path not in ((0,), ("x",), ("a",), ("weights",), (2,)) for path in call.paths):
                 raise refused("an argument that is no array here")
             check(*call.args, **call.kwargs)
-        return _pull, (function, _Paths(call.paths), call.args, call.kwargs)
+        return _pull, (function, call.paths, call.args, call.kwargs)
 
     return rule
 
 
-class _Paths:
-    __slots__ = ("paths",)
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-
-def _pull(g: Any, function: Any, wanted: _Paths, args: Any, kwargs: Any) -> Any:
+def _pull(g: Any, function: Any, paths: list[Path], args: Any, kwargs: Any) -> Any:
     tape = Tape()
-    inputs = [tape.input(at(path, args, kwargs)) for path in wanted.paths]
-    given = replaced(dict(zip(wanted.paths, inputs, strict=True)), args, kwargs)
+    inputs = [tape.input(at(path, args, kwargs)) for path in paths]
+    given = replaced(dict(zip(paths, inputs, strict=True)), args, kwargs)
     return tape.backward([(function(*given[0], **given[1]), g)], inputs)
 
 

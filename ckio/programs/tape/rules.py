@@ -167,40 +167,37 @@ def _gather(*positions: int) -> Rule:
         shapes = {path: np.shape(at(path, args, named)) for path in paths}
         dtypes = [getattr(at(path, args, kwargs), "dtype", np.dtype(float)) for path in call.paths]
         template = replaced(dict.fromkeys(shapes), args, named)
-        return _scatter, (call.perform, _Entries(shapes, call.paths, dtypes), *template)
+        return _scatter, (
+            call.perform,
+            shapes,
+            dict(zip(call.paths, dtypes, strict=True)),
+            template,
+        )
 
     return rule
 
 
-class _Entries:
-    """Shapes by path, and paths and dtypes with a derivative: no arrays, so that none is kept."""
-
-    __slots__ = ("dtypes", "paths", "shapes")
-
-    def __init__(self, shapes: dict[Path, tuple[int, ...]], paths: list[Path], dtypes: Any) -> None:
-        self.shapes, self.paths, self.dtypes = shapes, paths, dtypes
-
-
-def _scatter(g: Any, perform: Any, entries: _Entries, args: Any, kwargs: Any) -> Any:
+def _scatter(g: Any, perform: Any, shapes: Any, dtypes: dict[Path, Any], template: Any) -> Any:
+    """Add the cotangent of each entry where it came from; of each path in `dtypes`, the sums."""
     numbers: dict[Path, Any] = {}
     spans: dict[Path, slice] = {}
     count = 1
-    for path, shape in entries.shapes.items():
+    for path, shape in shapes.items():
         size = int(np.prod(shape))
-        if path in entries.paths:
+        if path in dtypes:
             numbers[path] = np.arange(count, count + size, dtype=np.intp).reshape(shape)
             spans[path] = slice(count, count + size)
             count += size
         else:
             numbers[path] = np.zeros(shape, np.intp)
-    args, kwargs = replaced(numbers, args, kwargs)
+    args, kwargs = replaced(numbers, *template)
     source, values = np.asarray(perform(*args, **kwargs)).ravel(), np.asarray(g).ravel()
     total: Any = np.bincount(source, values.real, count)
     if values.dtype.kind == "c":
         total = total + 1j * np.bincount(source, values.imag, count)
     parts = []
-    for path, dtype in zip(entries.paths, entries.dtypes, strict=True):
-        part = total[spans[path]].reshape(entries.shapes[path])
+    for path, dtype in dtypes.items():
+        part = total[spans[path]].reshape(shapes[path])
         wide = np.result_type(dtype, total.dtype) if total.dtype.kind == "c" else dtype
         parts.append(part.astype(wide, copy=False))
     return tuple(parts)
