@@ -6,8 +6,19 @@ from typing import Any
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.jaxed.equations import OPENED, compute, has_loop, is_key, opened
-from ckio.programs.jaxed.nodes import Constant, Node, Operand, Piece, RegisterCode, StackRow
+from ckio.programs.jaxed.nodes import (
+    OPENED,
+    Constant,
+    Node,
+    Operand,
+    Piece,
+    RegisterCode,
+    StackRow,
+    compute,
+    has_loop,
+    is_key,
+    opened,
+)
 
 
 def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> RegisterCode:

@@ -13,8 +13,8 @@ from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same
 from ckio.programs.interface import Cotangent, taped
-from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
 from ckio.programs.jaxed.flatten import flatten
+from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
 from ckio.programs.jaxed.regions import RegisterMachine
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]

@@ -5,12 +5,12 @@ Traced         a number or an array on a tape
 primitive      gives a kernel its own adjoint
 stop_gradient  a value without its derivative
 
-The modules, lowest first: `cells`; `ufuncs` and `rules`, with `reductions` and `linear`; `tape`;
+The modules, lowest first: `cells`; `ufuncs` and `rules`, with `numerics`; `tape`;
 `operations`, `dispatch` and `operators`; `equivalents`, which adds rules that tape other functions.
 """
 
-from ckio.programs.tape import equivalents, linear, reductions
+from ckio.programs.tape import equivalents, numerics
 from ckio.programs.tape.operators import Traced, primitive, stop_gradient
 from ckio.programs.tape.tape import Tape
 
-__all__ = ["Tape", "Traced", "equivalents", "linear", "primitive", "reductions", "stop_gradient"]
+__all__ = ["Tape", "Traced", "equivalents", "numerics", "primitive", "stop_gradient"]

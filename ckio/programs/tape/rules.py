@@ -3,7 +3,7 @@
 A rule takes a call that was performed and returns (pull, saved): `pull(g, *saved)` gives one
 cotangent for each argument that has a derivative, from that of the result; it may have the shape
 that the argument has after broadcasting. `RULES` has a rule for each function: those of functions
-that move entries are here, and others are added by `reductions`, `linear` and `equivalents`.
+that move entries are here, and others are added by `numerics` and `equivalents`.
 """
 
 import inspect
