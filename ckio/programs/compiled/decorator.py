@@ -3,8 +3,6 @@
 A cotangent is taken back over some ticks by running them on a tape, from a state and to a state.
 """
 
-import ast
-import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from math import inf
@@ -28,13 +26,11 @@ from ckio.programs.compiled.frames import (
     run,
     unpack,
 )
-from ckio.programs.compiled.functions import BlockFunction, Code, program_calls
-from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
+from ckio.programs.compiled.functions import BlockFunction, Code
+from ckio.programs.compiled.reach import Reach, Scope, reach
 from ckio.programs.compiled.source import (
     check_aliases,
     check_comprehensions,
-    dotted,
-    locals_of,
     source_of,
 )
 from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
@@ -76,11 +72,11 @@ class CompiledProgram:
     def __init__(self, function: Callable[..., Any], /) -> None:
         self.source: Final = source_of(function)
         self.function = self.source.function
-        self._locals = locals_of(self.source.tree)
+        self._scope = Scope(self.source, CompiledProgram)
         self._code: Code | None = None
         self._reach: Reach | None = None
-        check_comprehensions(self.source, self._may_call)
-        check_aliases(self.source, self._is_shared)
+        check_comprehensions(self.source, self._scope.may_call)
+        check_aliases(self.source, self._scope.is_shared)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -103,26 +99,21 @@ class CompiledProgram:
         """Its blocks; they are compiled when they are first asked for."""
         with _MAKING:
             if self._code is None:
-                self._code = Code(self.source, self._is_program, self._is_module, self._is_builtin)
+                self._code = Code(self._scope)
             return self._code
 
     def start(self, *x: Any) -> Frames:
-        """The state before the first tick; inputs are copied, each into memory of its own."""
         self._reached()
         self.code.bind(*x)
         return Frames(0, Started(rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
-        """Run at most `limit` ticks; the state reached, the ticks passed, and whether it finished.
-
-        An error that the program raises goes on to the caller, with a note on where it happened.
-        """
+        """An error that the program raises goes on to the caller; a note says where it happened."""
         self._check(state)
         after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
         return after, after.ticks - state.ticks, isinstance(after.now, Finished)
 
     def result(self, state: Frames, /) -> Any:
-        """The y of a finished state, in memory of its own; raises BadInput for any other."""
         if not isinstance(state.now, Finished):
             raise BadInput(f"{self!r} has not finished after {state.ticks} ticks; advance it first")
         return copy({"y": state.now.result})["y"]
@@ -130,29 +121,23 @@ class CompiledProgram:
     def pullback(
         self, state: Frames, ticks: int, cotangent: Cotangent, /
     ) -> dict[str, NDArray[Any]]:
-        """Run `ticks` ticks keeping a tape, and take a cotangent back along it.
+        """Leaves of a state on the way are "0.u", "1.stack.0": number of the frame, variable, path.
 
-        The leaves of a state that is neither the first nor the last are "0.u", "1.stack.0": number
-        of the frame, variable, and path; arrays that share memory are one leaf, by the first name.
+        Arrays that share memory are one leaf, by the first name.
         """
         self._check(state)
         return _pulled(self.code, state, ticks, cotangent)
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
-        """A state as plain data; raises BadInput for what cannot outlive the process."""
         self._check(state)
         return pack(state, self._codes(), self.fingerprint)
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
-        """The state that was packed, in memory of its own.
-
-        Raises BadInput for one of other code, or of which something lacks.
-        """
         return unpack(arrays, meta, self._codes(), self.fingerprint)
 
     def renew(self) -> None:
         """Compile again, where what is called is not a program any more, or has become one."""
-        if self._code and self._code.calls != program_calls(self.source, self._is_program):
+        if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
     def _reached(self) -> Reach:
@@ -175,37 +160,6 @@ class CompiledProgram:
             if strange or state.now[0].code is not known[0]:
                 name = (strange or {state.now[0].code}).pop().name
                 raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
-
-    def _is_program(self, node: ast.expr) -> bool:
-        return isinstance(self._resolved(node), CompiledProgram)
-
-    def _is_shared(self, node: ast.expr) -> bool:
-        return isinstance(self._resolved(node), np.ndarray | list | dict)
-
-    def _is_module(self, node: ast.expr) -> bool:
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        return isinstance(self._resolved(node), _MODULE)
-
-    def _is_builtin(self, name: str) -> bool:
-        own = name in self._locals or resolved(self.function, (name,)) is not MISSING
-        return not own and hasattr(builtins, name)
-
-    def _may_call(self, call: ast.Call) -> bool:
-        """Whether this is a call of a program, as far as is known before it is first used."""
-        itself = dotted(call.func) == (self.function.__name__,)
-        return self._is_program(call.func) or (
-            itself and self.function.__name__ not in self._locals
-        )
-
-    def _resolved(self, node: ast.expr) -> object:
-        chain = dotted(node)
-        if chain is None or chain[0] in self._locals:
-            return None
-        return resolved(self.function, chain)
-
-
-_MODULE: Final = type(ast)
 
 
 def _copied(path: str, leaf: Any) -> Any:

@@ -23,7 +23,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.graph import Block, End, Graph
-from ckio.programs.compiled.source import Source, check_comprehensions, parameters, read
+from ckio.programs.compiled.reach import Scope
+from ckio.programs.compiled.source import check_comprehensions, parameters, read
 from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, lowered
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -58,21 +59,12 @@ class Code:
         The functions of the blocks.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        is_program: Callable[[ast.expr], bool],
-        is_module: Callable[[ast.expr], bool],
-        is_builtin: Callable[[str], bool],
-        /,
-    ) -> None:
-        def calls(call: ast.Call) -> bool:
-            return is_program(call.func)
-
-        check_comprehensions(source, calls)
+    def __init__(self, scope: Scope, /) -> None:
+        source = scope.source
+        check_comprehensions(source, scope.is_program)
         self.name = source.function.__qualname__
-        self.calls = program_calls(source, is_program)
-        self.graph = lowered(source.tree, calls, is_module, is_builtin)
+        self.calls = scope.calls()
+        self.graph = lowered(scope)
         self._source = source
         self.bind: Callable[..., tuple[Any, ...]] = self._binder()
         self.blocks: tuple[BlockFunction, ...] = self._functions(self._compiled(lifts=False))
@@ -126,12 +118,6 @@ class Code:
             FunctionType(code, space, name, None, tuple(cells[each] for each in code.co_freevars))
             for code in codes
         )
-
-
-def program_calls(source: Source, is_program: Callable[[ast.expr], bool], /) -> frozenset[str]:
-    """The names under which a function calls programs."""
-    calls = (node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-    return frozenset(ast.unparse(called) for called in calls if is_program(called))
 
 
 def _inner(code: CodeType) -> dict[str, CodeType]:

@@ -5,6 +5,7 @@ counts. Comments, layout and docstrings do not.
 """
 
 import ast
+import builtins
 import inspect
 import pickle
 import random
@@ -20,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.source import dotted, is_current, parse
+from ckio.programs.compiled.source import Source, dotted, is_current, locals_of, parse
 
 MISSING: Final = object()
 
@@ -57,10 +58,49 @@ def reach(program: Any, kind: type, /) -> Reach:
     return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()))
 
 
-def resolved(function: FunctionType, chain: tuple[str, ...], /) -> object:
-    """Return the value of a.b.c in a function, where a and a.b are modules, or MISSING."""
-    values = [_bound(place, name) for place, name in _places(function, chain)]
-    return values[-1] if len(values) == len(chain) else MISSING
+class Scope:
+    """The names in a function, and the values that they stand for; `kind` is that of programs."""
+
+    def __init__(self, source: Source, kind: type) -> None:
+        self.source, self._kind = source, kind
+        self.locals = locals_of(source.tree)
+
+    def value(self, chain: tuple[str, ...] | None, /) -> object:
+        """Return the value of a.b.c, where a and a.b are modules, or MISSING."""
+        if chain is None or chain[0] in self.locals:
+            return MISSING
+        values = [_bound(place, name) for place, name in _places(self.source.function, chain)]
+        return values[-1] if len(values) == len(chain) else MISSING
+
+    def is_program(self, call: ast.Call, /) -> bool:
+        """Whether a program is called."""
+        return isinstance(self.value(dotted(call.func)), self._kind)
+
+    def may_call(self, call: ast.Call, /) -> bool:
+        """Whether a program is called, as far as is known before the function is one."""
+        name = self.source.function.__name__
+        itself = dotted(call.func) == (name,) and name not in self.locals
+        return self.is_program(call) or itself
+
+    def calls(self) -> frozenset[str]:
+        """Return the names under which programs are called."""
+        calls = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call))
+        return frozenset(ast.unparse(call.func) for call in calls if self.is_program(call))
+
+    def is_shared(self, node: ast.expr, /) -> bool:
+        """Whether an expression is an array, list or dict that is no variable's own."""
+        return isinstance(self.value(dotted(node)), np.ndarray | list | dict)
+
+    def is_module(self, node: ast.expr, /) -> bool:
+        """Whether an expression names something in a module, which stays what it is."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(self.value(dotted(node)), ModuleType)
+
+    def is_builtin(self, name: str, /) -> bool:
+        """Whether a name is one of python's own."""
+        own = name in self.locals or self.value((name,)) is not MISSING
+        return not own and hasattr(builtins, name)
 
 
 def _places(function: FunctionType, chain: tuple[str, ...]) -> Iterator[tuple[Any, str]]:

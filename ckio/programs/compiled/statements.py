@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
 from ckio.programs.compiled.graph import Graph, Writing, graph
-from ckio.programs.compiled.source import locals_of, parameters
+from ckio.programs.compiled.reach import Scope
+from ckio.programs.compiled.source import parameters
 
 Node = TypeVar("Node", bound=ast.AST)
 Expression = TypeVar("Expression", bound=ast.expr)
@@ -27,19 +28,12 @@ PartOf = tuple[Any, Any]
 an index."""
 
 
-def lowered(
-    function: ast.FunctionDef,
-    is_program: Callable[[ast.Call], bool],
-    is_module: Callable[[ast.expr], bool],
-    is_builtin: Callable[[str], bool],
-    /,
-) -> Graph:
+def lowered(scope: Scope, /) -> Graph:
     """Return the blocks of a function in which nothing is refused."""
-    lowering = _Lowering(is_program, is_module, is_builtin)
+    function, lowering = scope.source.tree, _Lowering(scope)
     lowering.all(function.body)
     lowering.writing.end(node=_at(ast.Constant(None), function.body[-1]))
-    mine = locals_of(function)
-    return graph(lowering.writing.done(), frozenset(parameters(function.args)), mine)
+    return graph(lowering.writing.done(), frozenset(parameters(function.args)), scope.locals)
 
 
 @dataclass
@@ -48,18 +42,13 @@ class _Lowering:
 
     Attributes
     ----------
-    is_program, is_module, is_builtin : callable
-        Whether a program is called here; whether this names something in a module, which stays what
-        it is; whether this name is one of python's own.
     names : int
         Variables so far that the function does not have.
     loops : list
         Where `continue` and `break` go.
     """
 
-    is_program: Callable[[ast.Call], bool]
-    is_module: Callable[[ast.expr], bool]
-    is_builtin: Callable[[str], bool]
+    scope: Scope
     writing: Writing = field(default_factory=Writing)
     names: int = 0
     loops: list[tuple[int, int]] = field(default_factory=list)
@@ -115,12 +104,17 @@ class _Lowering:
         self.writing.statements.append(statement)
 
     def _if(self, statement: ast.If) -> None:
+        arms = (lambda: self.all(statement.body)), (lambda: self.all(statement.orelse))
+        self._fork(statement.test, *arms)
+
+    def _fork(self, test: ast.expr, *arms: Callable[[], None]) -> None:
         yes, no, end = self.writing.new(), self.writing.new(), self.writing.new()
-        self._branch(statement.test, yes, no)
-        for begin, body in ((yes, statement.body), (no, statement.orelse)):
+        self._branch(test, yes, no)
+        for begin, arm in zip((yes, no), arms, strict=True):
             self.writing.begin(begin)
-            self.all(body)
-            self.writing.end(end, begin=end)
+            arm()
+            self.writing.end(end)
+        self.writing.begin(end)
 
     def _branch(self, test: ast.expr, yes: int, no: int) -> None:
         match test:
@@ -166,7 +160,7 @@ class _Lowering:
         """
         match over:
             case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
-                self.is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
+                self.scope.is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
             ):
                 inside, item = self._rows(row, place)
                 number: ast.expr = load(place)
@@ -178,7 +172,7 @@ class _Lowering:
                 ast.Name("zip" as name),
                 [_, *_] as parts,
                 [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
-            ) if self.is_builtin(name) and not _starred(parts):
+            ) if self.scope.is_builtin(name) and not _starred(parts):
                 parts_rows = [self._rows(part, place) for part in parts]
                 inside = [test for tests, _ in parts_rows for test in tests]
                 if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
@@ -251,7 +245,7 @@ class _Lowering:
         """Whether a program is called in this expression, other than from within a lambda."""
         if isinstance(node, ast.Lambda):
             return False
-        if isinstance(node, ast.Call) and self.is_program(node):
+        if isinstance(node, ast.Call) and self.scope.is_program(node):
             return True
         return any(map(self.calls, ast.iter_child_nodes(node)))
 
@@ -266,7 +260,7 @@ class _Lowering:
                 return self._choice(node)
             case ast.Compare() if len(node.ops) > 1:
                 return self._chain(node)
-            case ast.Call() if self.is_program(node):
+            case ast.Call() if self.scope.is_program(node):
                 result = self.name()
                 self.call(self._parts_lowered(node), result)
                 return load(result, node)
@@ -280,7 +274,7 @@ class _Lowering:
 
     def called(self, node: ast.expr, result: str) -> bool:
         """Call the program that this expression is a call of into a variable; else do nothing."""
-        if not (isinstance(node, ast.Call) and self.is_program(node)):
+        if not (isinstance(node, ast.Call) and self.scope.is_program(node)):
             return False
         self.call(self._parts_lowered(node), result)
         return True
@@ -295,7 +289,7 @@ class _Lowering:
         match node:
             case ast.Constant() | ast.Name() | ast.Lambda():
                 return node
-            case ast.Attribute() if self.is_module(node):
+            case ast.Attribute() if self.scope.is_module(node):
                 return node
             case ast.Slice() | ast.Tuple():
                 return self._parts_kept(node)
@@ -329,7 +323,7 @@ class _Lowering:
 
     def _callee_kept(self, node: ast.expr) -> ast.expr:
         """Keep a function whose arguments come after it: a method is looked up at the call."""
-        if not isinstance(node, ast.Attribute) or self.is_module(node):
+        if not isinstance(node, ast.Attribute) or self.scope.is_module(node):
             return self.kept(node)
         callee = copy.copy(node)
         callee.value = self.kept(node.value)
@@ -356,12 +350,8 @@ class _Lowering:
     def _choice(self, node: ast.IfExp) -> ast.expr:
         """`a if test else b`."""
         result = self.name()
-        yes, no, end = self.writing.new(), self.writing.new(), self.writing.new()
-        self.writing.end(yes, no, node=self.lowered(node.test))
-        for begin, value in ((yes, node.body), (no, node.orelse)):
-            self.writing.begin(begin)
-            self._into(result, value)
-            self.writing.end(end, begin=end)
+        arms = (lambda: self._into(result, node.body)), (lambda: self._into(result, node.orelse))
+        self._fork(node.test, *arms)
         return load(result, node)
 
     def _chain(self, node: ast.Compare) -> ast.expr:
