@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.frames import (
-    Finished,
+    Boundary,
     Frames,
     Now,
-    Started,
     copied,
     named,
     pack,
@@ -105,18 +104,18 @@ class CompiledProgram:
     def start(self, *x: Any) -> Frames:
         self._reached()
         self.code.bind(*x)
-        return Frames(0, Started(rebuild(x, "x", _copied)))
+        return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
         """An error that the program raises goes on to the caller; a note says where it happened."""
         self._check(state)
         after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
-        return after, after.ticks - state.ticks, isinstance(after.now, Finished)
+        return after, after.ticks - state.ticks, after.finished
 
     def result(self, state: Frames, /) -> Any:
-        if not isinstance(state.now, Finished):
+        if not isinstance(state.now, Boundary) or not state.finished:
             raise BadInput(f"{self!r} has not finished after {state.ticks} ticks; advance it first")
-        return copy({"y": state.now.result})["y"]
+        return copy({"y": state.now.value})["y"]
 
     def pullback(
         self, state: Frames, ticks: int, cotangent: Cotangent, /
@@ -168,7 +167,7 @@ def _copied(path: str, leaf: Any) -> Any:
 
 def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
     """The cotangent of `state` from that of the state so many ticks later; zeros are left out."""
-    if ticks <= 0 or isinstance(state.now, Finished):
+    if ticks <= 0 or state.finished:
         return {name: np.array(each) for name, each in cotangent.items()}
     tape = Tape()
     inputs = _Inputs(tape, flatten(named(state.now)))
@@ -219,9 +218,9 @@ class _Inputs:
 
     def by_name(self, now: Now) -> dict[str, Traced]:
         """Return the values that have a cotangent: all memory, or the inputs one by one."""
-        if not isinstance(now, Started):
+        if not isinstance(now, Boundary):
             return self._owners
-        named_leaves = leaves(now.inputs, "x").items()
+        named_leaves = leaves(now.value, "x").items()
         return {name: leaf for name, leaf in named_leaves if type(leaf) is Traced}
 
     def shaped(self, name: str, traced: Traced, cotangent: Any) -> Array:
@@ -232,8 +231,8 @@ class _Inputs:
 
 def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]]:
     """The cotangent of a state, for those of its values that are on the tape."""
-    if isinstance(now, Finished):
-        results = leaves(now.result, "y")
+    if isinstance(now, Boundary):
+        results = leaves(now.value, "y")
         yield from ((results[name], each) for name, each in cotangent.items() if name in results)
         return
     heap = flatten(named(now), _plain)

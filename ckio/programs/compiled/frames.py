@@ -29,10 +29,11 @@ _LATE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """Before the first tick: the inputs."""
+class Boundary:
+    """The first state, called x, which has the inputs, or the last, y, which has the result."""
 
-    inputs: tuple[Any, ...]
+    name: str
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,7 @@ class Frame:
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """After the last tick: the result."""
-
-    result: Any
-
-
-Now: TypeAlias = Started | tuple[Frame, ...] | Finished
+Now: TypeAlias = Boundary | tuple[Frame, ...]
 """The frames are those of the function that was started, of the one that it called, and so on."""
 
 
@@ -73,82 +67,60 @@ class Frames:
     ----------
     ticks : int
         How many since the start.
-    now : Started, tuple of Frame, or Finished
-        Where it is.
+    now : Boundary or tuple of Frame
+        The inputs, the functions that are running, or the result.
     """
 
     ticks: int
     now: Now
 
+    @property
+    def finished(self) -> bool:
+        return isinstance(self.now, Boundary) and self.now.name == "y"
+
 
 def named(now: Now, /) -> dict[str, Any]:
-    """All values of a state by name: x, y, or number of the frame and variable.
+    """Return all values of a state by name: x, y, or number of the frame and variable.
 
     What is unset has no value.
     """
-    match now:
-        case Started(inputs=inputs):
-            return {"x": inputs}
-        case Finished(result=result):
-            return {"y": result}
-        case _:
-            return dict(_variables(now))
+    if isinstance(now, Boundary):
+        return {now.name: now.value}
+    pairs = (zip(names, frame.values, strict=True) for frame, names in _named_frames(now))
+    return {name: value for each in pairs for name, value in each if value is not Unset}
 
 
 def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
-    """A state like this one with other values: what has no name in `values` is unset."""
-    match now:
-        case Started():
-            return Started(values["x"])
-        case Finished():
-            return Finished(values["y"])
-        case _:
-            return tuple(
-                Frame(frame.code, frame.block, tuple(values.get(n, Unset) for n in names))
-                for frame, names in zip(now, _names(now), strict=True)
-            )
+    """Return a state like this one with other values: what has no name in `values` is unset."""
+    if isinstance(now, Boundary):
+        return Boundary(now.name, values[now.name])
+    return tuple(
+        Frame(frame.code, frame.block, tuple(values.get(name, Unset) for name in names))
+        for frame, names in _named_frames(now)
+    )
 
 
 def copied(now: Now, /) -> Now:
     """Return a copy of a state; raises BadInput for what a checkpoint cannot hold."""
     quick = QuickCopy().copy
     try:
-        match now:
-            case Started(inputs=inputs):
-                return Started(quick(inputs))
-            case Finished(result=result):
-                return Finished(quick(result))
-            case _:
-                return tuple(
-                    Frame(f.code, f.block, tuple(v if v is Unset else quick(v) for v in f.values))
-                    for f in now
-                )
+        if isinstance(now, Boundary):
+            return Boundary(now.name, quick(now.value))
+        return tuple(
+            Frame(f.code, f.block, tuple(v if v is Unset else quick(v) for v in f.values))
+            for f in now
+        )
     except (Unclear, RecursionError):
         return renamed(now, copy(named(now)))
 
 
-def _names(frames: tuple[Frame, ...]) -> Iterator[tuple[str, ...]]:
-    """The names of the values of each frame; only the last one waits for nothing."""
+def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]]:
+    """Return each frame with the names of its values; only the last one waits for nothing."""
     for number, frame in enumerate(frames):
         graph = frame.code.graph
         last = number == len(frames) - 1
         live = graph.live[frame.block] if last else graph.waiting(frame.block)
-        yield tuple(f"{number}.{name}" for name in live)
-
-
-def _variables(frames: tuple[Frame, ...]) -> Iterator[tuple[str, Any]]:
-    for frame, names in zip(frames, _names(frames), strict=True):
-        for name, value in zip(names, frame.values, strict=True):
-            if value is not Unset:
-                yield name, value
-
-
-def expected(frames: tuple[Frame, ...], /) -> Iterator[tuple[str, bool]]:
-    """Each variable that frames of these functions hold here, and whether it may be unset."""
-    for frame, names in zip(frames, _names(frames), strict=True):
-        unset = frame.code.graph.unset[frame.block]
-        for name in names:
-            yield name, name.partition(".")[2] in unset
+        yield frame, [f"{number}.{name}" for name in live]
 
 
 def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Frames:
@@ -158,13 +130,13 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
     goes on to the caller with a note that says where it happened.
     """
     now = state.now
-    if isinstance(now, Finished) or limit <= 0:
+    if state.finished or limit <= 0:
         return state
     ticks, last = state.ticks, state.ticks + (limit if limit == inf else int(limit))
     stack: list[tuple[Code, int, Any]] = []
     try:
-        if isinstance(now, Started):
-            at, values = 0, code.bind(*now.inputs)
+        if isinstance(now, Boundary):
+            at, values = 0, code.bind(*now.value)
         else:
             stack += [(frame.code, frame.block, frame.values) for frame in now]
             code, at, values = stack.pop()
@@ -185,7 +157,7 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
                 if code.graph.takes[at]:
                     values = (*values, result)
             else:
-                return Frames(ticks, Finished(values))
+                return Frames(ticks, Boundary("y", values))
             blocks = blocks_of(code)
     except Exception as error:
         error.add_note(f"in tick {ticks} of a run, in the program {code.name}")
@@ -196,18 +168,18 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
     return Frames(ticks, tuple(frames))
 
 
+_ENDS: Final = {"x": "start", "y": "end"}
+
+
 def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
     """A state's arrays, copied, and all else; raises BadInput for what cannot be stored."""
     flat = flatten(named(state.now))
     arrays = {name: memory.copy() for name, memory in flat.memories.items()}
     names = {code: name for name, code in codes.items()}
-    match state.now:
-        case Started():
-            at: Json = "start"
-        case Finished():
-            at = "end"
-        case frames:
-            at = [[names[frame.code], frame.block] for frame in frames]
+    if isinstance(state.now, Boundary):
+        at: Json = _ENDS[state.now.name]
+    else:
+        at = [[names[frame.code], frame.block] for frame in state.now]
     meta = {"fingerprint": fingerprint, "ticks": state.ticks, "at": at, "values": flat.structure}
     return arrays, meta
 
@@ -237,12 +209,10 @@ def unpack(
 
 
 def _place(at: Json, codes: Codes) -> Now:
-    """A state without values."""
+    """Return a state without values."""
     match at:
-        case "start":
-            return Started(())
-        case "end":
-            return Finished(None)
+        case "start" | "end":
+            return Boundary("x" if at == "start" else "y", None)
         case [_, *_]:
             return tuple(_frame(each, codes) for each in at)
         case _:
@@ -261,14 +231,14 @@ def _frame(at: Json, codes: Codes) -> Frame:
 
 def _check(now: Now, values: Mapping[str, Json]) -> None:
     """Raises BadInput unless these are the variables that are needed here."""
-    match now:
-        case Started():
-            needed, allowed = {"x"}, {"x"}
-        case Finished():
-            needed, allowed = {"y"}, {"y"}
-        case frames:
-            known = dict(expected(frames))
-            needed, allowed = {name for name, unset in known.items() if not unset}, {*known}
+    if isinstance(now, Boundary):
+        needed = allowed = {now.name}
+    else:
+        allowed, needed = set[str](), set[str]()
+        for frame, names in _named_frames(now):
+            unset = frame.code.graph.unset[frame.block]
+            allowed.update(names)
+            needed.update(name for name in names if name.partition(".")[2] not in unset)
     if needed - values.keys():
         raise BadInput(f"this state lacks {', '.join(sorted(needed - values.keys()))}")
     if values.keys() - allowed:
