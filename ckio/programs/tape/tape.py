@@ -80,6 +80,13 @@ class Value:
         return self._place
 
 
+class _Spent(list[Any]):
+    """The nodes of a tape that was walked back."""
+
+    def append(self, node: Any, /) -> None:
+        raise BadInput("this tape was walked back already; values of it cannot be used further")
+
+
 class Tape:
     """Operations on floats and arrays as they are done, for one walk back.
 
@@ -96,7 +103,7 @@ class Tape:
 
     kind: ClassVar[type[Value]] = Value
 
-    __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots", "walked")
+    __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots")
 
     def __init__(self) -> None:
         self._nodes: list[tuple[Any, Pull, tuple[Any, ...], Any]] = []
@@ -105,7 +112,6 @@ class Tape:
         self._copies: dict[int, tuple[ref[Array], Array]] = {}
         self.nbytes = 0
         self.slots = 0
-        self.walked = False
 
     @property
     def nodes(self) -> int:
@@ -121,7 +127,7 @@ class Tape:
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
             return self.kind(self, value, None, Cell(memory, slot, value), view_in(memory, value))
-        if isinstance(value, int | np.integer | bool | np.bool_) or not _is_number(value):
+        if not isinstance(value, float | complex | np.inexact):
             raise BadInput(
                 f"{type(value).__name__} has no derivative; give floats or arrays of them"
             )
@@ -152,7 +158,7 @@ class Tape:
             items = [self.lift(item) for item in value]
             if all(new is old for new, old in zip(items, value, strict=True)):
                 return value
-            return items if kind is list else _like(value, items)
+            return items if kind is list else getattr(value, "_make", tuple)(items)
         if kind is dict:
             pairs = {key: self.lift(item) for key, item in value.items()}
             same = all(pairs[key] is item for key, item in value.items())
@@ -180,17 +186,22 @@ class Tape:
         BadInput
             Where a cotangent has another shape, or the tape was walked before.
         """
-        if self.walked:
+        if isinstance(self._nodes, _Spent):
             raise BadInput("this tape was walked back already, and is spent; make another")
         adjoint = Cotangents()
         for seed in seeds:
             _sow(adjoint, *seed)
-        self.walked = True
+        nodes, self._nodes = self._nodes, _Spent()
         self._kept.clear()
         self._copies.clear()
         with np.errstate(all="ignore"):
-            adjoint.walk(self._nodes)
-        return [self._harvest(adjoint, traced) for traced in inputs]
+            adjoint.walk(nodes)
+        return [
+            adjoint.number(it.place)
+            if it.place is None or it.cell is None
+            else adjoint.array(it.place.slot, it.lies)
+            for it in inputs
+        ]
 
     # The rest is for the modules of the tape.
 
@@ -220,15 +231,11 @@ class Tape:
 
     def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
         """One operation: where the cotangent of its result is, and where those it gives go."""
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
     def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """A float that is the result of an operation on numbers, recorded."""
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
         return self.kind(self, value, slot)
@@ -247,8 +254,6 @@ class Tape:
         else:
             traced = self.number(value, slot)
             out = traced.place
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
         for item in saved:
             if type(item) not in FLOATS:
                 self.keep(saved)
@@ -309,12 +314,6 @@ class Tape:
             traced.seen = None  # written into since: its value is that of the cell
         return traced
 
-    def _harvest(self, adjoint: Cotangents, traced: Value) -> Array | None:
-        place = traced.place
-        if place is None or traced.cell is None:
-            return adjoint.number(place)
-        return adjoint.array(place.slot, traced.lies)
-
 
 def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
     """Begin with this cotangent."""
@@ -358,12 +357,3 @@ def _identical(copy: Array, value: Array) -> bool:
     if value.dtype != np.float64 or not value.flags.c_contiguous:
         return copy.tobytes() == value.tobytes()
     return bool((copy.view(np.int64) == value.view(np.int64)).all())  # in one pass
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float | complex | np.inexact)
-
-
-def _like(value: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
-    """A tuple, or named tuple, of the same class."""
-    return value._make(items) if hasattr(value, "_make") else tuple(items)
