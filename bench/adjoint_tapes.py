@@ -43,8 +43,8 @@ from pyadjoint import (
 
 from ckio.actions import Key
 from ckio.adapters.pyadjoint import enable
-from ckio.chain import Chain
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 
 
 @dataclass

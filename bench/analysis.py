@@ -23,22 +23,22 @@ import numpy as np
 import record
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import WRITE
+from ckio.actions.layout import nbytes_of
+from ckio.actions.variables import Variables
 from ckio.analysis.recorded import observe
 from ckio.analysis.reduced import ByVariable
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.columns import WRITE
 from ckio.jobs.gradients import digest
-from ckio.layout import nbytes_of
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.ocean import FIELDS, Ocean
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule, bytes_moved, counts
-from ckio.variables import Variables
 
 GRID, STEPS, WHOLE, ROUNDS = 128, 1000, 10, 5
 """Cells along each side, steps, whole states that memory holds, and how often all is measured."""

@@ -14,13 +14,13 @@ import record
 from analysis_table1 import SLOTS, Case, cases, size
 
 from ckio.actions import Read, Write
+from ckio.actions.columns import READ, WRITE
 from ckio.analysis.dataflow import plan_schedule
 from ckio.analysis.lowering import lower
 from ckio.analysis.reduced import ByVariable, reduced
-from ckio.chain import Chain
-from ckio.columns import READ, WRITE
 from ckio.planners.binomial import revolve
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, bytes_moved, counts
 
 ARRAYS = ["", "", "slots", "forward", "writes", "written", "read", "peak"]

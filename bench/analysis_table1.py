@@ -16,6 +16,9 @@ from itertools import pairwise
 import record
 from analysis_traced import NVME, RAM
 
+from ckio.actions.columns import ADVANCE
+from ckio.actions.flows import Flow, Names, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.dataflow import (
     Checkpointed,
     Code,
@@ -29,18 +32,15 @@ from ckio.analysis.dataflow import (
     successive,
 )
 from ckio.analysis.recorded import observe
-from ckio.arraymodel import ArrayModel
-from ckio.chain import Chain
-from ckio.columns import ADVANCE
-from ckio.flows import Flow, Names, Step
+from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.ocean import Ocean
 from ckio.models.permafrost import Permafrost
 from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.variables import Variables
 
 STEPS, SLOTS, PARTS = 100, 10, 10
 

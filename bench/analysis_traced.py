@@ -19,11 +19,11 @@ import record
 from ckio.actions import Key, Kind
 from ckio.analysis.dag import price_on, solve
 from ckio.analysis.partitioned import Function, Partition, repeated, trace, weigh
-from ckio.clock import WallClock
 from ckio.models.basin import INSIDE
 from ckio.models.ocean import Ocean
 from ckio.models.vorticity import ADAMS_BASHFORTH
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
+from ckio.platform.clock import WallClock
 
 LENGTH, BETA, DRAG, VISCOSITY = 1e6, 2e-11, 1e-7, 100.0
 """What the model in NumPy has by default: m, m-1 s-1, s-1, m2 s-1."""

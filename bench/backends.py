@@ -20,13 +20,13 @@ import record
 import xxhash
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.arrays import copy
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.model import as_bytes
+from ckio.model.arrays import copy
 
 SETS, ROUNDS = 5, 4
 """Files and arrays are made anew in each set: which pages of memory they get, a process does not

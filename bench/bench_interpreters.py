@@ -9,17 +9,17 @@ import record
 
 from ckio.actions import Buffers, Field, Key, Layout
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.machine import Machine
 from ckio.planners.binomial import revolve
-from ckio.platforms import Affine, Level, Platform
-from ckio.render import render
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.render import render
 from ckio.runner import run
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
+from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel
-from ckio.texts import dumps, loads
 
 SLOTS = 20
 

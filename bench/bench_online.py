@@ -14,17 +14,17 @@ import pytest
 import record
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import WRITE
+from ckio.actions.columns import WRITE
 from ckio.planners.draft import Draft
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.comb import Comb
 from ckio.planners.online.sweep import Sweep
 from ckio.planners.stored import finish
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 

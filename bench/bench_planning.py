@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import record
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.errors import NoSchedule
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Platform
-from ckio.registry import find
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 # Paper 004's two machines, one of today, and one as it is measured; write and read in units of one
 # advance.

@@ -13,15 +13,15 @@ from collections.abc import Callable
 import pytest
 import record
 
-from ckio.chain import Chain
-from ckio.page import page
-from ckio.pictures import draw
-from ckio.pictures.png import png
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
-from ckio.render import render
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.page import page
+from ckio.report.pictures import draw
+from ckio.report.pictures.png import png
+from ckio.report.render import render
+from ckio.report.trace import trace
 from ckio.sim.engine import simulate
-from ckio.trace import trace
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
 PLATFORM = Platform(

@@ -9,12 +9,12 @@ import pytest
 import record
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
 from ckio.planners.stored import finish
 from ckio.planners.stored import long as stored_long
 from ckio.planners.stored.discards import with_discards
 from ckio.planners.stored.standing import checked, standing
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 # Slots, write and read, nearest first and in units of one advance; stored keys lie on the last.

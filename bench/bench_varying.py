@@ -12,11 +12,11 @@ import pytest
 import record
 from numpy.typing import NDArray
 
-from ckio.chain import Chain
 from ckio.planners import varying as rooms
 from ckio.planners.varying import varying
 from ckio.planners.varying.bound import sorted_bound
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 Seconds = NDArray[np.float64]

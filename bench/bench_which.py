@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import record
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find, names
 from ckio.errors import BadInput, NoSchedule
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find, names
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import makespan
+from ckio.schedule.replay import validate
 
 PAGE = Path(__file__).parents[1] / "docs" / "which_schedule.md"
 

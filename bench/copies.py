@@ -23,20 +23,20 @@ import numpy as np
 import record
 
 from ckio.actions import Key, Kind
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays, copy
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate.steps import Copying
-from ckio.chain import Chain
 from ckio.model import Model, sizes_of
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copy
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
-from ckio.overlap import Overlap
 from ckio.planners.trivial import store_all
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 
 MOST = 1.05
 """What store-all in RAM may take of the bare loop."""

@@ -17,7 +17,7 @@ import record
 from ckio.analysis.dag import Choice, Method, Name, Price, ValueGraph, solve
 from ckio.analysis.dag.cut import minimum_cut
 from ckio.analysis.dag.numbered import numbered
-from ckio.platforms import Affine
+from ckio.platform import Affine
 
 MOST_SECONDS = 10
 """What any of the large programs is to take at most."""

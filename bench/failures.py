@@ -12,11 +12,11 @@ import time
 
 import record
 
-from ckio.chain import Chain
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import adjoint_seconds, every
 from ckio.schedule import makespan
 from ckio.sim.failures import (

@@ -31,23 +31,23 @@ from pathlib import Path
 
 import record
 
+from ckio.actions.columns import Actions
+from ckio.adapters.registry import find
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate, measure_model
-from ckio.chain import Chain
-from ckio.columns import Actions
 from ckio.models.vorticity import Vorticity
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.registry import find
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.report import Report, compare
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.repeat import repeated
-from ckio.timeline import Timeline
 
 MOST_IN_THE_MEDIAN, MOST = 0.05, 0.10
 """Of what was measured: how far predictions may be off, over all schedules and at the worst."""

@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 
 import record
 
+from ckio.actions.variables import Variables
 from ckio.analysis.lowering import lower
-from ckio.chain import Chain
 from ckio.models.permafrost import CONDUCT, THAW
 from ckio.models.vorticity import FLOW
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
-from ckio.variables import Variables
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule.replay import validate
 
 STEPS, SLOTS, FIELD = (1000, 10_000, 100_000), 20, 8 << 20
 

@@ -64,8 +64,8 @@ def as_rank(size: int) -> None:
     from ckio.actions import Field, Key, Kind
     from ckio.adapters.mpi import of
     from ckio.backends.directory import Directory
-    from ckio.team import MeetingsClock, Team
-    from ckio.team.levels import Agreed
+    from ckio.parallel.levels import Agreed
+    from ckio.parallel.team import MeetingsClock, Team
 
     team = Team(of(MPI.COMM_WORLD))
     apart = team.comm.apart()

@@ -41,27 +41,27 @@ from ckio.actions import (
     Reverse,
     Write,
 )
-from ckio.arrays import as_bytes, empty
+from ckio.actions.columns import WRITE
+from ckio.adapters.registry import find
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.chain import Chain
-from ckio.columns import WRITE
 from ckio.compression import Zstd
 from ckio.errors import NoSchedule
+from ckio.model.arrays import as_bytes, empty
 from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
-from ckio.overlap import Overlap
 from ckio.planners.base import without_notes
 from ckio.planners.overlap import plan as best_plan
-from ckio.platforms import Level, Platform
-from ckio.registry import find
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 
 NBYTES = 64 << 20

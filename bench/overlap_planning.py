@@ -33,18 +33,18 @@ from random import Random
 import record
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import Overlap
 from ckio.planners import compiled
 from ckio.planners.base import without_notes
 from ckio.planners.compared import Planned
 from ckio.planners.overlap import plan
 from ckio.planners.overlap.engine import simulated
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
 GB = 10**9

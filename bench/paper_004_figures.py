@@ -12,12 +12,12 @@ from pathlib import Path
 
 from printed import folded, revolve_by_table, spread
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.errors import NoSchedule
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 Plan = Callable[[Chain], Schedule]
 

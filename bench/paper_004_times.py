@@ -9,8 +9,8 @@ import record
 from paper_004_figures import chain, machine
 from printed import folded
 
-from ckio.platforms import Platform
-from ckio.registry import find
+from ckio.adapters.registry import find
+from ckio.platform import Platform
 
 LENGTHS = (100, 1000, 10_000)
 

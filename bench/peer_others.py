@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from peer_rows import TAPE, Row, Work, copied
 
-from ckio.arrays import Arrays
+from ckio.model.arrays import Arrays
 
 
 def by_pyrevolve(work: Work) -> dict[str, Any]:

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.arrays import Arrays
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.model import sizes_of
+from ckio.model.arrays import Arrays
 from ckio.models.vorticity import Vorticity
-from ckio.overlap import Overlap
 from ckio.planners.compiled import prepare
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.platforms import Level, Platform
-from ckio.prices import Affine
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.prices import Affine
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 
 TAPE = "zeta", "psi"
 ALL = Overlap(None, None)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Discard, Key, Read, Write
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners.draft import Draft
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 AT_ONCE = 1000

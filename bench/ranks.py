@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import record
 
-from ckio.chain import Chain
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.spreads import parse_spread
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.spreads import parse_spread
 
 GIB = 1 << 30
 MOST_SECONDS, MOST_MEBIBYTES = 120, 4096

@@ -19,11 +19,11 @@ import numpy as np
 import record
 
 from ckio.actions import Buffers, Field, Key, Layout
+from ckio.actions.columns import ADVANCE, READ, RECORD, REVERSE, WRITE
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, READ, RECORD, REVERSE, WRITE
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import perform, run
 from ckio.schedule import Schedule
 

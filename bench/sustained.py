@@ -15,7 +15,7 @@ from ckio.actions import Advance, Key, Kind, Write
 from ckio.backends.directory import Directory
 from ckio.calibrate import calibrate
 from ckio.calibrate.probe import Noise
-from ckio.chain import Chain
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate

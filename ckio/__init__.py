@@ -9,29 +9,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.chain import Chain
-from ckio.flows import Flow, Step
-from ckio.gradient import check_gradient
-from ckio.machine import Machine
 from ckio.model import ArrayModel, Handing, Model, sizes_of
-from ckio.overlap import Overlap
+from ckio.model.gradient import check_gradient
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
-from ckio.printed import PICTURES
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import PICTURES
 from ckio.recover import recover, with_adjoint_checkpoints
-from ckio.render import render
-from ckio.replay import validate
 from ckio.report import compare
+from ckio.report.render import render
 from ckio.runner import perform, run
 from ckio.schedule import Schedule, counts, makespan
-from ckio.timeline import Event, Timeline
-from ckio.variables import Variables
+from ckio.schedule.machine import Machine
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Event, Timeline
 
 if TYPE_CHECKING:
     from ckio.analysis.lowering import lower
@@ -155,8 +155,8 @@ _LATER = {each.function: each.module for each in PLANNERS} | {
 
 
 def _draw(name: str, value: Any) -> str:
-    """A value as SVG, by the function of `ckio.pictures` of this name."""
-    svg: str = getattr(importlib.import_module("ckio.pictures"), name)(value)
+    """A value as SVG, by the function of `ckio.report.pictures` of this name."""
+    svg: str = getattr(importlib.import_module("ckio.report.pictures"), name)(value)
     return svg
 
 

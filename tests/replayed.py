@@ -1,6 +1,6 @@
 """A second look at a timeline with overlap: what must have happened, from its events alone.
 
-Nothing here asks `ckio.traffic`. Transfers to and from far levels must take some time, so that the
+Nothing here asks `ckio.overlap`. Transfers to and from far levels must take some time, so that the
 order of events is clear, and costs be multiples of a small power of two, so that sums are exact.
 """
 
@@ -11,10 +11,10 @@ from itertools import pairwise
 from math import inf
 
 from ckio.actions import Action, Discard, Key, Read, Write
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.schedule import Schedule, seconds
-from ckio.timeline import Event, Timeline
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event, Timeline
 
 ENDS, PROGRAM, BEGINS = range(3)
 """What comes first at one instant."""

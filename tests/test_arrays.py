@@ -5,8 +5,8 @@ import copy as copying
 import numpy as np
 import pytest
 
-from ckio.arrays import Views, as_bytes, copies, copy, empty
 from ckio.errors import BadInput
+from ckio.model.arrays import Views, as_bytes, copies, copy, empty
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i2", "?", "M8[s]", "U3"])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.caching import cold_reads, first_writes
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.actions.columns import Actions
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, makespan, seconds_of
+from ckio.schedule.caching import cold_reads, first_writes
 from ckio.testing.strategies import Case, untidy_schedules
 
 

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Buffers, Key, Kind, Layout, Record
-from ckio.arrays import Arrays
+from ckio.actions.columns import ADVANCE, Actions
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.files import Files
 from ckio.backends.ram import Ram
 from ckio.calibrate import MARGIN, Sample, calibrate, fit, measure_model
 from ckio.calibrate.samples import seconds_of, typical
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
-from ckio.columns import ADVANCE, Actions
 from ckio.compression import Zstd
 from ckio.errors import BadInput, UnsupportedKind
 from ckio.model import ArrayModel
-from ckio.platforms import Affine, Level
+from ckio.model.arrays import Arrays
+from ckio.platform import Affine, Level
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
+from ckio.schedule.timeline import Timeline
 from ckio.testing import CountingModel, Throttled
-from ckio.timeline import Timeline
 
 CHAIN = Chain(
     steps=24, advance=0.0625, record=0.125, reverse=0.25, restart=5000, tape=3000, adjoint=7000

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import COSTS, SIZES, Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
+from ckio.platform.chain import COSTS, SIZES, Chain
 from ckio.testing.strategies import random_chain, random_key
 
 PRICES = {"advance": 0.3, "record": 0.7, "reverse": 1.1, "restart": 7, "tape": 11, "adjoint": 13}

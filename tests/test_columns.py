@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.columns import ADVANCE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, WRITE, Actions
 from ckio.errors import BadInput
 
 NAMES = st.sampled_from(["", "u", "v", "psi"])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ckio import costs
-from ckio.chain import Chain
 from ckio.errors import BadInput
+from ckio.platform import costs
+from ckio.platform.chain import Chain
 
 ALIKE = {"reverse": 2.0, "tape": 5, "adjoint": 7}
 TABLE = """\

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
 from ckio.model import ArrayModel
+from ckio.model.gradient import check_gradient
 from ckio.models.burgers import Burgers
 
 STEPS = 20

@@ -11,33 +11,33 @@ import pytest
 from jobs.begun import MANIFEST
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.arraymodel import ArrayModel
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate.steps import Copying, measure_model
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, StorageError
 from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
-from ckio.overlap import Overlap
+from ckio.model.arraymodel import ArrayModel
+from ckio.overlap.prices import beside_of
 from ckio.planners.auto import auto
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.stored import finish
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
+from ckio.platform.profile import Profile
 from ckio.runner import overlapped, perform, run
 from ckio.runner.perform import perform_one
 from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule, makespan, seconds, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, HandingTests
 from ckio.testing.strategies import random_legal
-from ckio.texts import dumps, loads
-from ckio.traffic.prices import beside_of
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
 

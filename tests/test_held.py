@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput, IllegalAction
-from ckio.flows import Flow, Step
-from ckio.held import Held
-from ckio.machine import Machine
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.held import Held
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 from ckio.testing import a
-from ckio.variables import Variables
 
 from .test_variables import NAMES, random_variables
 from .test_versions import PLATFORM, THREE, Symbols, chain_of, random_action, registers, t, x

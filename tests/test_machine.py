@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
-from ckio.machine import Machine
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule.machine import Machine
 from ckio.testing import a, t, x
 from ckio.testing.strategies import Case, any_schedules, is_allowed
 

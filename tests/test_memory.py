@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ckio.memory import available
+from ckio.platform.memory import available
 
 KIB, GIB = 1 << 10, 1 << 30
 

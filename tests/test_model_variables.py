@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import TOGETHER, By, Variables
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
-from ckio.flows import Flow, Step
-from ckio.machine import Machine
 from ckio.model import ArrayModel, sizes_of
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
@@ -24,11 +23,12 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import periodic, recompute_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
 from ckio.testing import a, restore, save, t, x
-from ckio.variables import TOGETHER, By, Variables
 
 SIZE = 4
 WAYS = ("whole", "half", "added")

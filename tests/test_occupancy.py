@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.machine import Machine
-from ckio.occupancy import BEFORE, Lifetimes, accesses, occupancies, waits
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.actions.columns import Actions
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
+from ckio.schedule.occupancy import BEFORE, Lifetimes, accesses, occupancies, waits
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
-from ckio.timeline import Timeline
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
+from ckio.schedule.policy import Overlap
 
 COUNTS = st.none() | st.integers(0, 99)
 

@@ -13,20 +13,20 @@ from browsing import complaints, opened
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.flows import Flow, Step
-from ckio.occupancy import accesses, waits
-from ckio.overlap import Overlap
-from ckio.page import page
-from ckio.pictures import Axis, draw, resources, storage, sweeps
-from ckio.pictures.svg import COLUMNS, DISTINCT
-from ckio.platforms import Affine, Level, Platform
+from ckio.actions.columns import Actions
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.page import page
+from ckio.report.pictures import Axis, draw, resources, storage, sweeps
+from ckio.report.pictures.svg import COLUMNS, DISTINCT
 from ckio.schedule import Schedule, seconds_of
+from ckio.schedule.occupancy import accesses, waits
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
-from ckio.timeline import Timeline
-from ckio.variables import Variables
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
 PLATFORM = Platform(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ckio import papertext, texts
 from ckio.actions import Write
-from ckio.chain import Chain
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
-from ckio.schedule import Schedule, counts, makespan
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, counts, makespan, papertext
+from ckio.schedule import text as texts
+from ckio.schedule.replay import validate
 
 GOLDEN = Path(__file__).parent / "golden"
 

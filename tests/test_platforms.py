@@ -18,24 +18,24 @@ from hypothesis import strategies as st
 
 import ckio
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import COSTS, SECONDS, Chain
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput, CkioError, LevelFull, RankFailed, Stopped
-from ckio.flows import Flow, Step
-from ckio.overlap import Overlap
 from ckio.planners.bisection import Bisection
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online
-from ckio.platforms import Affine, Level, Platform, size
-from ckio.prices import ACCESSES
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform, size
+from ckio.platform.chain import COSTS, SECONDS, Chain
+from ckio.platform.prices import ACCESSES
+from ckio.platform.profile import Profile
+from ckio.platform.spreads import Lognormal, Quantiles, Spread
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event, Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Ranks
 from ckio.sim.ranks.words import Shared
-from ckio.spreads import Lognormal, Quantiles, Spread
-from ckio.timeline import Event, Timeline
-from ckio.variables import Variables
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(

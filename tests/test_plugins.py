@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from ckio.chain import Chain
 from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 HERE = Path(__file__).parent / "plugins"
 CHECKOUT = Path(__file__).parents[1]
@@ -189,7 +189,7 @@ def broken(tmp_path: Path) -> Path:
 def asked(at: Path, paths: tuple[Path, ...], call: str) -> str:
     """What the registry says in a new process."""
     script = (
-        f"from ckio import registry\ntry:\n    print({call})\n"
+        f"from ckio.adapters import registry\ntry:\n    print({call})\n"
         "except registry.BadInput as error:\n    print(error)"
     )
     return python(sys.executable, "-c", script, at=at, paths=paths).strip()

@@ -11,9 +11,9 @@ import pytest
 
 import ckio
 from ckio import Affine, Chain, Level, Platform, Schedule, Timeline
-from ckio.columns import WRITE
-from ckio.printed import PICTURES, Printed
-from ckio.timeline import EMPTY
+from ckio.actions.columns import WRITE
+from ckio.platform.printed import PICTURES, Printed
+from ckio.schedule.timeline import EMPTY
 
 MARKUP = "<script>alert('x')</script>"
 """What may be in a note, and is no markup of a page."""

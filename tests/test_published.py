@@ -21,12 +21,12 @@ import pytest
 import recurrences
 from recurrences import Slots, beta
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 GOLDEN = Path(__file__).parent / "golden"
 

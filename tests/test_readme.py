@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ckio.platforms import Platform
-from ckio.registry import codec_of, names
+from ckio.adapters.registry import codec_of, names
+from ckio.platform import Platform
 
 ROOT = Path(__file__).parent.parent
 CKIO = Path(sys.executable).with_name("ckio")

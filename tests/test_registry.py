@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from ckio.actions import Field, Key, Kind
-from ckio.errors import BadInput
-from ckio.platforms import Level, Platform
-from ckio.registry import (
+from ckio.adapters.registry import (
     GROUPS,
     close,
     codec_of,
@@ -20,6 +18,8 @@ from ckio.registry import (
     options_of,
     plain,
 )
+from ckio.errors import BadInput
+from ckio.platform import Level, Platform
 from ckio.testing import get, put
 
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Key, Kind, Read, Write
-from ckio.chain import Chain
+from ckio.jobs.remaining import Remaining
 from ckio.planners.binomial import revolve
-from ckio.platforms import Affine, Level, Platform
-from ckio.remaining import Remaining
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.timeline import Event, Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import legal_schedules
-from ckio.timeline import Event, Timeline
 
 CHAIN = Chain(steps=60, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform(

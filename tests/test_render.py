@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
-from ckio.render import LINES, render
+from ckio.report.render import LINES, render
+from ckio.schedule.timeline import Timeline
 from ckio.testing.strategies import Case, legal_schedules
-from ckio.timeline import Timeline
 
 X0, X3, T3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 3), Key(Kind.TAPE, 3)
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, IllegalAction
-from ckio.machine import Machine
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 from ckio.testing import a, t, x
 from ckio.testing.strategies import (
     Case,

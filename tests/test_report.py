@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.report import BETWEEN, compare
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.timeline import Timeline
 
 X0 = Key(Kind.RESTART, 0)
 ACTIONS = Actions.of(

@@ -26,8 +26,6 @@ from ckio.backends.directory import Directory
 from ckio.backends.files import Files as SystemFiles
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import (
     BadInput,
     IllegalAction,
@@ -36,13 +34,15 @@ from ckio.errors import (
     RunFailed,
 )
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
-from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)

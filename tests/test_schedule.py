@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Counts, LevelCounts, Schedule, counts, makespan, seconds, seconds_of
 from ckio.testing.strategies import Case, legal_schedules, untidy_schedules
 

@@ -13,21 +13,22 @@ from cli.commands import CKIO
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ckio import costs, papertext, texts
 from ckio.backends.files import Files
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW
 from ckio.backends.hdf5.start import PAGE, Start, load
-from ckio.chain import Chain
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint
 from ckio.planners import compact
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Level, Platform
-from ckio.platformtext import MOST_LEVELS, MOST_TEXT
-from ckio.render import render
-from ckio.replay import validate
+from ckio.platform import Level, Platform, costs
+from ckio.platform.chain import Chain
+from ckio.platform.toml import MOST_LEVELS, MOST_TEXT
+from ckio.report.render import render
+from ckio.schedule import papertext
+from ckio.schedule import text as texts
+from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Failure, parse_trace
 from ckio.testing import FLOW, put, x

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio import papertext, texts
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
-from ckio.schedule import Schedule, seconds_of
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, papertext, seconds_of
+from ckio.schedule import text as texts
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, any_schedules, legal_schedules
-from ckio.timeline import Timeline
 
 CHAIN = Chain(steps=4, advance=0.1, record=1 / 3, reverse=5, restart=7, tape=11, adjoint=13)
 PLATFORM = Platform(

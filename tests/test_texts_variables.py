@@ -9,14 +9,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio import papertext, texts
 from ckio.actions import Key, Kind, Read, Write
-from ckio.chain import Chain
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.cli import cli
 from ckio.errors import BadInput
-from ckio.flows import Flow, Step
-from ckio.schedule import Schedule
-from ckio.variables import Variables
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, papertext
+from ckio.schedule import text as texts
 
 from .test_texts import CHAIN, SHORT
 

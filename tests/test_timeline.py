@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ckio.actions import Action, Advance, Key, Kind, Record, Reverse, Write
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
-from ckio.timeline import Event, Recorder, Timeline
+from ckio.schedule.timeline import Event, Recorder, Timeline
 
 ACTIONS: list[Action] = [
     Write(Key(Kind.RESTART, 0), 1),

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.trace import MOST_EVENTS, trace
 from ckio.schedule import Schedule, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
-from ckio.timeline import Timeline
-from ckio.trace import MOST_EVENTS, trace
 
 CHAIN = Chain(steps=3, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 PLATFORM = Platform((Level(name="ram"), Level(name="disk")))

@@ -5,13 +5,13 @@ from math import inf
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.overlap.rules import Traffic, Way, memory_level
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.timeline import Timeline
-from ckio.traffic import Traffic, Way, memory_level
 
 RAM, FAR, OTHER = range(3)
 X = [Key(Kind.RESTART, step) for step in range(10)]

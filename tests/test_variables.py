@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.chain import Chain
+from ckio.actions.flows import NOTHING, Flow, Names, Step
+from ckio.actions.variables import TOGETHER, By, Steps, Variables, following
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Flow, Names, Step
-from ckio.variables import TOGETHER, By, Steps, Variables, following
+from ckio.platform.chain import Chain
 
 NAMES = "abcd"
 Value = tuple[object, ...]

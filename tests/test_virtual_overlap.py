@@ -15,22 +15,22 @@ from virtual import Time
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
-from ckio.overlap import Overlap
+from ckio.overlap.rules import Step, Traffic, Transfer, Way
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.overlap import overlapped
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.runner import channels, run
 from ckio.runner import overlapped as runner
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.backlog import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
-from ckio.timeline import Timeline
-from ckio.traffic import Step, Traffic, Transfer, Way
 
 SIZE = 100
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ckio.backends.ram import Ram
-from ckio.clock import VirtualClock
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.clock import VirtualClock
 from ckio.schedule import Schedule
 from ckio.testing import CountingModel, Throttled
 

@@ -18,9 +18,9 @@ from typing import Any, Final, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.arrays import as_bytes
-from ckio.comm import SOLO, Comm, launched
 from ckio.errors import BadInput, RankFailed, RunFailed
+from ckio.model.arrays import as_bytes
+from ckio.model.comm import SOLO, Comm, launched
 
 T = TypeVar("T")
 

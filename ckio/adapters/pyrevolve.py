@@ -11,7 +11,7 @@ from pyrevolve.storage import Storage
 from ckio.actions import Key
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint
-from ckio.platforms import Platform
+from ckio.platform import Platform
 
 
 class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types

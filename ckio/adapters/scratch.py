@@ -11,12 +11,12 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio import registry
 from ckio.actions import Field, Key, Kind, Layout
-from ckio.arrays import as_bytes, copy, empty
+from ckio.adapters import registry
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, StorageError
-from ckio.platforms import Platform
+from ckio.model.arrays import as_bytes, copy, empty
+from ckio.platform import Platform
 
 _NATIVE: Final = "biufc"
 """The kinds of arrays whose bytes mean something."""

@@ -18,20 +18,20 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
+from ckio.actions.variables import By, Ints, Variables
 from ckio.analysis.dataflow.arrays import needed_arrays, roomy
 from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.needed import Accesses, Chances, Needed
 from ckio.analysis.dataflow.placing import BEFORE, Placing, Within, latest
 from ckio.analysis.dataflow.stays import Stays
 from ckio.analysis.made import complete, of_a_fresh_model
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.errors import BadInput, IllegalAction
-from ckio.held import NONE, Register
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
-from ckio.variables import By, Ints, Variables
+from ckio.schedule.held import NONE, Register
+from ckio.schedule.replay import validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """What lies on each level."""

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from ckio.actions import Key, Kind
-from ckio.variables import Bools, Variables
+from ckio.actions.variables import Bools, Variables
 
 
 def complete(

@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
+from ckio.actions.flows import NOTHING, Flow, Names, Step
+from ckio.actions.layout import nbytes_of
+from ckio.actions.variables import Steps, Variables
 from ckio.analysis.recorded import contradictions, differences, observe
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
-from ckio.derived import Derived
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Flow, Names, Step
-from ckio.layout import nbytes_of
 from ckio.model import sizes_of
-from ckio.platforms import Platform
-from ckio.variables import Steps, Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
+from ckio.model.derived import Derived
+from ckio.platform import Platform
 
 WATCHED: Final = 3
 """Steps that are watched, if it is not said how many: the first ones are often special."""
@@ -232,7 +232,7 @@ def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None
             return None
         raise BadInput(
             f"{what}: nothing is known of its state: it is no ArrayModel, whose steps can be"
-            " watched; declare the sets in an attribute `variables` (ckio.variables.Variables)"
+            " watched; declare the sets in an attribute `variables` (ckio.Variables)"
         )
     if steps is None or isinstance(declared.steps, Step):
         return declared

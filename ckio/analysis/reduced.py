@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ckio.actions import Kind
+from ckio.actions.variables import Variables
 from ckio.analysis.lowering import lower
-from ckio.chain import Chain
 from ckio.planners.base import Planner
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
-from ckio.variables import Variables
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from operator import attrgetter
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.checks import check_line
+from ckio.actions.checks import check_line
+from ckio.actions.layout import field_nbytes
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
-from ckio.layout import field_nbytes
 
 _bytes_in = attrgetter("nbytes")
 

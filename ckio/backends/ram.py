@@ -13,7 +13,7 @@ from ckio.backends.buffers import digest, gather, scatter
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.shelves import Shelves
 from ckio.errors import CorruptCheckpoint, LevelFull
-from ckio.memory import available
+from ckio.platform.memory import available
 
 _UNIT = 64
 """Slots begin at multiples of this: a cache line."""

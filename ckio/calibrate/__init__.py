@@ -29,13 +29,13 @@ from ckio.calibrate.steps import (
     measure_model,
     reach,
 )
-from ckio.clock import Clock
 from ckio.errors import BadInput
-from ckio.memory import available
 from ckio.model import sizes_of
-from ckio.platforms import Affine, Level, Platform
-from ckio.prices import ACCESSES
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.clock import Clock
+from ckio.platform.memory import available
+from ckio.platform.prices import ACCESSES
+from ckio.platform.profile import Profile
 
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 

@@ -22,20 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Try
 from ckio.calibrate.samples import Floats, Sample, later, took, typical
 from ckio.calibrate.steps import BUDGET, MOST_BYTES
-from ckio.chain import Chain
-from ckio.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.model import sizes_of
-from ckio.overlap import Overlap
 from ckio.planners.binomial import revolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule
-from ckio.timeline import Timeline
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 
 _ALONE: Final = Overlap()
 _WAITING: Final = Overlap(0, 1)

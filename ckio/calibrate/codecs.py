@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.arrays import as_bytes
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
@@ -16,10 +15,11 @@ from ckio.calibrate.choice import SHRINKS, Decision, Trial, choose, decline
 from ckio.calibrate.late import Checkpoint, Still, worst_ratios
 from ckio.calibrate.probe import Probe, Try
 from ckio.calibrate.steps import STEPS
-from ckio.clock import Clock
 from ckio.compression import Codec, Zstd
 from ckio.errors import BadInput
-from ckio.team import ALONE, Team
+from ckio.model.arrays import as_bytes
+from ckio.parallel.team import ALONE, Team
+from ckio.platform.clock import Clock
 
 _SAMPLE: Final = 1 << 20
 """Bytes of a field that are enough to see whether it shrinks."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ckio.memory import available
+from ckio.platform.memory import available
 
 _PAGE: Final = 4096
 _ROOM: Final = 0.5

@@ -21,17 +21,17 @@ from ckio.actions import (
     Reverse,
     Write,
 )
+from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Sample, later, seconds_of, typical
 from ckio.calibrate.steps import BUDGET, MOST_BYTES, MakeModel
-from ckio.chain import Chain
-from ckio.clock import Clock, WallClock
-from ckio.columns import DISCARD, READ, WRITE
 from ckio.model import as_bytes
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock, WallClock
 from ckio.runner import run
 from ckio.schedule import Schedule
-from ckio.timeline import Timeline
+from ckio.schedule.timeline import Timeline
 
 _NOISE_BYTES: Final = 16 << 20
 

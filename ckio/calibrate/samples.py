@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.platforms import Affine
-from ckio.spreads import Quantiles
-from ckio.timeline import Timeline
+from ckio.platform import Affine
+from ckio.platform.spreads import Quantiles
+from ckio.schedule.timeline import Timeline
 
 Floats = NDArray[np.float64]
 

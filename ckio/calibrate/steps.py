@@ -7,19 +7,19 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Kind
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE
 from ckio.calibrate.samples import Floats, quantiles, seconds_of, typical
-from ckio.chain import Chain
-from ckio.clock import Clock, WallClock
-from ckio.columns import ADVANCE, RECORD, REVERSE
 from ckio.errors import BadInput
 from ckio.model import Handing, Model, handed_by, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import periodic
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock, WallClock
+from ckio.platform.spreads import Quantiles
 from ckio.runner import run
 from ckio.schedule import Schedule, reservations
-from ckio.spreads import Quantiles
-from ckio.timeline import Timeline
+from ckio.schedule.timeline import Timeline
 
 MakeModel = Callable[[], Model]
 

@@ -22,10 +22,10 @@ import click
 from ckio import __version__, started
 from ckio.cli import console
 from ckio.cli.streams import Unprinted, printing
-from ckio.comm import launched
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
-from ckio.memory import check_address_space
-from ckio.printed import shown
+from ckio.model.comm import launched
+from ckio.platform.memory import check_address_space
+from ckio.platform.printed import shown
 
 COMMANDS: Final = {
     "demo": "The whole loop on a real model, nothing to configure.",
@@ -66,7 +66,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            from ckio.spelling import meant
+            from ckio.platform.spelling import meant
 
             hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")

@@ -7,6 +7,10 @@ from typing import Any, Final
 
 import click
 
+from ckio.actions.columns import KINDS, READ, WRITE
+from ckio.actions.flows import Step
+from ckio.actions.variables import TOGETHER, Variables
+from ckio.adapters.registry import find_model, lossy, options_of
 from ckio.analysis.model_arrays import (
     CALLS,
     WATCHED,
@@ -19,22 +23,18 @@ from ckio.analysis.model_arrays import (
     watch,
 )
 from ckio.analysis.reduced import ByVariable
-from ckio.chain import COSTS
 from ckio.cli import console
 from ckio.cli.analyzed import show
 from ckio.cli.files import read_platform
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import json_option, planner_options, settings_option
 from ckio.cli.plans import plan_of
-from ckio.columns import KINDS, READ, WRITE
 from ckio.errors import BadInput, NoSchedule, RunFailed
-from ckio.flows import Step
 from ckio.jobs.models import Settings, blamed, identity, maker
 from ckio.jobs.planning import OVERLAPPED, Planning, planner_call
-from ckio.platforms import Platform
-from ckio.registry import find_model, lossy, options_of
+from ckio.platform import Platform
+from ckio.platform.chain import COSTS
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
-from ckio.variables import TOGETHER, Variables
 
 DEFAULT: Final = "auto"
 """The planner whose own options are given where none is named."""

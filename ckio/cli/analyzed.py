@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
-from ckio.gradient import UNCHANGED
-from ckio.printed import bytes_text, seconds_text
+from ckio.model.gradient import UNCHANGED
+from ckio.platform.printed import bytes_text, seconds_text
 
 _STORED: Final = {
     "always": "in every checkpoint",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from ckio.adapters.registry import AUTO, find, lossy, names, options_of
 from ckio.cli import console
 from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.launch import all_ranks, check_alike
@@ -17,9 +18,8 @@ from ckio.cli.profiles import print_profiles
 from ckio.errors import BadInput
 from ckio.jobs.measured import measured
 from ckio.jobs.models import Settings, identity, maker
-from ckio.platforms import Level, Platform
-from ckio.printed import bytes_text, seconds_text
-from ckio.registry import AUTO, find, lossy, names, options_of
+from ckio.platform import Level, Platform
+from ckio.platform.printed import bytes_text, seconds_text
 
 DURABILITIES: Final = {
     "process": "A checkpoint survives its process being killed; this is the default.",

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
 from ckio.cli.options import json_option
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
-from ckio.platforms import Platform
-from ckio.printed import shown
-from ckio.registry import lossy
+from ckio.platform import Platform
+from ckio.platform.printed import shown
 from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
-from ckio.texts import Document
-from ckio.timeline import Timeline
+from ckio.schedule.text import Document
+from ckio.schedule.timeline import Timeline
 
 log = logging.getLogger("ckio")
 

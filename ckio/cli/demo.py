@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ckio.actions import Key, Kind
+from ckio.actions.layout import nbytes_of
 from ckio.cli import calibrate, console
 from ckio.cli.files import FOLDER
 from ckio.cli.options import json_option
@@ -22,13 +23,12 @@ from ckio.jobs.planning import Planning, chosen, planner_call
 from ckio.jobs.process import Process
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, facts
-from ckio.layout import nbytes_of
 from ckio.model import Array, Differentiable
-from ckio.page import page
-from ckio.pictures import draw
-from ckio.pictures.png import drawable, png
-from ckio.platforms import Level, Option
+from ckio.platform import Level, Option
 from ckio.report import HEADER, table
+from ckio.report.page import page
+from ckio.report.pictures import draw
+from ckio.report.pictures.png import drawable, png
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, duration_option, json_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
-from ckio.printed import seconds_text
-from ckio.registry import lossy
+from ckio.platform.printed import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 

@@ -10,14 +10,14 @@ from typing import Any, Final, TextIO
 
 import click
 
+from ckio.backends.wholefile import write_whole
 from ckio.cli import console
 from ckio.errors import BadInput, IllegalAction
 from ckio.jobs.directory import SCHEDULE
 from ckio.jobs.leftovers import is_run_directory
-from ckio.platforms import Platform
-from ckio.texts import Document, load
-from ckio.texts.words import LINE
-from ckio.wholefile import write_whole
+from ckio.platform import Platform
+from ckio.schedule.text import Document, load
+from ckio.schedule.text.words import LINE
 
 
 class _Named(click.Path):

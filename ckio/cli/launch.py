@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from ckio.cli.files import read_platform
-from ckio.comm import launched
 from ckio.errors import BadInput, CkioError
 from ckio.jobs import ranks
-from ckio.platforms import Platform
-from ckio.team import Team
+from ckio.model.comm import launched
+from ckio.parallel.team import Team
+from ckio.platform import Platform
 
 
 @contextmanager

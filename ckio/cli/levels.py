@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.options import typed
 from ckio.errors import BadInput
-from ckio.platforms import Level, Option, Platform, size
-from ckio.registry import lossy
+from ckio.platform import Level, Option, Platform, size
 
 
 def parse_level(text: str, /, *, here: Path) -> Level:

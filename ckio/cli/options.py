@@ -8,9 +8,9 @@ import click
 
 from ckio.cli.files import INPUT
 from ckio.errors import BadInput
-from ckio.overlap import AUTO, POLICIES, Overlap
-from ckio.platforms import Option, size
-from ckio.spelling import duration
+from ckio.platform import Option, size
+from ckio.platform.spelling import duration
+from ckio.schedule.policy import AUTO, POLICIES, Overlap
 
 MOST_BYTES: Final = 2**63 - 1
 """Bytes are counted in 64 bits."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from ckio.cli.files import STDOUT, write_bytes, write_text
 from ckio.errors import BadInput
-from ckio.pictures.png import needs, png
+from ckio.report.pictures.png import needs, png
 
 _SUFFIXES: Final = (".svg", ".png")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT, out, tell_written, write_text
 from ckio.cli.levels import say_lossy
@@ -23,14 +24,13 @@ from ckio.errors import BadInput
 from ckio.jobs.models import maker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.process import variables_of
-from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
-from ckio.platforms import Platform
-from ckio.printed import bytes_text, seconds_text
-from ckio.registry import lossy
+from ckio.platform import Platform
+from ckio.platform.printed import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.sim.engine import simulate
 
 by_variable_option = click.option(
@@ -211,9 +211,9 @@ def _how(figures: dict[str, Any]) -> str:
 
 def _text(schedule: Schedule, platform: Platform, overlap: Overlap, form: str) -> str:
     if form == "paper":
-        from ckio.papertext import dumps as paper
+        from ckio.schedule.papertext import dumps as paper
 
         return paper(schedule)
-    from ckio.texts import dumps
+    from ckio.schedule.text import dumps
 
     return dumps(schedule, platform, overlap=overlap)

@@ -5,20 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ckio import costs, papertext
 from ckio.actions import Kind
-from ckio.chain import COSTS, Chain
 from ckio.cli import console
 from ckio.cli.files import blamed_on, read_text
 from ckio.errors import BadInput
 from ckio.jobs.models import Settings
 from ckio.jobs.models import costs as costs_of_model
 from ckio.jobs.planning import OVERLAPPED, Planning, chosen, planner_call, with_room
-from ckio.overlap import SYNCHRONOUS, Policy
 from ckio.planners import compact
-from ckio.platforms import Platform, is_paper_text
-from ckio.replay import validate
-from ckio.schedule import Schedule
+from ckio.platform import Platform, costs, is_paper_text
+from ckio.platform.chain import COSTS, Chain
+from ckio.schedule import Schedule, papertext
+from ckio.schedule.policy import SYNCHRONOUS, Policy
+from ckio.schedule.replay import validate
 
 __all__ = ["OVERLAPPED"]
 

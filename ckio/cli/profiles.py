@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from ckio.cli import console
-from ckio.platforms import Affine, Level
-from ckio.printed import bytes_text, seconds_text
-from ckio.spreads import Quantiles
+from ckio.platform import Affine, Level
+from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.spreads import Quantiles
 
 _HEADER = [
     "level",

@@ -7,18 +7,18 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.levels import say_lossy
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.registry import lossy
+from ckio.platform import Platform
+from ckio.platform.spreads import Spread, parse_spread
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.fold import is_shared
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.spreads import Spread, parse_spread
 
 _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
 """The options that say something of ranks, beside their number."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
@@ -19,15 +20,14 @@ from ckio.cli.files import (
 )
 from ckio.cli.levels import say_lossy
 from ckio.errors import BadInput
-from ckio.pictures.png import needs
-from ckio.pictures.png import png as painted
-from ckio.platforms import Platform
-from ckio.printed import shown
-from ckio.registry import lossy
-from ckio.render import render
+from ckio.platform import Platform
+from ckio.platform.printed import shown
 from ckio.report import HEADER, compare, table
-from ckio.texts import Document
-from ckio.timeline import Timeline
+from ckio.report.pictures.png import needs
+from ckio.report.pictures.png import png as painted
+from ckio.report.render import render
+from ckio.schedule.text import Document
+from ckio.schedule.timeline import Timeline
 
 
 @click.command()
@@ -77,7 +77,7 @@ def command(
     chain = found.schedule.chain
     timeline = found.timeline or predicted
     if svg is not None or png is not None:
-        from ckio.pictures import draw
+        from ckio.report.pictures import draw
 
         drawn = draw(timeline, chain, machine)
         if png is not None:
@@ -87,7 +87,7 @@ def command(
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
-        from ckio.trace import MOST_EVENTS, trace
+        from ckio.report.trace import MOST_EVENTS, trace
 
         most = None if all_events else MOST_EVENTS
         _write_trace(perfetto, trace(timeline, chain, machine, most=most))
@@ -103,7 +103,7 @@ def _write_trace(path: Path, text: str) -> None:
 
 
 def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:
-    from ckio.page import page
+    from ckio.report.page import page
 
     measured = None if found.timeline == predicted else found.timeline
     names = [level.name for level in platform.levels]

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from ckio.actions.columns import WRITE
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
@@ -27,20 +29,17 @@ from ckio.cli.options import (
 from ckio.cli.plan import by_variable_option, plan_by_variable
 from ckio.cli.plans import plan_of
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
-from ckio.columns import WRITE
 from ckio.errors import BadInput
 from ckio.jobs.planning import Planning, overlap_figures, policy
-from ckio.occupancy import accesses, waits
-from ckio.overlap import SYNCHRONOUS, Overlap, Policy
 from ckio.planners.compared import Planned
-from ckio.platforms import Platform
-from ckio.registry import lossy
+from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule, makespan, seconds_of
+from ckio.schedule.occupancy import accesses, waits
+from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
+from ckio.schedule.text import Document, dumps
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.repeat import Repeated, repeated
-from ckio.texts import Document, dumps
-from ckio.timeline import Timeline
-from ckio.traffic import memory_level
 
 
 @click.command()

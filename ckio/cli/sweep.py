@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from ckio.chain import COSTS, SECONDS, SIZES
+from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import out, read_text, tell_written, write_text
 from ckio.cli.levels import say_lossy
@@ -26,11 +26,11 @@ from ckio.cli.swept import Table
 from ckio.errors import BadInput
 from ckio.jobs.failing import Expected
 from ckio.jobs.planning import planner_call
-from ckio.overlap import SYNCHRONOUS, Policy
-from ckio.pictures.whatif import check, draw
 from ckio.planners.base import Planner
-from ckio.platforms import Platform
-from ckio.registry import lossy
+from ckio.platform import Platform
+from ckio.platform.chain import COSTS, SECONDS, SIZES
+from ckio.report.pictures.whatif import check, draw
+from ckio.schedule.policy import SYNCHRONOUS, Policy
 from ckio.sim.sweep import (
     Answer,
     Axis,

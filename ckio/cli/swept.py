@@ -8,9 +8,9 @@ from math import isfinite
 from typing import Any, Final
 
 from ckio.cli import console
-from ckio.pictures.amounts import value_text
-from ckio.platforms import Platform
-from ckio.printed import bytes_text, seconds_text
+from ckio.platform import Platform
+from ckio.platform.printed import bytes_text, seconds_text
+from ckio.report.pictures.amounts import value_text
 from ckio.sim.sweep import Answer, Axis, Point, Question, Use, front, sentence
 
 

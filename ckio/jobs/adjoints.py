@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Key, Kind, Record, Reverse
-from ckio.chain import Chain
-from ckio.columns import DISCARD, KIND_CODE, REVERSE
+from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
+from ckio.adapters.registry import find, place
 from ckio.errors import BadInput, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
-from ckio.overlap import Overlap
 from ckio.planners.stored import finish
-from ckio.platforms import Level, Platform
-from ckio.printed import bytes_text, seconds_text
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import bytes_text, seconds_text
 from ckio.recover import (
     adjoint_seconds,
     aside,
@@ -29,8 +29,8 @@ from ckio.recover import (
 from ckio.recover import every as daly_interval
 from ckio.recover.again import Killed
 from ckio.recover.survivors import Stored
-from ckio.registry import find, place
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import Overlap
 
 _LEAST: Final = 1.0
 """Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""

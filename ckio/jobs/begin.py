@@ -9,8 +9,9 @@ from typing import Any, Final
 import xxhash
 
 from ckio import __version__
-from ckio.chain import Chain
-from ckio.columns import REVERSE
+from ckio.actions.columns import REVERSE
+from ckio.actions.variables import Variables
+from ckio.adapters.registry import names
 from ckio.errors import BadInput, StorageError
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, first_plan, next_plan
@@ -28,21 +29,20 @@ from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Differentiable
-from ckio.overlap import AUTO, Overlap
+from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
-from ckio.platforms import Level, Platform
-from ckio.printed import counted
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import counted
 from ckio.recover.again import Killed
-from ckio.registry import names
 from ckio.runner.before import reserve
 from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import AUTO, Overlap
+from ckio.schedule.text import dumps, loads
+from ckio.schedule.text.variables import header_lines
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.team import Team
-from ckio.texts import dumps, loads
-from ckio.texts.variables import header_lines
-from ckio.timeline import Timeline
-from ckio.variables import Variables
 
 ALLOW: Final = "--allow-nan goes on with such values"
 

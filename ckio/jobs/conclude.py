@@ -6,10 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from ckio.adapters.registry import is_shared
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed, Stopped, StorageError
-from ckio.gradient import GradientCheck, check_gradient
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
 from ckio.jobs.gradients import write_gradient
@@ -20,14 +19,15 @@ from ckio.jobs.standing import store_standing
 from ckio.jobs.stopping import halted, seconds_to_stop
 from ckio.jobs.watching import watching
 from ckio.model import Differentiable
-from ckio.platforms import Platform
-from ckio.registry import is_shared
+from ckio.model.gradient import GradientCheck, check_gradient
+from ckio.parallel.levels import behind
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
-from ckio.team.levels import behind
-from ckio.texts import dumps
-from ckio.timeline import EMPTY, Timeline
+from ckio.schedule.text import dumps
+from ckio.schedule.timeline import EMPTY, Timeline
 
 HALVINGS: Final = 5
 

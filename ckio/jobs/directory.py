@@ -34,10 +34,10 @@ from typing import Any, Final
 
 import xxhash
 
+from ckio.backends.wholefile import missing_folders, write_whole
 from ckio.errors import BadInput, LevelInUse
 from ckio.jobs.request import FORMAT, Manifest
-from ckio.platforms import Platform
-from ckio.wholefile import missing_folders, write_whole
+from ckio.platform import Platform
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"

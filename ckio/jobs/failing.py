@@ -15,7 +15,8 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.spelling import duration
 from ckio.recover import Killed, adjoint_seconds
 from ckio.recover import every as daly
 from ckio.schedule import Schedule
@@ -36,7 +37,6 @@ from ckio.sim.failures import (
     parse_trace,
 )
 from ckio.sim.sweep import Question
-from ckio.spelling import duration
 from ckio.testing import CountingModel
 
 RUNS: Final = 200

@@ -24,10 +24,10 @@ import numpy as np
 import xxhash
 
 from ckio.actions import Key, Kind
+from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput, StorageError
 from ckio.model import Array, Differentiable, layout_of
-from ckio.team import ALONE, Team
-from ckio.wholefile import write_whole
+from ckio.parallel.team import ALONE, Team
 
 FORMAT: Final = 1
 

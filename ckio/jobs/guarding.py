@@ -20,7 +20,7 @@ def guarded(name: str, model: Any, /) -> "Guarded":
     nothing, or its steps cannot be watched.
     """
     from ckio.analysis.guarded import Guarded
-    from ckio.arraymodel import ArrayModel
+    from ckio.model.arraymodel import ArrayModel
 
     if not isinstance(model, ArrayModel):
         raise BadInput(

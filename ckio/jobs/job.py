@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from ckio.chain import Chain
-from ckio.comm import Comm
 from ckio.errors import BadInput
 from ckio.jobs import begin, unknown
 from ckio.jobs.directory import (
@@ -31,11 +29,13 @@ from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array
-from ckio.overlap import AUTO, SYNCHRONOUS, Policy
+from ckio.model.comm import Comm
+from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
-from ckio.platforms import Level, Platform, size
-from ckio.spelling import duration
-from ckio.team import Team
+from ckio.platform import Level, Platform, size
+from ckio.platform.chain import Chain
+from ckio.platform.spelling import duration
+from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
 Seconds = float | str
 Bytes = int | str

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.errors import BadInput
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 FORMAT: Final = 1
 

@@ -25,8 +25,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from ckio import registry
 from ckio.actions import Kind, Layout
+from ckio.actions.layout import nbytes_of
+from ckio.adapters import registry
 from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
@@ -34,8 +35,7 @@ from ckio.backends.locks import is_locked, names_in, opened
 from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
-from ckio.layout import nbytes_of
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 _SEARCHED: Final = ("directory", "hdf5")
 """Backends whose levels are found anywhere, in the order in which a path is taken for theirs.

@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Final, Literal
 
+from ckio.adapters.registry import close, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.runid import of_rank, rank_of
+from ckio.backends.wholefile import missing_folders
 from ckio.errors import StorageError
-from ckio.platforms import Level
-from ckio.registry import close, is_shared, open_level, place
-from ckio.team import ALONE, Team
-from ckio.team.levels import Agreed
-from ckio.wholefile import missing_folders
+from ckio.parallel.levels import Agreed
+from ckio.parallel.team import ALONE, Team
+from ckio.platform import Level
 
 log = logging.getLogger("ckio")
 

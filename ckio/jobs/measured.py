@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ckio.adapters.registry import AUTO, lossless_codecs, plain
 from ckio.backends.base import Backend
-from ckio.clock import Clock
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.levels import opened
 from ckio.jobs.models import blamed
-from ckio.memory import available
-from ckio.platforms import Level, Platform
-from ckio.registry import AUTO, lossless_codecs, plain
-from ckio.team import ALONE, MeetingsClock, Team
-from ckio.team.levels import Widest
+from ckio.parallel.levels import Widest
+from ckio.parallel.team import ALONE, MeetingsClock, Team
+from ckio.platform import Level, Platform
+from ckio.platform.clock import Clock
+from ckio.platform.memory import available
 
 if TYPE_CHECKING:
     from ckio.calibrate.late import Checkpoint

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from inspect import getattr_static
 from typing import Any, Final
 
-from ckio.chain import Chain
+from ckio.adapters.registry import METHODS, check_options, find_model, make, takes
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.model import Differentiable
-from ckio.platforms import Option, Platform
-from ckio.registry import METHODS, check_options, find_model, make, takes
-from ckio.team import ALONE, MeetingsClock, Team
-from ckio.team.model import Together
+from ckio.parallel.model import Together
+from ckio.parallel.team import ALONE, MeetingsClock, Team
+from ckio.platform import Option, Platform
+from ckio.platform.chain import Chain
 
 log = logging.getLogger("ckio")
 

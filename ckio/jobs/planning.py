@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ckio.chain import Chain
+from ckio.adapters.registry import find, is_ours, names
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.jobs.display import PATIENCE, QUIET, Display, share
-from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.compared import Planned
-from ckio.platforms import Platform
-from ckio.registry import find, is_ours, names
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
+from ckio.schedule.replay import validate
 
 MOST_STEPS: Final = 2**31 - 1
 """The schedule of more would take some 100 GB."""

@@ -7,7 +7,7 @@ from typing import Final
 import xxhash
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.gradients import digest
@@ -17,12 +17,12 @@ from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.request import Request
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable, Model
-from ckio.overlap import AUTO, SYNCHRONOUS, Overlap
+from ckio.parallel.team import ALONE, Team
 from ckio.planners.compared import Planned
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.team import ALONE, Team
-from ckio.variables import Variables
+from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
 
 WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 """The planners that store tapes."""

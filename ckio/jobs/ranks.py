@@ -5,13 +5,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ckio.comm import Comm, launched
 from ckio.errors import CkioError, RankFailed
 from ckio.jobs.directory import MANIFEST, SCHEDULE, RunDirectory
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import Manifest
-from ckio.platforms import Platform
-from ckio.team import ALONE, Team
+from ckio.model.comm import Comm, launched
+from ckio.parallel.team import ALONE, Team
+from ckio.platform import Platform
 
 T = TypeVar("T")
 

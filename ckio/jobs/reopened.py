@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ckio import registry
 from ckio.actions import Key
+from ckio.actions.layout import nbytes_of
+from ckio.adapters import registry
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged
 from ckio.backends.ram import Ram
@@ -23,9 +24,8 @@ from ckio.jobs.levels import called, opened
 from ckio.jobs.planning import with_room
 from ckio.jobs.process import Process
 from ckio.jobs.request import Manifest
-from ckio.layout import nbytes_of
-from ckio.platforms import Level, Platform
-from ckio.team import Team
+from ckio.parallel.team import Team
+from ckio.platform import Level, Platform
 
 log = logging.getLogger("ckio")
 

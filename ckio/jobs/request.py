@@ -18,14 +18,14 @@ from typing import Any, Final, Literal, TextIO
 import xxhash
 
 from ckio.actions import Kind
-from ckio.chain import COSTS, Chain
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, CkioError
 from ckio.jobs.models import Settings, identity
 from ckio.model import Array
-from ckio.overlap import AUTO, Overlap, Policy
-from ckio.perstep import PerStep
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import COSTS, Chain
+from ckio.platform.perstep import PerStep
+from ckio.schedule.policy import AUTO, Overlap, Policy
 
 FORMAT: Final = 2
 

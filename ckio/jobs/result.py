@@ -12,23 +12,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from ckio.chain import Chain
-from ckio.columns import WRITE
+from ckio.actions.columns import WRITE
+from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.gradient import GradientCheck
 from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.model import Differentiable, functional_of
-from ckio.overlap import SYNCHRONOUS, Overlap
+from ckio.model.gradient import GradientCheck
+from ckio.parallel.team import ALONE, Team
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.platforms import Platform
-from ckio.printed import bytes_text
-from ckio.registry import lossy
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import bytes_text
 from ckio.report import Report, compare
 from ckio.schedule import Schedule, counts, makespan
-from ckio.team import ALONE, Team
-from ckio.texts import loads
-from ckio.timeline import EMPTY, Timeline
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
+from ckio.schedule.text import loads
+from ckio.schedule.timeline import EMPTY, Timeline
 
 _FIGURES: Final = {
     "planner": str,

@@ -9,14 +9,14 @@ from math import inf
 from typing import TypeAlias
 
 from ckio.actions import Key, Kind
+from ckio.actions.layout import nbytes_of
 from ckio.analysis.made import complete, of_a_fresh_model
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped, StorageError
-from ckio.layout import nbytes_of
 from ckio.model import Model
-from ckio.platforms import Level, Platform
-from ckio.team import ALONE, Team
+from ckio.parallel.team import ALONE, Team
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 _Levels: TypeAlias = Sequence[tuple[Backend, Level]]
 """The durable levels, nearest first."""

@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from ckio.columns import ADVANCE, REVERSE
+from ckio.actions.columns import ADVANCE, REVERSE
 from ckio.errors import CkioError, RunFailed
 from ckio.jobs.standing import Standing
-from ckio.platforms import Platform
+from ckio.parallel.team import ALONE, Team
+from ckio.platform import Platform
 from ckio.schedule import Schedule, seconds_of
-from ckio.team import ALONE, Team
 
 STOPPED: Final = 75
 """The exit status of a run that can be resumed: EX_TEMPFAIL, try again."""

@@ -10,9 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ckio.actions import Key, Kind
-from ckio.arraymodel import ArrayModel
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.errors import BadInput, Stopped
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, next_plan
@@ -28,12 +26,14 @@ from ckio.jobs.standing import store_standing
 from ckio.jobs.stopping import halted, seconds_to_stop
 from ckio.jobs.watching import journal_of
 from ckio.model import Differentiable
-from ckio.overlap import SYNCHRONOUS, exactly
+from ckio.model.arraymodel import ArrayModel
 from ckio.planners.online import Online
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.runner.forward import Forward, Stored, ready_for_the_way_back, run_forward
 from ckio.schedule import Schedule
-from ckio.texts import dumps
+from ckio.schedule.policy import SYNCHRONOUS, exactly
+from ckio.schedule.text import dumps
 
 PLANNER = "online"
 """The planner of what does not know its end."""

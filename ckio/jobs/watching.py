@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from ckio.columns import REVERSE
+from ckio.actions.columns import REVERSE
 from ckio.jobs.display import Ticker
 from ckio.jobs.journal import Journal
 from ckio.jobs.process import Process
-from ckio.remaining import Remaining
+from ckio.jobs.remaining import Remaining
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Timeline
+from ckio.schedule.timeline import Event, Timeline
 
 
 class Watched(NamedTuple):

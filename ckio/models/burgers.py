@@ -23,10 +23,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
+from ckio.actions.flows import Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.options import check_real, check_whole
 
 Field = NDArray[np.float64]

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.comm import Comm, share
 from ckio.errors import BadInput
+from ckio.model.comm import Comm, share
 
 Field = NDArray[Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.errors import BadInput
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.vorticity import UNITS, Vorticity
 
 FIELDS = ("zeta", "psi", "zeta_prev", "F_0", "F_1", "F_2", "Q")

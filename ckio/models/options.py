@@ -2,7 +2,7 @@
 
 import math
 
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 
 

@@ -26,10 +26,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
+from ckio.actions.flows import Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.cgrid import (
     Field,
     X,

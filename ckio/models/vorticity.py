@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
+from ckio.actions.flows import Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.basin import INSIDE, Basin, Field
 from ckio.models.options import check_real, check_whole
 

@@ -24,11 +24,11 @@ from typing import Final
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Array, Arrays
-from ckio.comm import SOLO, Comm
+from ckio.actions.flows import Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Array, Arrays
+from ckio.model.comm import SOLO, Comm
 from ckio.models.halo import HALO, INSIDE, STIFFEST, Field, Strip
 from ckio.models.options import check_real, check_whole
 from ckio.models.seismic import Earth, Wavelet

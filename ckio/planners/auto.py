@@ -6,9 +6,7 @@ tells which levels were not measured so that the two can be compared.
 
 from collections.abc import Callable, Mapping
 
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
-from ckio.overlap import AUTO, Policy
 from ckio.planners.base import Planner, log
 from ckio.planners.compared import (
     FOLLOWERS,
@@ -20,8 +18,10 @@ from ckio.planners.compared import (
     asked,
     note_useless,
 )
-from ckio.platforms import Level, Platform, memory_level
+from ckio.platform import Level, Platform, memory_level
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import AUTO, Policy
 
 
 def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
@@ -106,7 +106,7 @@ def unmeasured(platform: Platform, /) -> list[str]:
     """Return the names of far levels of which it is not known what overlap costs.
 
     That is known where calibration has measured transfers beside the computation (see
-    `ckio.profile`): without it a prediction has no loss for the steps in it.
+    `ckio.platform.profile`): without it a prediction has no loss for the steps in it.
     """
     return [
         level.name

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.platforms import Level, Platform, copies
+from ckio.platform import Level, Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 log = logging.getLogger("ckio")

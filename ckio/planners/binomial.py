@@ -8,11 +8,11 @@ n steps are advanced over r n - C(s + r, s + 1) times in all, which is the least
 
 from math import comb
 
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, room_for_one, tapes
 from ckio.planners.draft import Draft
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 

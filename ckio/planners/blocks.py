@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.columns import WRITE, Actions
+from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Room, alike, no_schedule, room_for_one, rooms, tapes
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 Segments = Callable[[int], Sequence[int]]

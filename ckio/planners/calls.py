@@ -13,8 +13,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Room, alike
 from ckio.planners.blocks import (
@@ -29,7 +28,8 @@ from ckio.planners.blocks import (
     revolved,
 )
 from ckio.planners.literature import by_1d_revolve
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 FAR: Final = 1

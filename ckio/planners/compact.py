@@ -18,11 +18,11 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from ckio.actions import Advance, Key, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners.blocks import Periods
 from ckio.planners.calls import FAR, Call, Compact, Operation, expand, proposals
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 _PER_LINE: Final = 6

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import Overlap
 from ckio.planners.base import Planner, log, note_ignored, without_notes
 from ckio.planners.table import compared
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 
 WITH_TAPES: Final[Mapping[str, Planner]] = compared("tapes")
 STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")

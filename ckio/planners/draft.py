@@ -5,8 +5,8 @@ from array import array
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.checks import is_whole
-from ckio.columns import DISCARD, WRITE, Actions
+from ckio.actions.checks import is_whole
+from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, room_for_one, rooms, tapes
 from ckio.planners.blocks import (
@@ -43,7 +42,8 @@ from ckio.planners.spacing import (
     segments,
 )
 from ckio.planners.stored import finish
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 _Ints = NDArray[np.int64]

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, tapes
 from ckio.planners.draft import Draft
-from ckio.platforms import Level, Platform, copies
+from ckio.platform import Level, Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 _Ints = NDArray[np.int64]

@@ -23,12 +23,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import Actions
 from ckio.backends.directory import Directory
 from ckio.backends.verified import verified
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput, CkioError, RunFailed
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.programs.heap import flatten, rebuild
 from ckio.programs.interface import Program, Stats, check_inputs, metered, vjp
 from ckio.programs.model import ProgramModel
@@ -45,8 +46,7 @@ from ckio.programs.sweeps import (
 from ckio.recover import recover
 from ckio.runner.forward import Forward, Stored, ready_for_the_way_back
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder
-from ckio.wholefile import write_whole
+from ckio.schedule.timeline import Event, Recorder
 
 S = TypeVar("S")
 

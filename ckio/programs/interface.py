@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same, span
 

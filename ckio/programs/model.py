@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
-from ckio.arrays import as_bytes, empty
-from ckio.chain import Chain
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
+from ckio.actions.layout import nbytes_of
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
-from ckio.layout import nbytes_of
+from ckio.model.arrays import as_bytes, empty
+from ckio.platform.chain import Chain
 from ckio.programs.heap import Json, copy, leaves, rebuild
 from ckio.programs.interface import (
     Cotangent,

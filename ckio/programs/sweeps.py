@@ -20,16 +20,16 @@ from os import PathLike
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from ckio.actions import Discard, Kind, Write
+from ckio.actions.checks import as_float, is_whole
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.planners.base import Planner
 from ckio.planners.bisection import Bisection
 from ckio.planners.online import Online
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.programs.interface import Program, begin
 from ckio.programs.model import ProgramModel, rate
 from ckio.recover import recover
@@ -38,7 +38,7 @@ from ckio.runner.persevere import Replan, persevere
 from ckio.runner.rule import Rule
 from ckio.runner.unknown import AT_ONCE
 from ckio.schedule import Schedule
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 S = TypeVar("S")
 

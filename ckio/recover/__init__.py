@@ -11,23 +11,23 @@ from dataclasses import replace
 from math import inf
 
 from ckio.actions import Discard, Key, Read
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import without_notes
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.stored import finish
 from ckio.planners.stored.standing import checked
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.recover.adjoints import spares, with_adjoint_checkpoints
 from ckio.recover.again import Killed, taken_up
 from ckio.recover.interval import adjoint_seconds, every
 from ckio.recover.redone import redone_at_most
 from ckio.recover.room import aside, without
 from ckio.recover.survivors import Place, Stored, fitting, furthest
-from ckio.replay import validate
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 __all__ = [
     "Killed",

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Discard, Key, Kind, Read
-from ckio.checks import as_float
-from ckio.columns import DISCARD, KIND_CODE, READ, REVERSE, WRITE, Actions
+from ckio.actions.checks import as_float
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.recover.room import numbered
 from ckio.schedule import Schedule, seconds_of
 

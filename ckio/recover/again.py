@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Write
-from ckio.columns import DISCARD, KIND_CODE, WRITE, Actions
+from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
 from ckio.errors import IllegalAction
-from ckio.machine import Machine
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.recover.survivors import Place, Stored
 from ckio.recover.walk import Walk, dead
-from ckio.replay import validate
 from ckio.schedule import Schedule
 from ckio.schedule import seconds as price
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 
 
 class Killed(NamedTuple):

@@ -7,9 +7,9 @@ from typing import TypeAlias, TypeVar
 from ckio.actions import Key, Kind
 from ckio.analysis.lowering import lower, whole
 from ckio.analysis.reduced import reduced
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.recover.survivors import Stored
 from ckio.schedule import Schedule, makespan
 

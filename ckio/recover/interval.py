@@ -14,10 +14,10 @@ Here it is Daly's.
 
 from math import inf, sqrt
 
-from ckio.chain import Chain
-from ckio.checks import as_float
+from ckio.actions.checks import as_float
 from ckio.errors import BadInput
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.recover.room import numbered
 
 

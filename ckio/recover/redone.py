@@ -30,11 +30,11 @@ from math import inf
 
 import numpy as np
 
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.recover.interval import adjoint_seconds
 from ckio.recover.walk import Walk
-from ckio.replay import validate
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
 
 
 def redone_at_most(

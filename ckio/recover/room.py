@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from ckio.actions import Key
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 _HELD = 2
 """Adjoints that lie on the level at a time: the older one goes once the next one is complete."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 
 from ckio.actions import Advance, Discard, Key, Kind, Record
-from ckio.chain import Chain
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 
 Stored = tuple[frozenset[Key], ...]
 """The keys on each level."""

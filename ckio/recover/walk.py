@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions, Row
-from ckio.platforms import Platform, copies
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions, Row
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))

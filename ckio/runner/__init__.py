@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 
 from ckio.backends.base import Backend
-from ckio.clock import Clock
 from ckio.model import Model
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.clock import Clock
 from ckio.runner.finite import Finite
 from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, perform, performed
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder, Timeline, Transfers
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event, Recorder, Timeline, Transfers
 
 __all__ = ["Finite", "Stop", "Watcher", "perform", "run"]
 
@@ -43,7 +43,7 @@ def run(
     backends
         One open storage level for each level of the platform, in its order. They stay open.
     overlap
-        How much storage may go on behind the computation, by the rules of `ckio.traffic`; a thread
+        How much storage may go on behind the computation, by the rules of `ckio.overlap`; a thread
         for each channel does it. What is written behind counts as stored when this returns.
     clock
         What measures; the wall clock by default.

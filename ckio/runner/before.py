@@ -7,15 +7,15 @@ from itertools import product
 import numpy as np
 
 from ckio.actions import Key
+from ckio.actions.columns import KINDS, RECORD, WRITE
+from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
-from ckio.columns import KINDS, RECORD, WRITE
 from ckio.errors import BadInput, LevelFull
-from ckio.layout import nbytes_of
-from ckio.memory import available
 from ckio.model import Model, layout_of
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.memory import available
 from ckio.schedule import Schedule, preparations, reservations
+from ckio.schedule.replay import validate
 
 
 def make_ready(

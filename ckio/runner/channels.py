@@ -19,13 +19,13 @@ from ckio.actions import Buffers, Discard, Key, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form
 from ckio.backends.ram import Ram
-from ckio.clock import Clock
 from ckio.errors import RunFailed
-from ckio.platforms import Platform
+from ckio.overlap.rules import Step, Traffic, Transfer
+from ckio.platform import Platform
+from ckio.platform.clock import Clock
 from ckio.runner.failure import Failure
 from ckio.runner.perform import Moved, where
 from ckio.runner.staging import Staged
-from ckio.traffic import Step, Traffic, Transfer
 
 Place = tuple[int, Key]
 """A level and what lies there."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from traceback import format_exception_only
 
 from ckio.errors import CkioError, RunFailed, StorageError
-from ckio.platforms import Platform
+from ckio.overlap.rules import Transfer
+from ckio.platform import Platform
 from ckio.runner.perform import where
-from ckio.traffic import Transfer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.clock import Clock, WallClock
 from ckio.errors import RunFailed
 from ckio.model import Differentiable, Handing, functional_of, reached
+from ckio.platform.clock import Clock, WallClock
 
 SHARE: Final = 0.01
 """The part of the time of the model's own steps that looking at states and adjoints may take."""

@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ckio.actions import Key, Kind, Read
+from ckio.actions.columns import Actions
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import Clock
-from ckio.columns import Actions
 from ckio.errors import BadInput, LevelFull, StorageError
-from ckio.machine import Machine
 from ckio.model import Model
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock
 from ckio.runner.before import reserve as make_room
 from ckio.runner.perform import Stop
 from ckio.runner.remains import Failure, NotReady, Remains
@@ -27,7 +26,8 @@ from ckio.runner.rule import Rule
 from ckio.runner.stepwise import Performance
 from ckio.runner.unknown import check_fit, forward, reserve
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Timeline
+from ckio.schedule.machine import Machine
+from ckio.schedule.timeline import Event, Timeline
 
 Stored: TypeAlias = Sequence[Collection[Key]]
 """The keys on each level."""

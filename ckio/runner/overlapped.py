@@ -12,18 +12,18 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.buffers import gather, scatter
 from ckio.backends.forms import Form, form_of
-from ckio.clock import Clock, WallClock
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.overlap.rules import Traffic, Transfer, Way, memory_level
+from ckio.platform import Platform
+from ckio.platform.clock import Clock, WallClock
 from ckio.runner.before import make_ready
 from ckio.runner.channels import Channels
 from ckio.runner.leaving import Loading
 from ckio.runner.perform import Hands, Moved, Stop, Times, by_hands
 from ckio.runner.staging import Staged, Staging, cut, make_staging
 from ckio.schedule import Schedule
-from ckio.traffic import Traffic, Transfer, Way, memory_level
+from ckio.schedule.policy import Overlap
 
 
 def overlapped(

@@ -12,18 +12,18 @@ from traceback import format_exception_only
 from typing import Final, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.actions.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.backends.base import Backend, Keeping
-from ckio.clock import Clock, WallClock
-from ckio.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
 from ckio.model import Handing, Model, handed_by, reached
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.clock import Clock, WallClock
 from ckio.runner.before import make_ready
 from ckio.runner.leaving import Loading, within
 from ckio.schedule import Schedule
-from ckio.timeline import Event
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Event
 
 Stop = Callable[[], bool]
 """Whether the run is to stop now."""

@@ -17,23 +17,23 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from ckio.actions import Action, Discard, Key, Kind
+from ckio.actions.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
-from ckio.chain import Chain
-from ckio.clock import Clock, WallClock
-from ckio.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule, StorageError, UnsupportedKind
-from ckio.layout import nbytes_of
-from ckio.machine import Machine
 from ckio.model import Model
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock, WallClock
 from ckio.runner.before import is_estimated
 from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, Times, performed
 from ckio.runner.remains import Failure, NotReady, Remains, Stored, blamed
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Recorder, Timeline, Transfers
+from ckio.schedule.machine import Machine
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Event, Recorder, Timeline, Transfers
 
 M = TypeVar("M", bound=Model)
 Watcher: TypeAlias = Callable[[Event], None]

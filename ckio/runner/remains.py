@@ -12,11 +12,11 @@ from typing import Final, NamedTuple, TypeAlias
 from ckio.actions import Action, Discard, Key, Kind, Layout, Read, Write
 from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint, StorageError
-from ckio.machine import Machine
 from ckio.model import Model
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule.machine import Machine
 
 Stored: TypeAlias = tuple[frozenset[Key], ...]
 """The keys on each level."""

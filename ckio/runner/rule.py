@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ckio.actions import Key
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.platforms import Platform
+from ckio.actions.columns import Actions
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 

@@ -13,15 +13,15 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Buffers
+from ckio.actions.columns import READ, RECORD, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form
 from ckio.backends.ram import Loan, Ram
-from ckio.columns import READ, RECORD, WRITE
-from ckio.memory import available
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.overlap.rules import Transfer, memory_level
+from ckio.platform import Platform
+from ckio.platform.memory import available
 from ckio.schedule import Schedule, reservations
-from ckio.traffic import Transfer, memory_level
+from ckio.schedule.policy import Overlap
 
 SHARE: Final = 0.5
 """Of the memory that is available, the most that staging takes."""

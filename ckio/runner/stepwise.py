@@ -6,18 +6,18 @@ from traceback import format_exception_only
 from typing import Final, NoReturn
 
 from ckio.actions import Action, Advance, Discard, Key, Write
+from ckio.actions.columns import ACCESSES, ADVANCE
 from ckio.backends.base import Backend
-from ckio.chain import Chain
-from ckio.clock import Clock, WallClock
-from ckio.columns import ACCESSES, ADVANCE
 from ckio.errors import CkioError, RunFailed, Stopped, StorageError
-from ckio.machine import Machine
 from ckio.model import Model, reached
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock, WallClock
 from ckio.runner.perform import Hands, Pace, where
 from ckio.runner.remains import Failure
 from ckio.runner.rule import Rule
-from ckio.timeline import Event, Recorder
+from ckio.schedule.machine import Machine
+from ckio.schedule.timeline import Event, Recorder
 
 _ENDLESS: Final = 2**62
 """Of steps, or of bytes of all checkpoints: more than any run has."""

@@ -10,19 +10,19 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import Actions
+from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
-from ckio.clock import Clock
-from ckio.columns import Actions
 from ckio.errors import BadInput, LevelFull
-from ckio.layout import nbytes_of
-from ckio.memory import available
 from ckio.model import Model, layout_of
+from ckio.platform.clock import Clock
+from ckio.platform.memory import available
 from ckio.runner.before import is_estimated
 from ckio.runner.perform import Stop
 from ckio.runner.rule import Rule
 from ckio.runner.stepwise import Performance
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Timeline
+from ckio.schedule.timeline import Event, Timeline
 
 AT_ONCE: Final = 64
 """Steps of an Advance, the most: so often the watcher of a model that never finishes is heard."""

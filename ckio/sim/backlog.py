@@ -1,6 +1,6 @@
 """What the operating system has taken of a level's writes and not yet brought to the device."""
 
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 
 class Backlog:

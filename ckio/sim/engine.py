@@ -12,14 +12,14 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from ckio.columns import WRITE
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.actions.columns import WRITE
+from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Recorder, Timeline
 from ckio.sim import overlapped
 from ckio.sim.backlog import Backlog, backlogs_of
-from ckio.timeline import Recorder, Timeline
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -47,7 +47,7 @@ def simulate(
     level's profile says how many bytes the operating system takes of writes (`dirty`): a write
     waits where more would be under way to the device, which `makespan` does not know.
 
-    With overlap the timeline has `transfers` too, and the rules are those of `ckio.traffic`.
+    With overlap the timeline has `transfers` too, and the rules are those of `ckio.overlap`.
     Transfers that go on behind the program take what the level's profile says of them, and put off
     what it does when they begin. `factors` says for each action how many times longer it takes than
     its price says; copies in memory are not meant. `watch` is called every few thousand actions

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from ckio.chain import SECONDS, Chain
-from ckio.columns import DISCARD, READ, WRITE
+from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import SECONDS, Chain
+from ckio.platform.spreads import Spread
 from ckio.schedule import Schedule, read_cold
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.spreads import Spread
 
 Floats = NDArray[np.float64]
 

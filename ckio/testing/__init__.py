@@ -22,7 +22,7 @@ pytest or hypothesis; they are imported when they are asked for.
 
 from typing import TYPE_CHECKING, Any
 
-from ckio.clock import VirtualClock
+from ckio.platform.clock import VirtualClock
 from ckio.testing.checkpoints import FLOW, a, buffers, contents, get, put, raw, restore, save, t, x
 from ckio.testing.fakes import CountingModel, Throttled
 

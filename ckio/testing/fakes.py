@@ -7,14 +7,14 @@ from hashlib import blake2b
 import numpy as np
 
 from ckio.actions import Action, Advance, Buffers, Field, Key, Kind, Layout, Record, Reverse
+from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
-from ckio.chain import Chain
-from ckio.clock import Clock
 from ckio.errors import BadInput
-from ckio.layout import nbytes_of
 from ckio.model import Array, as_bytes
-from ckio.platforms import Affine, Level
-from ckio.profile import Profile
+from ckio.platform import Affine, Level
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock
+from ckio.platform.profile import Profile
 from ckio.sim.backlog import backlog_of
 
 Behind = Callable[[float], bool]

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.errors import IllegalAction
-from ckio.machine import Machine
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
 
 T = TypeVar("T")
 Case = tuple[Schedule, Platform]

@@ -33,9 +33,9 @@ from ckio import (
     simulate,
     store_all,
 )
-from ckio.pictures import STYLE, Axis, Picture, resources, spacetime, storage
-from ckio.pictures.svg import DARK, LIGHT
 from ckio.recover import recover, with_adjoint_checkpoints
+from ckio.report.pictures import STYLE, Axis, Picture, resources, spacetime, storage
+from ckio.report.pictures.svg import DARK, LIGHT
 
 HERE: Final = Path(__file__).parent
 MB: Final = 1_000_000

@@ -25,8 +25,8 @@ from pyadjoint import (
     stop_annotating,
 )
 
-from ckio.chain import Chain
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 
 STEPS, CELLS = 30, 16
 FIELD = 8 * CELLS

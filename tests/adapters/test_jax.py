@@ -23,7 +23,7 @@ from ckio.adapters.jax import store as stores  # noqa: E402
 from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
 from ckio.adapters.jax.store import STORE  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
-from ckio.platforms import Affine  # noqa: E402
+from ckio.platform import Affine  # noqa: E402
 
 N = 53
 

@@ -17,13 +17,13 @@ import jax.numpy as jnp  # noqa: E402
 from ckio import Chain, Level, Platform, run  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
 from ckio.adapters.jax import JaxModel  # noqa: E402
+from ckio.adapters.registry import open_level  # noqa: E402
 from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
-from ckio.gradient import check_gradient  # noqa: E402
 from ckio.model import sizes_of  # noqa: E402
+from ckio.model.gradient import check_gradient  # noqa: E402
 from ckio.planners.hrevolve import hrevolve  # noqa: E402
 from ckio.planners.trivial import periodic  # noqa: E402
-from ckio.registry import open_level  # noqa: E402
 from ckio.runner.perform import perform_one  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
 

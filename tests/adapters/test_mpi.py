@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 from ckio.adapters.mpi import of, world
 from ckio.errors import CkioError, RankFailed, RunFailed
-from ckio.team import Team
+from ckio.parallel.team import Team
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio import Chain, Directory, Level, Platform, Ram, registry, run, sizes_of
+from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.gradient import check_gradient
+from ckio.adapters import registry
+from ckio.model.gradient import check_gradient
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)

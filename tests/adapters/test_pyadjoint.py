@@ -42,7 +42,7 @@ from pyadjoint import (
     taylor_test,
 )
 
-from ckio import registry
+from ckio.adapters import registry
 from ckio.adapters.pyadjoint import Manager, enable
 from ckio.errors import MissingCheckpoint
 from ckio.schedule import counts

@@ -34,9 +34,9 @@ from pyadjoint import (
 )
 
 from ckio.adapters.pyadjoint import Manager, enable
-from ckio.chain import Chain
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 STEPS, CELLS = 12, 16
 FIELD = 8 * CELLS
@@ -252,7 +252,7 @@ from pathlib import Path
 from pyadjoint import Tape, continue_annotation, set_working_tape
 from adjoint_fields import Field, apply, diffused, diffused_adjoint
 from ckio.adapters.pyadjoint import enable
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 level = Level(name="files", capacity=4 * 128, backend="directory", options={{"path": {path!r}}})
 tape = Tape()

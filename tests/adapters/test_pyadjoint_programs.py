@@ -49,11 +49,11 @@ from pyadjoint import (
 )
 from pyadjoint.block import Block
 
-from ckio import registry
+from ckio.adapters import registry
 from ckio.adapters.checkpoint_schedules import as_checkpoint_schedule
 from ckio.adapters.pyadjoint import enable
-from ckio.chain import Chain
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 
 def two_loops(times: Iterable[int], u: Field) -> Any:

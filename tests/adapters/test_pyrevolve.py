@@ -11,7 +11,7 @@ import pytest
 
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 
 pyrevolve = pytest.importorskip("pyrevolve")
 from ckio.adapters.pyrevolve import CkioStorage, storages  # noqa: E402

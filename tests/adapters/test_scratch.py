@@ -13,7 +13,7 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 
 def files(place: Path) -> list[Path]:
@@ -182,7 +182,7 @@ SCRIPT = """
 import os, sys
 import numpy as np
 from ckio.adapters.scratch import Scratch
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 level = Level(name="d", backend="directory", options={"path": "d"})
 scratch = Scratch(Platform((level,)))
 key = scratch.put(0, {"u": np.ones(4)})

@@ -23,12 +23,12 @@ if not h5py.get_config().mpi:
 from cli.jobs import write_platform
 from mpi4py import MPI
 
+from ckio.adapters.registry import open_level
 from ckio.adapters.shared_hdf5 import SharedHdf5
 from ckio.backends.contents import Stored, sound
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, ForeignLevel, LevelFull, LevelInUse
-from ckio.platforms import Level
-from ckio.registry import open_level
+from ckio.platform import Level
 from ckio.testing import BackendTests, get, put, raw, x
 
 # One rank
@@ -119,7 +119,7 @@ from ckio.actions import Field, Key, Kind
 from ckio.adapters.mpi import world
 from ckio.adapters.shared_hdf5 import SharedHdf5
 from ckio.errors import *
-from ckio.team import Team
+from ckio.parallel.team import Team
 from ckio.testing import buffers, x
 
 team = Team(world())

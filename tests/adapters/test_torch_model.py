@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 
 from ckio import Chain, Key, Kind, Level, Platform, Ram, check_gradient, run, sizes_of  # noqa: E402
 from ckio.actions import Read, Write  # noqa: E402
+from ckio.adapters.registry import find  # noqa: E402
 from ckio.adapters.torch import TorchModel  # noqa: E402
 from ckio.errors import BadInput, RunFailed  # noqa: E402
-from ckio.registry import find  # noqa: E402
 from ckio.runner.perform import perform_one  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
 

@@ -16,7 +16,7 @@ from ckio.adapters.scratch import Scratch  # noqa: E402
 from ckio.adapters.torch import saved_on  # noqa: E402
 from ckio.adapters.torch.saved import _Stored  # noqa: E402
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, RunFailed  # noqa: E402
-from ckio.platforms import Platform  # noqa: E402
+from ckio.platform import Platform  # noqa: E402
 
 RAM = Level(name="ram")
 

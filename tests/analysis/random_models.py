@@ -10,9 +10,9 @@ from random import Random
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.flows import Flow, Step
-from ckio.variables import Variables
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
+from ckio.model.arraymodel import ArrayModel
 
 SIZE = 6
 NAMES = "abcde"

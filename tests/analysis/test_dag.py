@@ -8,7 +8,7 @@ import pytest
 
 from ckio.analysis.dag import Choice, Method, Name, ValueGraph, choose, joined, price_on, solve
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 from .dag_cases import assignments, figure_2, figure_4, figure_5, figure_6, solvable
 

@@ -6,16 +6,16 @@ from random import Random
 import numpy as np
 
 from ckio.actions import Kind
+from ckio.actions.variables import Steps
 from ckio.analysis.dataflow import Array, Copy, LeastSeconds, latest
 from ckio.analysis.dataflow.arrays import needed_arrays
 from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.needed import Copies, Needed
 from ckio.analysis.dataflow.placing import BEFORE, Within
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.testing.strategies import random_legal
-from ckio.variables import Steps
 
 from .test_dataflow_symbols import NAMES, PLANNERS, is_right, random_planned, random_steps, subset
 

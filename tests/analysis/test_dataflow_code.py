@@ -20,7 +20,7 @@ from ckio.analysis.dataflow import (
     successive,
 )
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 from .test_dataflow_programs import Check, Line, Names, Program, random_lines, subsets
 

@@ -10,7 +10,6 @@ import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.analysis.dataflow import ArrayPlan, Flow, Step, earliest, plan_schedule
-from ckio.chain import Chain
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
@@ -18,7 +17,8 @@ from ckio.planners.literature import multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.online import online
 from ckio.planners.trivial import periodic, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 NAMES = "vwxyz"

@@ -15,9 +15,9 @@ from ckio.analysis.dataflow import (
     plan_schedule,
 )
 from ckio.analysis.dataflow.placing import BEFORE, Chance
-from ckio.chain import Chain
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 
 from .test_dataflow_symbols import NAMES, Symbols, is_right, perform, random_steps
 

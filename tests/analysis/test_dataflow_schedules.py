@@ -16,10 +16,10 @@ from ckio.analysis.dataflow import (
     plan_schedule,
     successive,
 )
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 from .test_dataflow_symbols import Symbols, is_right, perform, random_steps

@@ -16,7 +16,6 @@ from ckio.analysis.dataflow import (
     latest,
     plan_schedule,
 )
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
@@ -25,7 +24,8 @@ from ckio.planners.literature import disk_revolve, multistage, two_level
 from ckio.planners.mixed import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 NAMES = "abcd"

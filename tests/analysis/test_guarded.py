@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.lowering import lower
 from ckio.analysis.recorded import observe
-from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
 from ckio.model import sizes_of
+from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.ocean import Ocean
 from ckio.models.permafrost import Permafrost
@@ -27,11 +27,11 @@ from ckio.planners.binomial import revolve
 from ckio.planners.literature import multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.testing import CountingModel, restore, save, t, x
-from ckio.variables import Variables
 
 from .random_models import maker, random_program
 

@@ -7,12 +7,12 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pytest
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.recorded import observe
 from ckio.analysis.recorded.poison import FILLS, digest, poison, same
-from ckio.arraymodel import ArrayModel
 from ckio.errors import RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
 
 STEPS = 12

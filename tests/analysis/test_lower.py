@@ -8,22 +8,22 @@ from random import Random
 import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import WRITE
+from ckio.actions.variables import TOGETHER, Variables
 from ckio.analysis.dataflow import Array, Flow, LeastSeconds, Step
 from ckio.analysis.dataflow.placing import BEFORE, Chance, Within
 from ckio.analysis.lowering import lower, whole
 from ckio.analysis.reduced import ByVariable, reduced
-from ckio.chain import Chain
-from ckio.columns import WRITE
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import recover
-from ckio.replay import validate
 from ckio.schedule import Schedule, counts, makespan
-from ckio.variables import TOGETHER, Variables
+from ckio.schedule.replay import validate
 
 from .test_dataflow_symbols import (
     CAMPAIGN,

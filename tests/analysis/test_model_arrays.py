@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis import analyze
 from ckio.analysis.model_arrays import declaration, recomputable, uses
-from ckio.arraymodel import ArrayModel
 from ckio.errors import BadInput
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
 from ckio.models.vorticity import Vorticity
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 
 
 class Decay(ArrayModel):

@@ -10,10 +10,10 @@ import pytest
 
 from ckio.analysis.dag import choose
 from ckio.analysis.partitioned import Assignment, Partition, Seconds, StraightLine, partition
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 
 DT, GRAVITY, SIZE = 0.1, 1.5, 12
 

@@ -11,7 +11,7 @@ import pytest
 from ckio.analysis.dag import choose
 from ckio.analysis.partitioned import Partition, StraightLine, flow_of, partition, repeated, trace
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckio.analysis.partitioned import Assignment, StraightLine, flow_of, partition, repeated, trace
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy

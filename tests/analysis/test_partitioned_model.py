@@ -11,14 +11,14 @@ from ckio.actions import Key, Kind
 from ckio.analysis.partitioned import PartitionedModel, partition, trace
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
 from ckio.model import sizes_of
+from ckio.model.gradient import check_gradient
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import counts
 

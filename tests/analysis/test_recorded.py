@@ -5,18 +5,18 @@ from random import Random
 import numpy as np
 import pytest
 
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.recorded import Recorder, contradictions, differences, flow_of, observe
 from ckio.analysis.recorded.poison import FILLS, NAN, poison, same
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import Flow, Step
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.burgers import Burgers
 from ckio.models.ocean import Ocean
 from ckio.models.permafrost import Permafrost
 from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
-from ckio.variables import Variables
 
 from .random_models import maker, random_program
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ckio.actions import Key, Kind, Layout
+from ckio.actions.columns import KIND_CODE, WRITE
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.made import complete
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import BadInput, NoSchedule
-from ckio.flows import Flow, Step
 from ckio.jobs.adjoints import next_plan
 from ckio.jobs.begin import _first
 from ckio.jobs.planning import Planning
@@ -21,10 +21,10 @@ from ckio.jobs.request import Request
 from ckio.planners.base import without_notes
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.variables import Variables
+from ckio.schedule.replay import validate
 
 from .test_dataflow_symbols import NAMES, random_steps, subset
 from .test_lower import in_place, perform, random_variables

@@ -18,13 +18,13 @@ import xxhash
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from ckio.actions.layout import nbytes_of
 from ckio.backends.contents import Stored, sound
 from ckio.backends.directory.format import BLOCK, LIVE, MAGIC
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW, STORED
 from ckio.backends.hdf5.start import FIXED, MAX_GROUPS, PAGE, check
 from ckio.errors import CkioError
-from ckio.layout import nbytes_of
 from ckio.testing import raw, x
 
 from .common import in_child

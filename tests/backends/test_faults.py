@@ -21,11 +21,11 @@ from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, LevelInUse, StorageError
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.testing import CountingModel, put, raw, t, x
 

@@ -9,9 +9,9 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import LevelFull, MissingCheckpoint
-from ckio.platforms import Affine, Level
+from ckio.platform import Affine, Level
+from ckio.platform.chain import Chain
 from ckio.testing import (
     BackendTests,
     CountingModel,

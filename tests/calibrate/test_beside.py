@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.arrays import Arrays
+from ckio.actions.columns import DISCARD, READ, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
@@ -17,13 +17,13 @@ from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
 from ckio.calibrate.beside import Beside, lost, own
 from ckio.calibrate.probe import Try
-from ckio.chain import Chain
-from ckio.columns import DISCARD, READ, WRITE, Actions
 from ckio.compression import Zstd
 from ckio.model import ArrayModel
-from ckio.platforms import Affine
+from ckio.model.arrays import Arrays
+from ckio.platform import Affine
+from ckio.platform.chain import Chain
+from ckio.schedule.timeline import Timeline
 from ckio.testing import CountingModel
-from ckio.timeline import Timeline
 
 CHAIN = Chain(
     steps=24, advance=1e-4, record=1e-4, reverse=1e-4, restart=5000, tape=3000, adjoint=7000

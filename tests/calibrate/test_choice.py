@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ckio.calibrate.choice import SHRINKS, Decision, Trial, break_even, choose, decline
 from ckio.calibrate.samples import MARGIN, planned
-from ckio.chain import Chain
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import makespan
 
 PLAIN = Trial(write=2.0, read=1.0)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.arrays import Arrays
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
@@ -14,11 +13,12 @@ from ckio.calibrate import MARGIN, calibrate
 from ckio.calibrate.codecs import decide
 from ckio.calibrate.late import Checkpoint, kept, late_checkpoints
 from ckio.calibrate.steps import MakeModel
-from ckio.clock import VirtualClock
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import ArrayModel
-from ckio.platforms import Affine, Level
+from ckio.model.arrays import Arrays
+from ckio.platform import Affine, Level
+from ckio.platform.clock import VirtualClock
 from ckio.testing import Throttled
 
 

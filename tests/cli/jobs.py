@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from models.threaded import on_ranks
 
-from ckio.comm import Comm
+from ckio.model.comm import Comm
 from ckio.models.wave import Wave
-from ckio.team import Team
-from ckio.team.model import Together
+from ckio.parallel.model import Together
+from ckio.parallel.team import Team
 
 HERE = Path(sys.executable).parent
 MPIEXEC, CKIO = HERE / "mpiexec", HERE / "ckio"

@@ -13,7 +13,7 @@ from ckio.actions import Kind
 from ckio.backends.contents import Stored
 from ckio.jobs import leftovers
 from ckio.schedule import makespan
-from ckio.texts import loads
+from ckio.schedule.text import loads
 
 MODEL = '''\
 import os

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 
-from ckio.pictures.png import drawable
+from ckio.report.pictures.png import drawable
 
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\

@@ -12,17 +12,17 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import STEPS, place, words
 
-from ckio.chain import Chain
-from ckio.columns import RECORD, REVERSE
+from ckio.actions.columns import RECORD, REVERSE
+from ckio.adapters.registry import find
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Platform
-from ckio.printed import seconds_text
-from ckio.registry import find
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import seconds_text
 from ckio.schedule import makespan, seconds_of
+from ckio.schedule.text import loads
 from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory
-from ckio.texts import loads
 
 NODE = """
 [[level]]

@@ -11,7 +11,7 @@ from cli.jobs import Job, answer, needs_mpi, write_platform
 
 from ckio.errors import BadInput
 from ckio.jobs.conclude import _behind
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 pytestmark = needs_mpi
 
@@ -312,7 +312,7 @@ FADING = """
 import time
 import numpy as np
 from ckio import ArrayModel
-from ckio.comm import SOLO, share
+from ckio.model.comm import SOLO, share
 
 
 class Fading(ArrayModel):

@@ -23,7 +23,7 @@ SOON = 19.0
 FAULTY = """
 import os
 import time
-from ckio.comm import SOLO
+from ckio.model.comm import SOLO
 from ckio.models.wave import Wave
 
 RANK = int(os.environ.get("PMI_RANK", 0))

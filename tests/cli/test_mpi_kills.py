@@ -12,7 +12,7 @@ pytestmark = [needs_mpi, pytest.mark.slow]
 
 SLOW = """
 import time
-from ckio.comm import SOLO
+from ckio.model.comm import SOLO
 from ckio.models.wave import Wave
 
 

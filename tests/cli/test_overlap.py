@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
-from ckio.overlap import Overlap
 from ckio.planners import compiled
-from ckio.texts import loads
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text import loads
 
 NODE = """
 format = 1

@@ -12,9 +12,9 @@ from cli.resumable import place as run_place
 from cli.test_overlap import NODE, PLAN, POLICY
 
 from ckio.cli import console
-from ckio.overlap import Overlap
 from ckio.planners import compiled
-from ckio.texts import loads
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text import loads
 
 MEASURED = "profile = {write_beside = 2.5, read_beside = 2.0}\n"
 NOT_CONSIDERED = "overlap was not considered: level nvme was not measured beside a computation"

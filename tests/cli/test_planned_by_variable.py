@@ -10,9 +10,9 @@ from cli.commands import answer, ckio, complaint
 from cli.resumable import COSTS
 from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
 
-from ckio.columns import WRITE
+from ckio.actions.columns import WRITE
 from ckio.jobs.result import forward_minimum
-from ckio.texts import loads
+from ckio.schedule.text import loads
 
 PLATFORM = """
 [[level]]

@@ -14,17 +14,17 @@ from cli.commands import CKIO, ckio
 from cli.resumable import killed, words
 from cli.resumable import place as run_place
 
-from ckio import texts
 from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.runid import RunId
-from ckio.chain import Chain
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.jobs.directory import sealed, unsealed
-from ckio.pictures import draw
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures import draw
+from ckio.schedule import text as texts
 from ckio.sim.engine import simulate
 from ckio.testing import put
 

@@ -7,18 +7,18 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from ckio.chain import Chain
 from ckio.cli.options import json_option, overlap_option
 from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.spreads import Lognormal, Quantiles
 from ckio.schedule import makespan
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.spreads import Lognormal, Quantiles
 
 PLATFORM = Platform.loads("""
 format = 1

@@ -9,9 +9,9 @@ from cli.commands import answer, ckio, complaint
 from cli.resumable import RESUME, STEPS, killed, left, place, reference, words
 
 from ckio.jobs.directory import sealed, unsealed
-from ckio.overlap import Overlap
 from ckio.planners import compiled
-from ckio.texts import loads
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text import loads
 
 POLICY = Overlap(2, 2)
 ASKED = ("--overlap", str(POLICY))

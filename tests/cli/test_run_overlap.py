@@ -7,9 +7,9 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import killed, left, place, reference, words
 
-from ckio.overlap import Overlap
 from ckio.planners import compiled
-from ckio.texts import loads
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text import loads
 
 POLICY = ("--overlap", "write_behind=2,read_ahead=2")
 PLANNED = ("--planner", "overlapped")

@@ -58,7 +58,7 @@ def test_all_kinds_at_once(place: Path) -> None:
 def test_a_long_trace_is_merged_unless_all_events_are_asked_for(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ckio.trace.MOST_EVENTS", 500)
+    monkeypatch.setattr("ckio.report.trace.MOST_EVENTS", 500)
     many = ("--steps", 300, *PLAN[2:])
     ckio("plan", *many, "-o", "long.txt", at=place)
     ckio("show", "long.txt", "--perfetto", "few.json", at=place)

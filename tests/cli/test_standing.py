@@ -7,13 +7,13 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import RunFailed, Stopped, StorageError
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.standing import Standing, displaced, store_standing
 from ckio.jobs.stopping import WALLTIME, Halted, halted
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner.perform import perform
 from ckio.testing import CountingModel
 

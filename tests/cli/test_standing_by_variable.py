@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.variables import Variables
 from ckio.analysis.made import complete
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import LevelFull, Stopped
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.standing import Standing, displaced, store_standing
@@ -19,9 +19,9 @@ from ckio.jobs.stopping import seconds_to_stop
 from ckio.model import sizes_of
 from ckio.models.permafrost import Permafrost
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner.perform import perform
-from ckio.variables import Variables
 
 STEPS, THAW = 24, range(12, 16)
 

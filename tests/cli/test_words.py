@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
+from ckio.adapters.registry import find_model, installed_codecs
 from ckio.errors import BadInput
-from ckio.platforms import Platform
-from ckio.registry import find_model, installed_codecs
-from ckio.spelling import duration
+from ckio.platform import Platform
+from ckio.platform.spelling import duration
 
 GROWTH = """\
 import numpy as np

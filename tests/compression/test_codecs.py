@@ -10,9 +10,9 @@ import pytest
 from installed import LOSSLESS, needs_blosc2, needs_zfp
 from numpy.typing import NDArray
 
+from ckio.adapters.registry import find, names
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.errors import BadInput
-from ckio.registry import find, names
 from ckio.testing import CodecTests
 from ckio.testing.codecs import decoded, encoded
 

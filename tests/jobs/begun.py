@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ckio.chain import Chain
 from ckio.jobs.directory import MANIFEST as NAME
 from ckio.jobs.directory import SCHEDULE, sealed
 from ckio.jobs.request import Manifest, Request
-from ckio.overlap import SYNCHRONOUS
+from ckio.platform.chain import Chain
+from ckio.schedule.policy import SYNCHRONOUS
 
 CHAIN = Chain(steps=3, advance=0.1, record=0.3, reverse=1 / 3, restart=8, tape=16, adjoint=24)
 REQUEST = Request(

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from jobs.begun import CHAIN, MANIFEST
 
-from ckio.chain import Chain
 from ckio.errors import BadInput, LevelInUse
 from ckio.jobs.directory import RunDirectory, manifest_in, sealed, unsealed
 from ckio.jobs.request import Manifest
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.texts import dumps
+from ckio.schedule.text import dumps
 
 
 def test_a_new_directory_is_made_with_its_parents(tmp_path: Path) -> None:

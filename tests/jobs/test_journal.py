@@ -13,15 +13,15 @@ import pytest
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.jobs.journal import Journal
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
+from ckio.schedule.text import dumps
+from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel
-from ckio.texts import dumps
-from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)
@@ -102,7 +102,7 @@ def test_a_killed_run_has_lost_no_line(tmp_path: Path) -> None:
 import os, pathlib, signal
 from ckio.actions import Advance
 from ckio.jobs.journal import Journal
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 journal = Journal(pathlib.Path({str(path)!r}), {{}})
 for step in range(9):
     journal(Event(Advance(step, step + 1), step, step + 1))

@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from ckio import ArrayModel
-from ckio.comm import SOLO, share
+from ckio.model.comm import SOLO, share
 from ckio.models.wave import Wave
 
 

@@ -7,10 +7,10 @@ from cli.commands import answer, ckio
 from jobs.inversion import LINE, MODEL, PLATFORM, place
 
 from ckio import Job, hrevolve
-from ckio.chain import Chain
 from ckio.errors import RunFailed
 from ckio.jobs.planning import with_room
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 LARGER = [word if word != "heat.py:Heat" else "heat.py:Larger" for word in LINE]
 

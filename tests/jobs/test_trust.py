@@ -14,10 +14,10 @@ from cli.commands import answer, ckio, complaint
 from jobs.inversion import LINE, place
 
 from ckio import Job
+from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput
 from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, NewDirectory, sealed, unsealed
 from ckio.jobs.request import Manifest
-from ckio.wholefile import write_whole
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +150,8 @@ def identity_of(said: dict[str, Any]) -> str:
             return Manifest.loads(text, source="it").identity
         except BadInput:
             request, costs = dict(said["request"]), dict(said["chain"])
-            from ckio.chain import Chain
             from ckio.jobs.request import Request
+            from ckio.platform.chain import Chain
 
             known = {name: said[name] for name in said if name not in ("format", "identity")}
             chain = Chain(**{name: costs[name] for name in costs if name != "handed"})

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ckio.actions import Key, Kind
-from ckio.arraymodel import ArrayModel
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.model import sizes_of
+from ckio.model.arraymodel import ArrayModel
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import periodic, recompute_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.testing import restore, save
 

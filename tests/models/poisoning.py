@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ckio.actions import Key, Kind
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays, copies
+from ckio.actions.flows import Flow
 from ckio.errors import RunFailed
-from ckio.flows import Flow
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copies
 
 FILLS = (np.nan, 1.0)
 

@@ -12,15 +12,15 @@ from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import measure_model
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
 from ckio.model import sizes_of
+from ckio.model.gradient import check_gradient
 from ckio.models.burgers import Burgers
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.trivial import periodic, recompute_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.testing.checkpoints import restore, save
 

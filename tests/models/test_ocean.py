@@ -7,7 +7,7 @@ from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput
-from ckio.gradient import check_gradient
+from ckio.model.gradient import check_gradient
 from ckio.models.ocean import FIELDS, Ocean
 from ckio.models.vorticity import Vorticity
 from ckio.testing import restore, save

@@ -10,8 +10,8 @@ from models.poisoning import flow_of, seed_of, tape_of
 from ckio.actions import Key, Kind
 from ckio.analysis.dataflow import Flow, Plain, eager, lazy, plan, successive
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
 from ckio.model import sizes_of
+from ckio.model.gradient import check_gradient
 from ckio.models.cgrid import X, Y
 from ckio.models.permafrost import CONDUCT, ROCK, THAW, WIDTH, Permafrost
 

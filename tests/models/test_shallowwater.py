@@ -7,7 +7,7 @@ from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
+from ckio.model.gradient import check_gradient
 from ckio.models.cgrid import X, Y, gather, inner, mean, slope, spread
 from ckio.models.shallowwater import FLOW, GRAVITY, NOW, ShallowWater
 

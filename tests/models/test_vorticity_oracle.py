@@ -13,18 +13,18 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.compression import Zstd
-from ckio.machine import Machine
 from ckio.model import sizes_of
 from ckio.models.basin import INSIDE
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
 from ckio.testing.strategies import random_complete
 
 # --- every component of the gradient

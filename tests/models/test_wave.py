@@ -8,9 +8,9 @@ from scipy.integrate import quad
 
 from ckio.actions import Key, Kind
 from ckio.analysis.guarded import Guarded
-from ckio.comm import SOLO
 from ckio.errors import BadInput, RunFailed
-from ckio.gradient import check_gradient
+from ckio.model.comm import SOLO
+from ckio.model.gradient import check_gradient
 from ckio.models.halo import HALO, INSIDE, STIFFEST, Strip
 from ckio.models.seismic import Wavelet
 from ckio.models.wave import FLOW, LONGEST, SOURCE_BELOW, Wave

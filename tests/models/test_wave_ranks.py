@@ -7,14 +7,14 @@ from models.threaded import on_ranks
 
 from ckio.actions import Key, Kind
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.comm import SOLO, Comm
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
+from ckio.model.comm import SOLO, Comm
 from ckio.models.halo import HALO, INSIDE, Strip
 from ckio.models.wave import Wave
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 
 STEPS = 60

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.comm import Comm
 from ckio.errors import RankFailed
+from ckio.model.comm import Comm
 
 T = TypeVar("T")
 

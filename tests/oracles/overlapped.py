@@ -22,11 +22,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 
 # ruff: noqa: PLR0912, PLR0915, PLR0917 (a kernel is faster in one piece, and takes no keywords)

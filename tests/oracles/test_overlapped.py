@@ -19,14 +19,14 @@ from oracles.overlapped import (
 from planners.overlapsearch import Case, least_makespan
 
 from ckio.actions import Discard, Key, Kind, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import periodic, store_all
-from ckio.platforms import FREE, Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import FREE, Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
 MOST = 1 << 20

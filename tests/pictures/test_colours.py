@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ckio.pictures.svg import DARK, LIGHT
+from ckio.report.pictures.svg import DARK, LIGHT
 
 # How eyes without one kind of cone see (linear RGB to linear RGB; Machado and others, 2009).
 EYES = {

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import DISCARD, WRITE, Actions
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.lowering import lower
-from ckio.chain import Chain
-from ckio.columns import DISCARD, WRITE, Actions
-from ckio.flows import Flow, Step
-from ckio.machine import Machine
-from ckio.occupancy import BEFORE, Lifetimes, accesses
-from ckio.overlap import Overlap
-from ckio.pictures import Axis, spacetime, storage, sweeps
-from ckio.pictures.lines import Places, members, of_program
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
-from ckio.platforms import Affine, Level, Platform
-from ckio.render import render
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures import Axis, spacetime, storage, sweeps
+from ckio.report.pictures.lines import Places, members, of_program
+from ckio.report.render import render
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
+from ckio.schedule.occupancy import BEFORE, Lifetimes, accesses
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.timeline import Timeline
-from ckio.variables import Variables
 
 CHAIN = Chain(steps=23, advance=1.0, record=1.5, reverse=2.0, restart=30, tape=30, adjoint=3)
 RAM = Level(name="ram", capacity=90, write=Affine(0.0, 0.01), read=Affine(0.0, 0.01))

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from perfettos import asked
 
-from ckio.chain import Chain
-from ckio.columns import WRITE
-from ckio.occupancy import occupancies
-from ckio.overlap import Overlap
-from ckio.pictures.words import WORDS
+from ckio.actions.columns import WRITE
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures.words import WORDS
+from ckio.report.trace import trace
+from ckio.schedule.occupancy import occupancies
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.timeline import Timeline
-from ckio.trace import trace
 
 QUESTIONS = {
     "tracks": """select thread.name, count(*), sum(slice.dur), max(slice.depth) from slice

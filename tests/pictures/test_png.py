@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Key, Kind, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.pictures import draw
-from ckio.pictures.png import SHARP, png
-from ckio.pictures.svg import Picture, plot, rect
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures import draw
+from ckio.report.pictures.png import SHARP, png
+from ckio.report.pictures.svg import Picture, plot, rect
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 

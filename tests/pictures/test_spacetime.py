@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
-from ckio.pictures.lines import Places
-from ckio.pictures.spacetime import MOST, STROKES, spacetime
-from ckio.pictures.svg import COLUMNS, LEFT, RIGHT
-from ckio.platforms import Level, Platform
+from ckio.actions.columns import Actions
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures.lines import Places
+from ckio.report.pictures.spacetime import MOST, STROKES, spacetime
+from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule, seconds_of
+from ckio.schedule.timeline import Timeline
 from ckio.testing.strategies import Case, legal_schedules
-from ckio.timeline import Timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.occupancy import occupancies
-from ckio.overlap import Overlap
-from ckio.pictures import Axis, storage
-from ckio.pictures.staging import staged
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures import Axis, storage
+from ckio.report.pictures.staging import staged
 from ckio.schedule import Schedule
+from ckio.schedule.occupancy import occupancies
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import _Simulation
 from ckio.testing.strategies import Case, legal_schedules, random_legal

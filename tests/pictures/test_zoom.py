@@ -9,13 +9,13 @@ import pytest
 from browsing import tried
 
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.page import page
-from ckio.pictures.svg import COLUMNS, LEFT
-from ckio.pictures.zoom import SCRIPT
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.page import page
+from ckio.report.pictures.svg import COLUMNS, LEFT
+from ckio.report.pictures.zoom import SCRIPT
 from ckio.schedule import Schedule, seconds_of
-from ckio.timeline import Timeline
+from ckio.schedule.timeline import Timeline
 
 X0 = Key(Kind.RESTART, 0)
 CHAIN = Chain(steps=4, advance=5.0, record=5.0, reverse=20.0, restart=10, tape=7, adjoint=3)

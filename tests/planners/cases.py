@@ -6,7 +6,6 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from ckio.chain import Chain
 from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
@@ -23,7 +22,8 @@ from ckio.planners.literature import (
 from ckio.planners.mixed import mixed
 from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from heapq import heappop, heappush
 
 from ckio.actions import Advance, Key, Kind, Record, Reverse
-from ckio.chain import Chain
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 Place = tuple[int, int, int, int, bool, tuple[int, ...]]
 """(state, begin and end of the tape, adjoint, may_start, keys on each level).

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, exactly
 from ckio.planners import compiled
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
@@ -18,10 +16,12 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import multistage, two_level
 from ckio.planners.mixed import levels as mixed_levels
 from ckio.planners.overlap import best_policy
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import makespan
+from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, exactly
+from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
 from .cases import PLANNERS, chain, chains, platform, platforms

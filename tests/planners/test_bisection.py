@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import Actions
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.columns import Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.machine import Machine
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
-from ckio.perstep import PerStep
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import Bisection, bisection
 from ckio.planners.bisection.halves import by_seconds
 from ckio.planners.blocks import at_level
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.perstep import PerStep
 from ckio.runner.rule import Rule
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 
 from .cases import RESTART, TAPE, chain, chains, platform, platforms
 

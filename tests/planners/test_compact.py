@@ -7,8 +7,6 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 
-from ckio import papertext
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compact
 from ckio.planners.base import Planner
@@ -24,9 +22,10 @@ from ckio.planners.literature import (
     revolve_1d,
     two_level,
 )
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
-from ckio.schedule import counts, makespan
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule import counts, makespan, papertext
+from ckio.schedule.replay import validate
 
 from .cases import GOLDEN, chain, chains, platform, platforms
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import DISCARD
+from ckio.actions.columns import DISCARD
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.stored.discards import with_discards
 from ckio.planners.trivial import periodic, store_all
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 from .cases import chain, chains, platforms

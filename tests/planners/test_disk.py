@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio import papertext
 from ckio.actions import Discard, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
@@ -21,9 +19,10 @@ from ckio.planners.literature import (
     periodic_disk_revolve,
     revolve_1d,
 )
-from ckio.platforms import Platform
-from ckio.replay import validate
-from ckio.schedule import Schedule, counts, makespan
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, counts, makespan, papertext
+from ckio.schedule.replay import validate
 
 from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
 from .oracle import least_makespan

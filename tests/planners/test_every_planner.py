@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Discard, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import WRITE
+from ckio.actions.columns import WRITE
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 from .cases import (
     BEST,

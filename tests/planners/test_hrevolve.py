@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners import hrevolve as module
 from ckio.planners.base import Room, rooms
 from ckio.planners.hrevolve import hrevolve, hrevolve_2020, orders, solve
 from ckio.planners.hrevolve.layers import solve_layers
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
+from ckio.schedule.replay import validate
 
 from .cases import chain, chains, paper_chain, paper_platform, platform, platforms, small_case
 from .oracle import least_makespan

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio import texts
 from ckio.actions import Advance, Record, Reverse
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
@@ -24,9 +22,11 @@ from ckio.planners.mixed import segments as mixed_segments
 from ckio.planners.mixed.full import table
 from ckio.planners.mixed.space import spaces
 from ckio.planners.varying import varying
-from ckio.platforms import FREE, Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import FREE, Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule import text as texts
+from ckio.schedule.replay import validate
 
 from .cases import GOLDEN, TAPE, chain, chains, platform, platforms
 from .oracle import least_makespan
@@ -483,7 +483,7 @@ sys.modules["numba"] = None
 from ckio import Chain, Level, Platform
 from ckio.errors import BadInput
 from ckio.planners.mixed import mixed
-from ckio.platforms import Affine
+from ckio.platform import Affine
 
 near = Level(name="ram", capacity=20)
 far = Level(name="nvme", capacity=200, write=Affine(1), read=Affine(1))

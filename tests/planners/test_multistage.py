@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Discard, Read, Write
-from ckio.chain import Chain
 from ckio.planners.binomial import revolve, revolve_forward_steps
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import multistage
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 from .cases import chain, chains, platform, platforms
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.machine import Machine
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.levels import levels
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 
 from .cases import chain, chains, level, platform, platforms
 

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import Overlap
 from ckio.planners.compared import Planned
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
@@ -21,10 +19,12 @@ from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated
 from ckio.planners.overlap.segments import Costs, near_values, with_last
 from ckio.planners.trivial import periodic, store_all
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import counts, makespan
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
 from .cases import RESTART, TAPE, chain
@@ -416,9 +416,9 @@ def test_without_numba_hrevolves_schedule_is_simulated_all_the_same() -> None:
         (
             "import sys",
             "sys.modules['numba'] = None",
-            "from ckio.chain import Chain",
+            "from ckio.platform.chain import Chain",
             "from ckio.planners.overlap import plan",
-            "from ckio.platforms import Platform",
+            "from ckio.platform import Platform",
             "chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=3, tape=2, adjoint=5)",
             f"made = plan(chain, Platform.loads('''{platform.dumps()}'''))",
             "print(made.makespan, made.synchronous, made.overlap)",

@@ -10,10 +10,10 @@ from ckio.planners import compiled
 
 READY = """
 import sys
-from ckio.chain import Chain
+from ckio.platform.chain import Chain
 from ckio.planners import compiled
 from ckio.planners.overlap import plan, prepare
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 
 def kernels():
     return {

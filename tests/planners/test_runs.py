@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Key, Kind, Write
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.planners.base import Room
 from ckio.planners.hrevolve.hulls import Ints
 from ckio.planners.hrevolve.layers import solve_layers
@@ -31,9 +30,10 @@ from ckio.planners.hrevolve.runs import (
 )
 from ckio.planners.hrevolve.unroll import FRESH, STORED, actions, everything, unroll
 from ckio.planners.integers import _LIMIT
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 Access = tuple[int, int, int]
 """Slots, write and read of a level."""

@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.chain import Chain
 from ckio.planners import compiled
 from ckio.planners.hrevolve.group import Ints, Price, Slots, optimum, price
 from ckio.planners.hrevolve.runs import Tables, solve_runs
@@ -16,9 +15,10 @@ from ckio.planners.hrevolve.segments import Segments, extended, plan
 from ckio.planners.hrevolve.short import ShortTables, solve_short
 from ckio.planners.hrevolve.tails import longest_worthwhile
 from ckio.planners.hrevolve.tiles import actions
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 FAR = 1 << 40
 

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
@@ -18,9 +17,10 @@ from ckio.planners.stored import finish
 from ckio.planners.stored import long as stored_long
 from ckio.planners.stored.discards import with_discards
 from ckio.planners.stored.standing import checked, standing
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 from .cases import RESTART, TAPE, chain, level, platform
 from .oracle import least_makespan

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
 from ckio.testing import t, x
 

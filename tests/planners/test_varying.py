@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
 from ckio.planners import varying as room_for_work
 from ckio.planners.binomial import revolve
@@ -21,9 +20,10 @@ from ckio.planners.varying import varying
 from ckio.planners.varying.bound import sorted_bound
 from ckio.planners.varying.freeroom import FreeRoom, in_units
 from ckio.planners.varying.intervals import SHORT, Scale
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 from .oracle import least_makespan
 

@@ -16,12 +16,12 @@ from ckio.errors import BadInput
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.programs import Options, program
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import checkpoint, primops, resume, vjp
 from ckio.programs.sweeps import level
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 1000)
 BAR = np.array([1.0, -2.0])

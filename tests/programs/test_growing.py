@@ -15,11 +15,11 @@ from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 from ckio.programs import Options, checkpoint_vjp, program, vjp
 from ckio.programs.interface import metered
 from ckio.programs.model import Pulling, rate
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 
 
 def same(one: Any, other: Any) -> None:

@@ -17,9 +17,8 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, RunFailed, UnsupportedKind
-from ckio.gradient import check_gradient
 from ckio.model import sizes_of
-from ckio.overlap import Overlap
+from ckio.model.gradient import check_gradient
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.bisection import Bisection, bisection
@@ -27,18 +26,19 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.online import Online
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
 from ckio.programs.interface import vjp
 from ckio.programs.model import as_chain
 from ckio.recover import aside, recover, with_adjoint_checkpoints
-from ckio.render import render
 from ckio.report import compare
+from ckio.report.render import render
 from ckio.runner import run
 from ckio.runner.persevere import persevere
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import makespan
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
-from ckio.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 100)
 BAR = np.array([1.0, -2.0])

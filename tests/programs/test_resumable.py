@@ -16,8 +16,8 @@ from ckio.errors import BadInput, LevelInUse
 from ckio.programs import Options
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import vjp
+from ckio.schedule.timeline import Event
 from ckio.testing.programs import adaptive_burgers as burgers
-from ckio.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 500)
 BAR = np.array([1.0, -2.0])

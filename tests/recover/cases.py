@@ -10,18 +10,18 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind
-from ckio.chain import SECONDS, Chain
+from ckio.adapters.registry import find, names
 from ckio.errors import BadInput
-from ckio.machine import Machine
 from ckio.planners.base import Planner, without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import SECONDS, Chain
 from ckio.recover import Killed, aside, recover, with_adjoint_checkpoints
-from ckio.registry import find, names
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
 
 RESTART_ONLY: dict[str, Planner] = {"hrevolve": hrevolve, "revolve": revolve}
 WITH_TAPES: dict[str, Planner] = {"mixed": mixed, "store-all": store_all}

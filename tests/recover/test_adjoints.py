@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.machine import Machine
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.stored import finish
 from ckio.planners.trivial import store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import aside, with_adjoint_checkpoints
-from ckio.replay import validate
 from ckio.schedule import Schedule, seconds
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 
 from .cases import RANDOMS, RESTART_ONLY, WITH_TAPES, Case, a, adjoints, drawn_case, x
 

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import NoSchedule
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import Killed, recover, redone_at_most, with_adjoint_checkpoints
 from ckio.recover.again import taken_up
 from ckio.recover.survivors import furthest
-from ckio.replay import validate
 from ckio.schedule import Schedule, makespan, seconds
+from ckio.schedule.replay import validate
 
 from .cases import ALL, Case, Stored, a, drawn_case, x
 

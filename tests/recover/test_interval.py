@@ -4,9 +4,9 @@ from math import exp, inf, isclose, sqrt
 
 import pytest
 
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import adjoint_seconds, every
 
 

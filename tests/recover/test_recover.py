@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, NoSchedule
-from ckio.machine import Machine
 from ckio.planners.stored import finish
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import aside, recover, with_adjoint_checkpoints
 from ckio.recover.survivors import fitting
-from ckio.replay import validate
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 from ckio.testing.strategies import random_chain, random_platform, random_stored
 
 from .cases import (

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import IllegalAction
 from ckio.planners.base import Planner
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import redone_at_most
-from ckio.replay import validate
 from ckio.schedule import Schedule, makespan, seconds
+from ckio.schedule.replay import validate
 
 from .cases import ALL, RANDOMS, RESTART_ONLY, WITH_TAPES, Case, a, drawn_case, t, x
 

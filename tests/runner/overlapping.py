@@ -8,12 +8,12 @@ from random import Random
 from ckio.actions import Buffers, Discard, Key, Layout, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Loan, Ram
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
 from ckio.testing import CountingModel
 from ckio.testing.strategies import random_complete, random_legal
 

@@ -8,17 +8,17 @@ import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.errors import StorageError
 from ckio.model import ArrayModel, sizes_of
-from ckio.overlap import Overlap
 from ckio.planners.stored import finish
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner.perform import ALONE
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
-from ckio.timeline import Event, Timeline
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event, Timeline
 
 
 class Logistic(ArrayModel):

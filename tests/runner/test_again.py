@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 
 from ckio.actions import Action, Discard, Key, Kind, Write
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import sizes_of
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.models.burgers import Burgers
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
@@ -25,11 +24,12 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online
 from ckio.planners.stored import finish
 from ckio.planners.trivial import periodic
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.replay import validate
 
 STEPS, GRID = 37, 24
 CHAIN = Chain(

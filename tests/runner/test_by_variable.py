@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import KIND_CODE, WRITE
+from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.lowering import lower, whole
 from ckio.analysis.reduced import ByVariable, reduced
-from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import (
     BadInput,
     CorruptCheckpoint,
@@ -21,19 +21,19 @@ from ckio.errors import (
     Stopped,
     StorageError,
 )
-from ckio.flows import Flow, Step
 from ckio.model import sizes_of
-from ckio.overlap import Overlap
+from ckio.model.arraymodel import ArrayModel
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.runner.perform import perform
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.variables import Variables
 
 from .persevering import Faults, Faulty, finished
 

@@ -6,17 +6,17 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.reduced import ByVariable
-from ckio.arraymodel import ArrayModel
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import RunFailed
 from ckio.model import Handing, sizes_of
+from ckio.model.arraymodel import ArrayModel
 from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.trivial import store_all
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner import Finite, run
 from ckio.runner.finite import is_finite
 

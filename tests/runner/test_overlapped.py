@@ -13,25 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
+from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.compression import Zstd
 from ckio.errors import BadInput
-from ckio.layout import nbytes_of
 from ckio.model import sizes_of
-from ckio.overlap import Overlap
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 from ckio.testing import CountingModel, x
 
 from .overlapping import Memory, Watched, opened, perform, random_case, synchronous, threads

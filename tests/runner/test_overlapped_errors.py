@@ -19,8 +19,6 @@ from ckio.backends import buffers
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import WallClock
 from ckio.errors import (
     BadInput,
     CkioError,
@@ -30,8 +28,9 @@ from ckio.errors import (
     Stopped,
     StorageError,
 )
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import WallClock
 from ckio.runner import overlapped as runner
 from ckio.runner import perform as performed
 from ckio.runner import run, staging
@@ -39,8 +38,9 @@ from ckio.runner.channels import Channels
 from ckio.runner.overlapped import overlapped
 from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel, x
-from ckio.timeline import Event
 
 from .overlapping import Access, Memory, Watched, opened, perform, random_case, threads
 

@@ -12,8 +12,6 @@ from throttled import opened, roomy
 
 from ckio.actions import Advance, Buffers, Key, Kind, Layout, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
 from ckio.errors import (
     BadInput,
     CkioError,
@@ -22,15 +20,17 @@ from ckio.errors import (
     Stopped,
     UnsupportedKind,
 )
-from ckio.machine import Machine
 from ckio.planners.binomial import revolve
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner import perform, run
 from ckio.runner.perform import PIECE, perform_one, where
 from ckio.schedule import Schedule
+from ckio.schedule.machine import Machine
+from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
-from ckio.timeline import Event
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)

@@ -14,14 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Key, Kind, Layout, Record, Reverse, Write
+from ckio.actions.columns import WRITE
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
-from ckio.columns import WRITE
 from ckio.compression import Zstd
 from ckio.errors import (
     BadInput,
@@ -34,17 +32,19 @@ from ckio.errors import (
     StorageError,
     UnsupportedKind,
 )
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.stored import finish
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner import run
 from ckio.runner.persevere import persevere
 from ckio.runner.remains import Stored
 from ckio.schedule import Schedule, counts
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel, Throttled, a, put, raw, save, x
 from ckio.testing.strategies import complete_schedules, random_complete
-from ckio.timeline import Event
 
 from .persevering import (
     Faults,

@@ -26,7 +26,7 @@ from ckio.compression import Zstd
 from ckio.errors import StorageError
 from ckio.planners.hrevolve import hrevolve
 from ckio.schedule import counts
-from ckio.timeline import Event
+from ckio.schedule.timeline import Event
 from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts
 
 from .persevering import Logistic, Told, chain_of, platform_of, result, truth

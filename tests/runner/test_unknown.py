@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Write
+from ckio.actions.columns import Actions
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
-from ckio.columns import Actions
 from ckio.errors import BadInput, IllegalAction, MissingCheckpoint, RunFailed
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
 from ckio.planners.online import Follower, Online, online
-from ckio.platforms import Affine, Level, Platform
-from ckio.replay import validate
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.runner import run
 from ckio.runner.unknown import AT_ONCE, run_to_end
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
-from ckio.timeline import Event
 
 CHAIN = Chain(steps=None, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 X0 = Key(Kind.RESTART, 0)

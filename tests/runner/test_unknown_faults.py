@@ -15,7 +15,6 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
 from ckio.compression import Zstd
 from ckio.errors import (
     CorruptCheckpoint,
@@ -27,13 +26,14 @@ from ckio.errors import (
     StorageError,
 )
 from ckio.planners.online import Online
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.runner.forward import Forward, ready_for_the_way_back, run_forward
 from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
+from ckio.schedule.timeline import Event
 from ckio.testing import x
-from ckio.timeline import Event
 from tests.backends.common import in_child, mount_small, with_own_mounts
 
 from .persevering import (

@@ -1,6 +1,6 @@
-"""One rank with overlap, simulated in the plainest way, from what `ckio.traffic` says in words.
+"""One rank with overlap, simulated in the plainest way, from what `ckio.overlap` says in words.
 
-Nothing of `ckio.traffic` or `ckio.sim` is used. What there is counted as it changes is here found
+Nothing of `ckio.overlap` or `ckio.sim` is used. What there is counted as it changes is here found
 anew whenever it is asked for, from the whole history: which transfers began and ended when, and how
 far the program is. So it is slow, and there is nothing to forget.
 """
@@ -8,9 +8,9 @@ far the program is. So it is slow, and there is nothing to forget.
 from math import inf
 
 from ckio.actions import Action, Discard, Read, Write
-from ckio.overlap import Overlap
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, seconds_of
+from ckio.schedule.policy import Overlap
 
 Span = tuple[float, float]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.schedule import Schedule, seconds
 from ckio.sim.ranks.words import Ranks
 

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from replayed import Replay
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
+from ckio.actions.columns import DISCARD, REVERSE
 from ckio.backends.ram import Ram
-from ckio.chain import Chain
-from ckio.clock import VirtualClock
-from ckio.columns import DISCARD, REVERSE
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
+from ckio.platform.profile import Profile
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.backlog import Backlog
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 from ckio.testing.strategies import Case, random_complete, random_legal
-from ckio.timeline import Timeline
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)

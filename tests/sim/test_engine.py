@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import IllegalAction
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, untidy_schedules

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from sim.eventloop import EventLoop, synchronous
 
 from ckio.actions import Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.occupancy import occupancies
-from ckio.overlap import Overlap
 from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.stored import finish
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule
+from ckio.schedule.occupancy import occupancies
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import simulate as simulate_overlapped
 from ckio.testing.strategies import Case, random_complete, random_legal, random_stored

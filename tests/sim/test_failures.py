@@ -12,13 +12,13 @@ from hypothesis import assume, given, settings
 from recover.cases import RANDOMS, RESTART_ONLY, WITH_TAPES, a, drawn_case, x
 
 from ckio.actions import Discard, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput
-from ckio.machine import Machine
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.recover import aside, every, recover
 from ckio.schedule import Schedule, makespan, seconds_of
+from ckio.schedule.machine import Machine
 from ckio.sim.failures import (
     QUANTILES,
     Book,

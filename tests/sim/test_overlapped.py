@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from replayed import Replay
 
 from ckio.actions import Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.columns import READ, REVERSE, WRITE
+from ckio.actions.columns import READ, REVERSE, WRITE
 from ckio.errors import IllegalAction
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.mixed import mixed
 from ckio.planners.stored import finish
-from ckio.platforms import FREE, Affine, Level, Platform
+from ckio.platform import FREE, Affine, Level, Platform, memory_level
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import simulate as simulate_overlapped
 from ckio.testing.strategies import Case, random_complete, random_legal, random_stored
-from ckio.timeline import Timeline
-from ckio.traffic import memory_level
 
 PLANNERS = (hrevolve, mixed, multistage, disk_revolve)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ckio import papertext, texts
-from ckio.chain import Chain
+from ckio.adapters.registry import find
 from ckio.planners import compact
-from ckio.platforms import Affine, Level, Platform
-from ckio.registry import find
-from ckio.schedule import Schedule, makespan
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, makespan, papertext
+from ckio.schedule import text as texts
 from ckio.sim.engine import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sim.fluid import finishes
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.spreads import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.spreads import Lognormal, Quantiles, parse_spread
 from ckio.testing.strategies import (
     Case,
     legal_schedules,

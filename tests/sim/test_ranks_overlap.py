@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction, NoSchedule
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
+from ckio.platform.spreads import Lognormal, Quantiles
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.spreads import Lognormal, Quantiles
 from ckio.testing.strategies import random_complete, random_legal
 
 Given = tuple[Schedule, Platform, Overlap]

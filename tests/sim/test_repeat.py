@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, READ, WRITE
+from ckio.actions.columns import ADVANCE, READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
 from ckio.planners.hrevolve import hrevolve
-from ckio.platforms import Affine, Level, Platform
-from ckio.profile import Profile
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
+from ckio.platform.spreads import Lognormal, Quantiles
 from ckio.schedule import makespan, seconds_of
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.repeat import factors, repeated, spreads_of
-from ckio.spreads import Lognormal, Quantiles
 
 CHAIN = Chain(steps=40, advance=1.0, record=1.5, reverse=2.0, restart=10, tape=5, adjoint=10)
 VARIES = Quantiles((0.5, 1.5))

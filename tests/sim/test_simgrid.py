@@ -18,15 +18,15 @@ import pytest
 from sim.simgrid_disks import Disk, Outcome, Scenario, Word
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.spreads import Quantiles
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks, Shared
-from ckio.spreads import Quantiles
-from ckio.timeline import Timeline
 
 DRIVER = Path(__file__).with_name("simgrid_disks.py")
 

@@ -18,18 +18,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.chain import Chain
 from ckio.errors import BadInput, RunFailed
-from ckio.overlap import AUTO, Overlap
-from ckio.overlap import SYNCHRONOUS as NONE
 from ckio.planners.auto import auto, plan
 from ckio.planners.base import Planner, without_notes
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import disk_revolve, multistage, revolve_1d, two_level
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.policy import AUTO, Overlap
+from ckio.schedule.policy import SYNCHRONOUS as NONE
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
@@ -445,8 +445,8 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {place!r})
 import theirs
-from ckio.chain import Chain
-from ckio.platforms import Platform
+from ckio.platform.chain import Chain
+from ckio.platform import Platform
 from ckio.sim.sweep import Question, sweep
 if __name__ == "__main__":
     chains = [Chain(steps=n, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)

@@ -9,22 +9,22 @@ import pytest
 from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind
+from ckio.actions.layout import nbytes_of
 from ckio.backends.ram import Ram
 from ckio.calibrate.choice import Decision
 from ckio.calibrate.codecs import decide
 from ckio.calibrate.late import Checkpoint
-from ckio.chain import Chain
-from ckio.comm import SOLO, Comm, Solo, launched, share
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
 from ckio.jobs.standing import store_standing
-from ckio.layout import nbytes_of
 from ckio.model import sizes_of
+from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave
-from ckio.platforms import Level, Platform
-from ckio.team import ALONE, MeetingsClock, Team
-from ckio.team.levels import Agreed, Widest
-from ckio.team.model import Together
+from ckio.parallel.levels import Agreed, Widest
+from ckio.parallel.model import Together
+from ckio.parallel.team import ALONE, MeetingsClock, Team
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 X = Key(Kind.RESTART, 0), Key(Kind.RESTART, 1), Key(Kind.RESTART, 2)
 

@@ -10,11 +10,11 @@ from checkpoint_schedules import Reverse as Back
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.adapters.checkpoint_schedules.later import Later
 from ckio.adapters.checkpoint_schedules.outward import CkioSchedule
-from ckio.chain import Chain
 from ckio.errors import BadInput, IllegalAction
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
 
 _STORED: Final = (StorageType.RAM, StorageType.DISK)
 

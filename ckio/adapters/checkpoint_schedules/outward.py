@@ -16,12 +16,12 @@ from checkpoint_schedules import (
 )
 
 from ckio.actions import Kind
+from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.adapters.checkpoint_schedules.translation import Translation
-from ckio.columns import KIND_CODE, WRITE
 from ckio.errors import BadInput
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
+from ckio.schedule.replay import validate
 
 
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ckio.checks import is_whole
+from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 
 Leaves = list[Any]

@@ -26,8 +26,8 @@ from ckio.adapters.jax.blocks import (
     smooth,
     zeros,
 )
-from ckio.arrays import Array, Arrays, as_bytes, empty
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
 
 class JaxModel:

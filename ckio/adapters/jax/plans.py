@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio import registry
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
+from ckio.adapters import registry
 from ckio.errors import BadInput
 from ckio.planners.base import Planner
-from ckio.platforms import FREE, Platform
-from ckio.replay import validate
+from ckio.platform import FREE, Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
 
 Slot = tuple[int, int]
 """The number of a level, and that of the block whose first state lies there."""

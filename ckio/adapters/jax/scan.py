@@ -30,7 +30,7 @@ from ckio.adapters.jax.plans import Op, Plan, plan
 from ckio.adapters.jax.seconds import measured
 from ckio.adapters.jax.store import GONE, STORE, Run
 from ckio.planners.base import Planner
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 MEMORY: Final = Platform((Level(name="memory"),))
 """Where states go if nobody says."""

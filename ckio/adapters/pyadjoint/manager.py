@@ -8,23 +8,23 @@ from typing import Any, Final, Self, assert_never
 
 from pyadjoint import Tape
 
-from ckio import registry
 from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
+from ckio.actions.checks import is_whole
+from ckio.adapters import registry
 from ckio.adapters.pyadjoint.measured import FIRST, chain_of
 from ckio.adapters.pyadjoint.recording import Recording, endless, split
 from ckio.adapters.pyadjoint.shelf import Shelf
 from ckio.adapters.pyadjoint.steps import Held, Steps, live, used
 from ckio.adapters.pyadjoint.values import AWAY
 from ckio.adapters.scratch import Scratch
-from ckio.chain import Chain
-from ckio.checks import is_whole
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+from ckio.schedule.replay import validate
 
 NAME: Final = "ckio"
 """Of ckio's data on a tape."""

@@ -6,8 +6,8 @@ from typing import Any, Final
 from ckio.actions import Key, Kind
 from ckio.adapters.pyadjoint.steps import live, used
 from ckio.adapters.pyadjoint.values import arrays_of
-from ckio.chain import Chain
 from ckio.errors import BadInput
+from ckio.platform.chain import Chain
 
 FIRST: Final = 5
 """Steps that are looked at before anything is planned: the last of them is the first of a scheme of

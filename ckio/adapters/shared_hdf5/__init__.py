@@ -36,7 +36,7 @@ from ckio.backends.forms import form_from, form_of
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
-from ckio.team import ALONE, Team
+from ckio.parallel.team import ALONE, Team
 
 Place = tuple[Group, Row]
 

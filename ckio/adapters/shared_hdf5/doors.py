@@ -9,7 +9,7 @@ import h5py
 
 from ckio.backends.locks import is_flocked
 from ckio.errors import BadInput, LevelInUse
-from ckio.team import Team
+from ckio.parallel.team import Team
 
 
 def communicator(team: Team) -> Any:

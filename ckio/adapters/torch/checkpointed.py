@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ckio.actions.checks import is_whole
 from ckio.adapters.scratch import Scratch
 from ckio.adapters.torch.course import Course, Done, planned
 from ckio.adapters.torch.loop import (
@@ -22,10 +23,9 @@ from ckio.adapters.torch.loop import (
 )
 from ckio.adapters.torch.steps import Steps
 from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth, owned
-from ckio.checks import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.planners.base import Planner
-from ckio.platforms import Platform
+from ckio.platform import Platform
 
 
 def checkpointed_loop(

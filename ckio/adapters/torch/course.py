@@ -10,16 +10,16 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ckio import registry
 from ckio.actions import Record
+from ckio.adapters import registry
 from ckio.adapters.torch.loop import At, Loop
 from ckio.adapters.torch.steps import Steps
 from ckio.adapters.torch.tensors import Tensors, owned
 from ckio.backends.base import Backend
-from ckio.chain import Chain
 from ckio.planners.base import Planner
 from ckio.planners.online import Online
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 from ckio.runner import perform
 from ckio.runner.stepwise import Performance
 from ckio.runner.unknown import check_fit, forward, reserve

@@ -10,8 +10,8 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.torch.loop import At, Loop, described, generators_of
 from ckio.adapters.torch.steps import Steps
 from ckio.adapters.torch.tensors import Tree, field, flat, is_smooth, owned, room
-from ckio.arrays import Array, Arrays, as_bytes
 from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import Array, Arrays, as_bytes
 
 State = dict[str, torch.Tensor]
 

@@ -14,7 +14,7 @@ from ckio.actions import Key
 from ckio.adapters.scratch import Scratch
 from ckio.adapters.torch.tensors import flat, room
 from ckio.errors import BadInput, LevelFull, RunFailed, StorageError
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
 
 AT_LEAST: Final = 1 << 20
 """Bytes below which a tensor is left where it is, unless something else is said."""

@@ -9,8 +9,8 @@ import torch
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.torch.loop import At, Loop, versions, without_hooks
 from ckio.adapters.torch.tensors import Tensors, field, flat, over, room
-from ckio.arrays import as_bytes
 from ckio.errors import BadInput, UnsupportedKind
+from ckio.model.arrays import as_bytes
 
 
 class Steps:

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ckio.actions import Field
-from ckio.arrays import empty
 from ckio.errors import BadInput
+from ckio.model.arrays import empty
 
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
+from ckio.actions.checks import check_cost
 from ckio.analysis.dag.graph import Name, ValueGraph
-from ckio.checks import check_cost
 from ckio.errors import BadInput
-from ckio.platforms import Level
+from ckio.platform import Level
 
 Price: TypeAlias = Callable[[int], float]
 """Seconds to store so many bytes and to have them back."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import inf
 from typing import TypeAlias
 
-from ckio.checks import as_float, check_cost, check_size
+from ckio.actions.checks import as_float, check_cost, check_size
 from ckio.errors import BadInput
 
 Name: TypeAlias = Hashable

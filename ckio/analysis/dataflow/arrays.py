@@ -26,18 +26,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions.columns import READ, WRITE, Actions
+from ckio.actions.flows import Names, Step, as_names
+from ckio.actions.variables import Steps
 from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.events import awake, events
 from ckio.analysis.dataflow.needed import Accesses, Needed
 from ckio.analysis.dataflow.placing import Placing, latest
 from ckio.analysis.dataflow.stays import Stays
 from ckio.analysis.dataflow.variable import Variable, Woken
-from ckio.columns import READ, WRITE, Actions
-from ckio.flows import Names, Step, as_names
-from ckio.platforms import Level, Platform
-from ckio.replay import validate
+from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
-from ckio.variables import Steps
+from ckio.schedule.replay import validate
 
 
 @dataclass(frozen=True, slots=True)

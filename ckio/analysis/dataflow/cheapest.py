@@ -18,11 +18,11 @@ innermost on, and then read off from the outermost on.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ckio.actions.flows import Names, as_names
 from ckio.analysis.dataflow.code import Checkpointed, Code, Plain
 from ckio.analysis.dataflow.snapshots import Snapshot
 from ckio.errors import BadInput
-from ckio.flows import Names, as_names
-from ckio.platforms import Level
+from ckio.platform import Level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ckio.actions.variables import Bools, Ints
 from ckio.analysis.dataflow.needed import Chances, Copies, Needed
 from ckio.analysis.dataflow.placing import BEFORE, Array, Chance, Placing, Within
-from ckio.variables import Bools, Ints
 
 
 def placed(needed: Needed, placing: Placing, /) -> Copies:

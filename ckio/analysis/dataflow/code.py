@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from ckio.actions.checks import check_size
+from ckio.actions.flows import NOTHING, Flow, Names, Step, as_names
 from ckio.analysis.dataflow.snapshots import Cut, Policy, Snapshot, lazy
-from ckio.checks import check_size
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Flow, Names, Step, as_names
 
 
 @dataclass(frozen=True, slots=True)

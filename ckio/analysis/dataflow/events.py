@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import ADVANCE, RECORD, REVERSE, Actions
-from ckio.flows import Names
-from ckio.held import NONE
-from ckio.variables import Bools, Ints, Steps
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE, Actions
+from ckio.actions.flows import Names
+from ckio.actions.variables import Bools, Ints, Steps
+from ckio.schedule.held import NONE
 
 
 @dataclass(frozen=True, slots=True)

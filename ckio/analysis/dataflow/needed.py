@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.variables import Bools, Ints
 from ckio.analysis.dataflow.placing import BEFORE, Array, Chance, Copy
-from ckio.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
-from ckio.variables import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)

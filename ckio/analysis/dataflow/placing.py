@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from ckio.actions import Action, Discard, Key, Read, Write
 from ckio.errors import BadInput
-from ckio.occupancy import BEFORE
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.schedule.occupancy import BEFORE
 
 __all__ = [
     "BEFORE",

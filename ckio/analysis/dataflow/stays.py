@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.columns import KIND_CODE
-from ckio.occupancy import BEFORE, Lifetimes
+from ckio.actions.columns import KIND_CODE
+from ckio.actions.variables import Ints
 from ckio.schedule import Schedule
-from ckio.variables import Ints
+from ckio.schedule.occupancy import BEFORE, Lifetimes
 
 
 @dataclass(frozen=True, slots=True)

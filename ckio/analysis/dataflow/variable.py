@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from ckio.actions import Kind
+from ckio.actions.columns import KIND_CODE, READ, WRITE
+from ckio.actions.variables import Bools, Ints
 from ckio.analysis.dataflow.events import Events
 from ckio.analysis.dataflow.needed import Chances, Needed
 from ckio.analysis.dataflow.placing import BEFORE, Array
 from ckio.analysis.dataflow.stays import Stays
-from ckio.columns import KIND_CODE, READ, WRITE
 from ckio.errors import BadInput
-from ckio.held import NONE
 from ckio.schedule import Schedule
-from ckio.variables import Bools, Ints
+from ckio.schedule.held import NONE
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.variables import Variables
 from ckio.analysis.guarded.guard import Guard
 from ckio.analysis.guarded.held import Held
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.errors import BadInput
-from ckio.variables import Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 
 
 class Guarded:

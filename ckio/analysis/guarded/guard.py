@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.flows import NOTHING, Names
+from ckio.actions.variables import Variables
 from ckio.analysis.guarded.held import Held
 from ckio.analysis.guarded.trials import NO_FUNCTION, Broken, Trials
 from ckio.analysis.recorded.methods import Methods
 from ckio.analysis.recorded.poison import NAN, Watched, digest, listed, poison
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays, copies
 from ckio.errors import BadInput
-from ckio.flows import NOTHING, Names
-from ckio.variables import Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copies
 
 
 class Guard:

@@ -7,12 +7,12 @@ from typing import Final, NoReturn
 
 import numpy as np
 
+from ckio.actions.flows import NOTHING, Flow, Names
 from ckio.analysis.guarded.held import Held
 from ckio.analysis.recorded.poison import FILLS, NAN, OTHER, listed, poison, quiet, same
 from ckio.analysis.recorded.seldom import seldom
-from ckio.arrays import Arrays, copies
 from ckio.errors import RunFailed
-from ckio.flows import NOTHING, Flow, Names
+from ckio.model.arrays import Arrays, copies
 
 _FAILS: Final = ""
 """In place of the name of what comes out different."""

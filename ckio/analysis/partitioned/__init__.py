@@ -42,9 +42,9 @@ from ckio.analysis.partitioned.program import Assignment, Backward, Compute, Str
 from ckio.analysis.partitioned.split import Partition
 from ckio.analysis.partitioned.traced import Function, flow_of, repeated, trace
 from ckio.analysis.partitioned.weighed import Location, Seconds, weigh
-from ckio.clock import Clock, WallClock
 from ckio.errors import BadInput
-from ckio.platforms import Level
+from ckio.platform import Level
+from ckio.platform.clock import Clock, WallClock
 
 __all__ = [
     "Assignment",

@@ -11,8 +11,8 @@ from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.analysis.partitioned.program import Values
 from ckio.analysis.partitioned.split import Partition
-from ckio.arrays import Array, Arrays, as_bytes, empty
 from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
 
 class PartitionedModel:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ckio.checks import check_cost, check_size
+from ckio.actions.checks import check_cost, check_size
 from ckio.errors import BadInput
 
 Values: TypeAlias = Mapping[str, Any]

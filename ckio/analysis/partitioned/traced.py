@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
+from ckio.actions.flows import Flow, Step
 from ckio.analysis.partitioned.jaxprs import Equations, Held, jax
 from ckio.analysis.partitioned.program import (
     Assignment,
@@ -15,7 +16,6 @@ from ckio.analysis.partitioned.program import (
     leading_to,
 )
 from ckio.errors import BadInput
-from ckio.flows import Flow, Step
 
 Function: TypeAlias = Callable[[Any], Mapping[str, Any]]
 """From the arrays of x_i, by name, to those of x_{i+1}; what it leaves out is not overwritten."""

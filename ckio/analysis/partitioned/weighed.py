@@ -15,8 +15,8 @@ from ckio.analysis.partitioned.program import (
     computed,
     leading_to,
 )
-from ckio.clock import Clock
 from ckio.errors import BadInput
+from ckio.platform.clock import Clock
 
 Seconds: TypeAlias = Literal["measured", "declared"]
 """Where the seconds of an assignment come from: those not declared are measured, or there are no

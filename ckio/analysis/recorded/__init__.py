@@ -7,15 +7,15 @@ What it says holds for these steps. It can be declared, or compared with what wa
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
+from ckio.actions.flows import NOTHING, Flow, Names, Step
+from ckio.actions.variables import Variables
 from ckio.analysis.recorded.methods import Methods
 from ckio.analysis.recorded.poison import flow_of
 from ckio.analysis.recorded.recorder import Recorder, either
 from ckio.analysis.recorded.seldom import seldom
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.errors import BadInput, RunFailed
-from ckio.flows import NOTHING, Flow, Names, Step
-from ckio.variables import Variables
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 
 __all__ = ["Recorder", "contradictions", "differences", "flow_of", "observe"]
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions.flows import Flow, Names
 from ckio.analysis.recorded.poison import OTHER, Results, flow_of, poison
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays, copies
-from ckio.flows import Flow, Names
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays, copies
 
 _ENDED = ""
 """The name of what `finished` says, among what a step computes; no array has it."""

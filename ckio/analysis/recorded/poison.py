@@ -19,9 +19,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ckio.arrays import Array, Arrays, copies
+from ckio.actions.flows import NOTHING, Flow
 from ckio.errors import RunFailed
-from ckio.flows import NOTHING, Flow
+from ckio.model.arrays import Array, Arrays, copies
 
 Results: TypeAlias = Mapping[str, Array]
 """What some code computes; what has the name of an array is what that array holds afterwards."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ckio.actions.flows import Flow
 from ckio.analysis.recorded.poison import Results, Watched, digest, flow_of
-from ckio.arrays import Arrays
 from ckio.errors import BadInput
-from ckio.flows import Flow
+from ckio.model.arrays import Arrays
 
 
 class Recorder(Watched):

@@ -47,10 +47,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ckio.actions import Key
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import NoSchedule
-from ckio.perstep import PerStep
 from ckio.planners.base import alike, candidates, no_schedule, tapes, without_notes
 from ckio.planners.bisection.follower import Far, Follower, Levels, found
 from ckio.planners.bisection.halves import (
@@ -66,7 +64,9 @@ from ckio.planners.bisection.halves import (
 )
 from ckio.planners.draft import Draft
 from ckio.planners.stored.standing import checked
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.perstep import PerStep
 from ckio.schedule import Schedule, makespan
 
 __all__ = ["Bisection", "Follower", "bisection"]

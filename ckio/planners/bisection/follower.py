@@ -7,7 +7,7 @@ from math import comb
 from typing import Final
 
 from ckio.actions import Key, Kind
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.planners.base import Room
 from ckio.planners.bisection.halves import places, shared_out

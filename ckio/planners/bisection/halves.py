@@ -7,13 +7,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ckio.chain import Chain
-from ckio.columns import READ, WRITE, Actions
-from ckio.perstep import PerStep
+from ckio.actions.columns import READ, WRITE, Actions
 from ckio.planners.base import Room, rooms
 from ckio.planners.blocks import at_level
 from ckio.planners.draft import Draft
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.perstep import PerStep
 
 MOST: Final = 64
 """Checkpoints at a time, more than halves of any chain need."""

@@ -28,8 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from ckio.actions import Record, Reverse
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.planners import compiled
 from ckio.planners.base import Room, alike, log, rooms, tapes
@@ -38,7 +37,8 @@ from ckio.planners.hrevolve.layers import solve_layers
 from ckio.planners.hrevolve.segments import Segments
 from ckio.planners.integers import Whole, whole
 from ckio.planners.varying import varying
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions, Row
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions, Row
 
 _Ints = NDArray[np.int64]
 

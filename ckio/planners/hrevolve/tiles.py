@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.planners.hrevolve.group import Ints
 from ckio.planners.hrevolve.segments import Part, Segments
 from ckio.planners.hrevolve.short import ShortTables, short_actions

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.planners.compiled import kernel
 from ckio.planners.hrevolve.convolution import LOW
 from ckio.planners.hrevolve.hulls import Ints

@@ -38,7 +38,6 @@ from typing import Final
 
 import numpy as np
 
-from ckio.chain import Chain
 from ckio.errors import BadInput
 from ckio.planners.base import tapes
 from ckio.planners.hrevolve import hrevolve
@@ -47,7 +46,8 @@ from ckio.planners.mixed.levels import by_level
 from ckio.planners.mixed.space import Space, spaces
 from ckio.planners.mixed.walk import Segment, Stage, walk
 from ckio.planners.varying import varying
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 _MOST_COMPARED: Final = 5e8

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.planners.base import no_schedule, note_ignored
-from ckio.platforms import Platform, copies
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
 
 Numbers = NDArray[np.intp]
 

@@ -5,9 +5,9 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.planners.draft import Draft
 from ckio.planners.mixed.space import Numbers, Space
+from ckio.platform.chain import Chain
 
 
 class Choice(NamedTuple):

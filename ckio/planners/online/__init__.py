@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckio.actions import Key
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.planners import stored as from_stored
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
@@ -38,7 +37,8 @@ from ckio.planners.literature import wang_moin
 from ckio.planners.online.follower import Follower
 from ckio.planners.online.levels import Levels, levels
 from ckio.planners.online.sweep import Sweep
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 __all__ = ["Follower", "Online", "online", "wang_moin"]

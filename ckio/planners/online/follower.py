@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ckio.actions import Key
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.planners.draft import Draft
 from ckio.planners.online.levels import Levels

@@ -27,11 +27,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from ckio.chain import Chain
 from ckio.planners.base import Room, rooms, tapes
 from ckio.planners.online.comb import ENDLESS, unit
 from ckio.planners.spacing import period_read_once, read_once
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 
 _LONGEST = 1 << 20
 """Steps: a far level that does not pay by then is left to the way back."""

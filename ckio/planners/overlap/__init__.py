@@ -19,10 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.chain import SECONDS, SIZES, Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.overlap import Overlap
 from ckio.planners import compiled
 from ckio.planners.base import Room, log, rooms, without_notes
 from ckio.planners.compared import (
@@ -36,8 +34,10 @@ from ckio.planners.compared import (
 )
 from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.varying.bound import sorted_bound
-from ckio.platforms import Affine, Level, Platform, copies, memory_level
+from ckio.platform import Affine, Level, Platform, copies, memory_level
+from ckio.platform.chain import SECONDS, SIZES, Chain
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
 
 __all__ = ["best_policy", "overlapped", "plan", "prepare"]
 

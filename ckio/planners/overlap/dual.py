@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import KIND_CODE, RECORD, WRITE
+from ckio.actions.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
 from ckio.planners.hrevolve import runs
@@ -60,9 +59,10 @@ from ckio.planners.overlap.sweep import (
     filling,
     first_sweep,
 )
-from ckio.platforms import Level, Platform, memory_level
-from ckio.platforms import copies as copied_by
-from ckio.profile import Profile
+from ckio.platform import Level, Platform, memory_level
+from ckio.platform import copies as copied_by
+from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule
 
 _PARTS: Final = 1000

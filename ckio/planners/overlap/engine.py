@@ -1,4 +1,4 @@
-"""Makespans with overlap in compiled code: the rules of `ckio.traffic`, for planners. Needs numba.
+"""Makespans with overlap in compiled code: the rules of `ckio.overlap`, for planners. Needs numba.
 
 A planner asks for the makespans of thousands of schedules, so everything that happens is kept in a
 few arrays that are used again. What is found equals what `ckio.sim` finds to the last bit, measured
@@ -6,7 +6,7 @@ profiles included; tests compare them. Without numba the same functions run in P
 schedules can bear.
 
 A program is a schedule in columns (`Program`). Its state (`State`) says how far the program is,
-what each channel does and what waits for it, and what the pool holds; `ckio.traffic` explains these
+what each channel does and what waits for it, and what the pool holds; `ckio.overlap` explains these
 words and the rules.
 """
 
@@ -16,13 +16,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import KINDS, WRITE
-from ckio.overlap import Overlap
+from ckio.actions.columns import KINDS, WRITE
+from ckio.overlap.prices import beside_of
 from ckio.planners import compiled
-from ckio.platforms import Platform
+from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule, bytes_moved, seconds_of
-from ckio.traffic import memory_level
-from ckio.traffic.prices import beside_of
+from ckio.schedule.policy import Overlap
 
 # mypy: disable-error-code="no-any-return"
 

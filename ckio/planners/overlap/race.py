@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from ckio.chain import Chain
-from ckio.overlap import Overlap
 from ckio.planners.overlap.engine import Replayed
-from ckio.platforms import Platform, memory_level
+from ckio.platform import Platform, memory_level
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import Overlap
 
 _HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
 """How far ahead to read, in slowest transfers."""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ckio.columns import DISCARD, REVERSE, WRITE
+from ckio.actions.columns import DISCARD, REVERSE, WRITE
 from ckio.planners.overlap.dual import Choice, Dual, Plan, Problem
 from ckio.planners.overlap.race import Race
 from ckio.planners.overlap.sweep import Seconds, Segment

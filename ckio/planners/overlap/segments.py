@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.planners.overlap.engine import (
     ALL,
     NONE,
@@ -192,7 +192,7 @@ class Levels(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Columns of `ckio.columns.Actions` for restart checkpoints: near is level 0, far level 1.
+    """Columns of `Actions` for restart checkpoints: near is level 0, far level 1.
 
     `todo` are tasks that are left to do.
     """

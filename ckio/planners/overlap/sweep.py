@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.columns import WRITE, Actions
+from ckio.actions.columns import WRITE, Actions
 from ckio.planners.compiled import kernel
 from ckio.planners.draft import Draft
 from ckio.planners.hrevolve import runs

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 from ckio.actions import Action, Key
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import alike, no_schedule, room_for_one
 from ckio.planners.base import tapes as tapes_held
@@ -24,7 +23,8 @@ from ckio.planners.stored.standing import (
     renumbered,
     standing,
 )
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 

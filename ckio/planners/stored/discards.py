@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Discard, Key
-from ckio.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.schedule import Schedule
 
 

@@ -31,7 +31,7 @@ from typing import NamedTuple, TypeAlias
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.planners.stored.standing import Place, Standing
-from ckio.platforms import copies
+from ckio.platform import copies
 
 Moves: TypeAlias = "Action | tuple[Moves, ...]"
 """Actions in a tree, to be walked from left to right."""

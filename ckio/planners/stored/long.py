@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
-from ckio.chain import Chain
-from ckio.columns import ADVANCE, RECORD, Actions
+from ckio.actions.columns import ADVANCE, RECORD, Actions
 from ckio.planners.mixed.full import table
 from ckio.planners.mixed.space import Space
 from ckio.planners.stored.discards import with_discards
@@ -24,7 +23,8 @@ from ckio.planners.stored.segments import Segments
 from ckio.planners.stored.sketch import sketched
 from ckio.planners.stored.stack import Item, Stack, Use
 from ckio.planners.stored.standing import Place, Standing
-from ckio.platforms import Platform, copies
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts
 
 MOST_WORK = 10**9

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
-from ckio.chain import Chain
 from ckio.planners.mixed.space import Space
 from ckio.planners.mixed.walk import Stage
-from ckio.platforms import Platform, copies
+from ckio.platform import Platform, copies
+from ckio.platform.chain import Chain
 
 Seconds = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ckio.actions import Action, Key, Kind, Read
-from ckio.chain import Chain
-from ckio.columns import Actions
+from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.planners.blocks import at_level
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
 
 _NONE = Level(name="none", capacity=0)
 """So that there is a level, where none is of use."""

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.chain import Chain
-from ckio.columns import DISCARD, WRITE
+from ckio.actions.columns import DISCARD, WRITE
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
 from ckio.planners.binomial import revolve
@@ -28,7 +27,8 @@ from ckio.planners.varying.freeroom import FreeRoom, in_units
 from ckio.planners.varying.intervals import SHORT, Costs, Scale, short
 from ckio.planners.varying.sweeps import sweep
 from ckio.planners.varying.unfold import Unfolding
-from ckio.platforms import Affine, Level, Platform, copies
+from ckio.platform import Affine, Level, Platform, copies
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 _Ints = NDArray[np.int64]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.chain import Chain
 from ckio.planners.draft import Draft
 from ckio.planners.varying.intervals import Scale, Tables
 from ckio.planners.varying.sweeps import Sweep
+from ckio.platform.chain import Chain
 
 _FRESH = -1
 """The way in which x_p is stored, where it is not."""

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions.checks import is_whole
 from ckio.analysis.partitioned.jaxprs import jax
-from ckio.checks import is_whole
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same
 from ckio.programs.interface import Cotangent, taped

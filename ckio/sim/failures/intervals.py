@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ckio.platforms import Platform
+from ckio.platform import Platform
 from ckio.sim.failures.campaign import Moments, Outcomes, campaign
 from ckio.sim.failures.plans import Book, Plans
 

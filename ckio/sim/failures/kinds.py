@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.checks import as_float, check_cost
+from ckio.actions.checks import as_float, check_cost
 from ckio.errors import BadInput
 
 

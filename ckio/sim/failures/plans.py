@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, Read, Write
-from ckio.chain import Chain
-from ckio.columns import DISCARD, KIND_CODE, WRITE, Actions
-from ckio.occupancy import Lifetimes
-from ckio.platforms import Platform
+from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.recover import Killed, recover, with_adjoint_checkpoints
 from ckio.schedule import Schedule, seconds, seconds_of
+from ckio.schedule.occupancy import Lifetimes
 
 Stored = tuple[frozenset[Key], ...]
 """The keys on each level."""

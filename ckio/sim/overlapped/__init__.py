@@ -14,15 +14,15 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from ckio.columns import WRITE
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.actions.columns import WRITE
+from ckio.overlap.prices import beside_of
+from ckio.overlap.rules import Traffic, Way
+from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Recorder, Timeline
 from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.sim.overlapped.behind import Behind, Process
-from ckio.timeline import Recorder, Timeline
-from ckio.traffic import Traffic, Way
-from ckio.traffic.prices import beside_of
 
 _CHUNK = 1 << 14
 """Actions between two calls of `watch`."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, TypeAlias
 import simpy
 from simpy.events import EventPriority
 
-from ckio.traffic import Traffic
+from ckio.overlap.rules import Traffic
 
 Process: TypeAlias = Generator[simpy.Event, Any, None]
 

@@ -9,10 +9,10 @@ together end together.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
-from ckio.replay import validate
+from ckio.platform import Platform
 from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.replay import validate
 from ckio.sim.ranks.behind import Crowd, Program
 from ckio.sim.ranks.fold import by_rows, fold
 from ckio.sim.ranks.groups import Seconds, divide
@@ -103,7 +103,7 @@ def simulate_ranks(
     Discards move nothing and are not shared. One rank without `spread` and `jitter`, on channels as
     fast as its levels, takes `makespan`, but for rounding: sums are taken stretch by stretch.
 
-    With `overlap` each rank's transfers go on behind its program, by the rules of `ckio.traffic`,
+    With `overlap` each rank's transfers go on behind its program, by the rules of `ckio.overlap`,
     and a rank is done when they are too. Transfers of one rank on one channel take turns, whatever
     other ranks do there. What a level's profile says of transfers beside the computation holds.
     What it says of bytes that wait (`dirty`) is left out, with overlap and without.

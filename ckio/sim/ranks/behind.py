@@ -1,4 +1,4 @@
-"""Ranks whose transfers go on behind their programs, by the rules of `ckio.traffic`.
+"""Ranks whose transfers go on behind their programs, by the rules of `ckio.overlap`.
 
 A rank, or a group of ranks that are alike, has a program and channels of its own. Its transfers on
 a channel that all share take their part of the bandwidth there; all others take the level's price.
@@ -12,12 +12,14 @@ from itertools import compress, count
 import numpy as np
 import simpy
 
-from ckio.columns import READ, WRITE
+from ckio.actions.columns import READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap import Overlap
-from ckio.platforms import Affine, Platform
-from ckio.profile import Profile
+from ckio.overlap.prices import beside_of
+from ckio.overlap.rules import Way
+from ckio.platform import Affine, Platform
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
+from ckio.schedule.policy import Overlap
 from ckio.sim.overlapped.behind import PROGRAM, Alarm, Behind, Process
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.fold import is_shared, speed_of
@@ -25,8 +27,6 @@ from ckio.sim.ranks.groups import Groups, Seconds
 from ckio.sim.ranks.near import NearTraffic
 from ckio.sim.ranks.processes import ROUNDING, Told, Watch
 from ckio.sim.ranks.words import Barrier, Ranks
-from ckio.traffic import Way
-from ckio.traffic.prices import beside_of
 
 _NOTHING = Profile()
 

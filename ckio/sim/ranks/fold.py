@@ -7,13 +7,12 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.chain import SECONDS
-from ckio.columns import READ, WRITE, Actions
+from ckio.actions.columns import READ, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platforms import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform, memory_level
+from ckio.platform.chain import SECONDS
 from ckio.schedule import Schedule, moved_of, seconds_of
 from ckio.sim.ranks.words import Ranks
-from ckio.traffic import memory_level
 
 Row: TypeAlias = tuple[int, int, float, float, float, bool]
 

@@ -9,12 +9,12 @@ from typing import Final, Self
 
 import numpy as np
 
-from ckio.columns import DISCARD, WRITE, Actions
-from ckio.overlap import Overlap
-from ckio.platforms import Platform
+from ckio.actions.columns import DISCARD, WRITE, Actions
+from ckio.overlap.map import Map
+from ckio.overlap.rules import Channel, Traffic, Transfer, memory_level
+from ckio.platform import Platform
 from ckio.schedule import Schedule
-from ckio.traffic import Channel, Traffic, Transfer, memory_level
-from ckio.traffic.map import Map
+from ckio.schedule.policy import Overlap
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.carried import Carried
-from ckio.checks import as_float, is_whole
+from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
-from ckio.platforms import size
-from ckio.spreads import FAR, Spread
+from ckio.platform import size
+from ckio.platform.carried import Carried
+from ckio.platform.spreads import FAR, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Each takes some bytes in a few columns, also where all are alike."""

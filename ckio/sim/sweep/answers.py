@@ -8,19 +8,18 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ckio.chain import Chain
-from ckio.columns import DISCARD, READ, WRITE
+from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.planners.auto import plan
 from ckio.planners.base import Planner, without_notes
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform, memory_level
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
 from ckio.sim.ranks import simulate_ranks
 from ckio.sim.ranks.words import Ranks
-from ckio.traffic import memory_level
 
 Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
 """What comes of a run that fails: the schedule of its first process, and its mean makespan."""

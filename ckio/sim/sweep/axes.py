@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
-from ckio.chain import SECONDS, Chain
 from ckio.errors import BadInput
-from ckio.overlap import POLICIES, Overlap, Policy
 from ckio.planners.base import Planner
-from ckio.platforms import Level, Platform
+from ckio.platform import Level, Platform
+from ckio.platform.chain import SECONDS, Chain
+from ckio.platform.spelling import meant
+from ckio.schedule.policy import POLICIES, Overlap, Policy
 from ckio.sim.ranks.words import Ranks
 from ckio.sim.sweep.answers import Question
 from ckio.sim.sweep.values import (
@@ -23,7 +24,6 @@ from ckio.sim.sweep.values import (
     presence,
     whole,
 )
-from ckio.spelling import meant
 
 _MOST_VALUES: Final = 10_000
 """On one axis."""

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from ckio.chain import SECONDS, SIZES
 from ckio.errors import BadInput
-from ckio.overlap import POLICIES, Overlap
-from ckio.platforms import size
+from ckio.platform import size
+from ckio.platform.chain import SECONDS, SIZES
+from ckio.schedule.policy import POLICIES, Overlap
 
 Value: TypeAlias = int | float | str | None
 """A number, a word, or None for what has no end: a capacity, or a time without failures."""

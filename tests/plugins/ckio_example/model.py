@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ckio.arraymodel import ArrayModel
-from ckio.arrays import Arrays
 from ckio.errors import BadInput
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Arrays
 
 
 class Lorenz96(ArrayModel):

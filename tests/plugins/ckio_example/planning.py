@@ -1,9 +1,9 @@
 """States at equal distances, from which every step is reached again."""
 
-from ckio.chain import Chain
 from ckio.planners.base import candidates, nearest, room_for_one, tapes
 from ckio.planners.draft import Draft
-from ckio.platforms import Platform
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 

@@ -1,0 +1,493 @@
+"""Things found by name: backends, planners, codecs and models, ours and other people's.
+
+All are entry points, in groups `ckio.backends`, `ckio.planners`, `ckio.codecs` and `ckio.models`; a
+thing is imported when it is asked for.
+"""
+
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from ckio.backends.base import Backend
+from ckio.backends.runid import RunId, computing, rank_of
+from ckio.errors import BadInput, CkioError
+from ckio.parallel.team import ALONE, Team
+from ckio.platform import Level, Option, Platform
+from ckio.platform.spelling import meant
+
+if TYPE_CHECKING:  # which brings zstandard in
+    from ckio.compression import Codec
+
+GROUPS: Final = ("backends", "planners", "codecs", "models")
+
+AUTO: Final = "auto"
+"""The codec that calibration chooses."""
+
+METHODS: Final = ("layout", "advance", "record", "reverse", "dump", "load")
+"""What every model can do."""
+
+_PRIVATE: Final = "_ckio_file_"
+"""How the names of modules begin that are files."""
+
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
+"""The types of what one can write in a word."""
+
+
+@cache
+def _entries(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """What is registered under each name: one thing, unless packages are at odds."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=f"ckio.{group}"):
+        found[entry.name] = *found.get(entry.name, ()), entry
+    return found
+
+
+def names(group: str, /) -> list[str]:
+    """The names known in a group, sorted."""
+    return sorted(_entries(group))
+
+
+def find(group: str, name: str, /) -> Any:
+    """The object called `name` in a group.
+
+    Raises BadInput, where there is none with the nearest known names, and where there are two.
+    """
+    entries, what = _entries(group), group.removesuffix("s")
+    if name not in entries:
+        raise BadInput(
+            f"no {what} is named {name!r}; {meant(name, entries)}"
+            " (what another package brings is found where that is installed)"
+        )
+    entry, *others = entries[name]
+    if others:
+        raise BadInput(
+            f"{what} {name!r} is registered by {' and by '.join(map(_package, entries[name]))};"
+            " which is meant cannot be told: uninstall all but one"
+        )
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:
+        whose = "" if is_ours(group, name) else f" of {_package(entry)}"
+        raise BadInput(f"{what} {name!r}{whose} cannot be imported: {_told(error)}") from error
+
+
+def is_ours(group: str, name: str, /) -> bool:
+    """Whether ckio itself brings it, and no other package."""
+    entries = _entries(group).get(name, ())
+    return bool(entries) and all(entry.module.partition(".")[0] == "ckio" for entry in entries)
+
+
+def _package(entry: EntryPoint) -> str:
+    """The package that brings it, with its version."""
+    found = entry.dist
+    return entry.module if found is None else f"{found.name} {found.version}"
+
+
+def find_model(name: str, /) -> Callable[..., Any]:
+    """Return what makes a model: a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py.
+
+    A module may be in the current directory. A file that is named alone has to hold exactly one
+    model: a class, or a function that makes one. Raises BadInput.
+    """
+    file, attributes = _file_and_attributes(name)
+    module, colon, rest = name.partition(":")
+    model: Callable[..., Any]
+    if file is not None and attributes is None:
+        model = _only_model(_import_file(name, file), name)
+    elif file is not None:
+        model = _attribute(_import_file(name, file), attributes or "", name)
+    elif not colon:
+        model = find("models", name)
+    elif module.startswith(".") or not module or not rest:
+        raise BadInput(
+            f"model {name!r}: write a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or"
+            " FILE.py with one model in it"
+        )
+    else:
+        model = _attribute(_import_module(name, module), rest, name)
+    if not callable(model):
+        raise BadInput(f"model {name!r} cannot be called; it must make a fresh model")
+    return model
+
+
+def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
+    """The Python file that a model is in, and what is said of it after a colon; None of each.
+
+    >>> _file_and_attributes("runs/wave.py:Wave"), _file_and_attributes("wave:Wave")
+    ((PosixPath('runs/wave.py'), 'Wave'), (None, None))
+    """
+    match = re.fullmatch(r"(.*\.py)(?::(.*))?", name, re.DOTALL)
+    if match is None or match[2] == "":
+        return None, None
+    return Path(match[1]), match[2]
+
+
+def _import_module(name: str, module: str) -> ModuleType:
+    """A module by its name, which may be in the current directory; raises BadInput."""
+    _import_from(Path.cwd())
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        hint = _near_module(module, error.name or "")
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}") from error
+
+
+def _near_module(module: str, missing: str) -> str:
+    """A question after a module that is much like the missing one, among those beside it."""
+    parent, _, last = missing.rpartition(".")
+    if not f"{module}.".startswith(f"{missing}.") or not last:
+        return ""  # what is missing is imported by the module, and was not typed
+    places = getattr(sys.modules.get(parent), "__path__", None) if parent else [str(Path.cwd())]
+    return _near(last, [found.name for found in pkgutil.iter_modules(places)] if places else [])
+
+
+def _import_file(name: str, file: Path) -> ModuleType:
+    """A file of Python as a module under a name of its own, once in a process; raises BadInput.
+
+    The name is made from the whole path, so that two files called alike are two modules. It is
+    among the known modules, so that pickled instances are read back in this process and its forks.
+    """
+    path = Path(os.path.realpath(file))
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+    private = f"{_PRIVATE}{re.sub('[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
+    if private in sys.modules:
+        return sys.modules[private]
+    if not path.is_file():
+        beside = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
+        raise BadInput(f"model {name!r}: there is no file {str(file)!r}{_near(str(file), beside)}")
+    loader = importlib.machinery.SourceFileLoader(private, str(path))
+    spec = importlib.util.spec_from_file_location(private, path, loader=loader)
+    if spec is None:
+        raise BadInput(f"model {name!r}: {str(file)!r} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[private] = module
+    _import_from(path.parent)
+    try:
+        loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[private]
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        in_package = isinstance(error, ImportError) and "relative import" in str(error)
+        hint = "; it is part of a package: write MODULE:ATTRIBUTE" * in_package
+        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+    return module
+
+
+def _import_from(folder: Path) -> None:
+    """Let modules be found in this directory first, as `python FILE` does.
+
+    Not before a model asks for it: a file that is called like one of Python's own modules hides it.
+    """
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
+    """An attribute, which may be one of another; raises BadInput with the nearest name."""
+    where: Any = module
+    for attribute in attributes.split("."):
+        try:
+            where = getattr(where, attribute)
+        except Exception as error:
+            known = [it for it in dir(where) if not it.startswith("_")]
+            hint = _near(attribute, known) if isinstance(error, AttributeError) else ""
+            told = _told(error)
+            if module.__name__.startswith(_PRIVATE):
+                told = told.replace(module.__name__, Path(module.__file__ or "").name)
+            raise BadInput(f"model {name!r} cannot be imported: {told}{hint}") from error
+    return where
+
+
+def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
+    """The one model that a file defines; raises BadInput where it has none, or several."""
+    found = _models_of(module)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise BadInput(
+            f"model {name!r}: the file has several models: {', '.join(found)}; say which one,"
+            f" as in {name}:{next(iter(found))}"
+        )
+    others = [
+        word
+        for word, thing in vars(module).items()
+        if _is_defined_in(module, word, thing) and not inspect.isclass(thing)
+    ]
+    hint = f", as in {name}:{others[0]}" if others else ""
+    raise BadInput(
+        f"model {name!r}: the file has no model: no class in it has the methods"
+        f" {', '.join(METHODS)} and can be made from options, and no function says that it returns"
+        f" one; where there is one, name it after a colon{hint}"
+    )
+
+
+def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The models that a module defines itself, by name.
+
+    They are its classes with the methods of a model, and the functions that are annotated to return
+    such a class, as far as all that they need can be written in a word. Without any, they are the
+    functions without that annotation in whose code a class of the module that is a model is named.
+    """
+    own = {
+        word: thing
+        for word, thing in vars(module).items()
+        if _is_defined_in(module, word, thing) and _is_made_of_words(thing)
+    }
+    returned = {word: _returned(thing) for word, thing in own.items()}
+    made = [word for word, thing in own.items() if _is_model_class(thing)]
+    made += [word for word, kind in returned.items() if _has_methods(kind)]
+    if not made:
+        classes = {word for word, thing in vars(module).items() if _is_model_class(thing)}
+        for word, thing in own.items():
+            named = getattr(getattr(thing, "__code__", None), "co_names", ())
+            if returned[word] is inspect.Signature.empty and classes.intersection(named):
+                made.append(word)
+    return {word: own[word] for word in made}
+
+
+def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
+    """Whether a name is that of a class or function of this module: public, and not imported."""
+    is_code = inspect.isclass(thing) or inspect.isfunction(thing)
+    named = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+    return is_code and named == (module.__name__, word) and not word.startswith("_")
+
+
+def _is_model_class(thing: object) -> bool:
+    return inspect.isclass(thing) and not inspect.isabstract(thing) and _has_methods(thing)
+
+
+def _has_methods(thing: object) -> bool:
+    return inspect.isclass(thing) and all(hasattr(thing, method) for method in METHODS)
+
+
+def _returned(thing: Callable[..., Any]) -> Any:
+    """What a function is annotated to return, an abstract class too; `Signature.empty` without."""
+    if inspect.isclass(thing):
+        return None
+    try:
+        return inspect.signature(thing, eval_str=True).return_annotation
+    except Exception:  # an annotation may name what is imported for type checkers alone
+        return inspect.Signature.empty
+
+
+def _is_made_of_words(thing: Callable[..., Any]) -> bool:
+    """Whether all that a call needs can be given as --set NAME=VALUE."""
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(
+        parameter.kind in _NAMED
+        and (parameter.annotation is parameter.empty or _WORDS.issuperset(_types(parameter)))
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """A question after the known name that is most like this one; "" where none is."""
+    question = meant(name, known, rule=" ")
+    return f"; {question}" if question.strip() else ""
+
+
+def check_options(what: str, factory: Callable[..., Any], options: Iterable[str], /) -> None:
+    """Raise BadInput where `factory` has no such option, or needs one that is not given."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # something in C that does not say
+        return
+    known = [parameter.name for parameter in parameters if parameter.kind in _NAMED]
+    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    for name in options:
+        if name not in known and not anything:
+            raise BadInput(f"{what} has no option {name!r}; {meant(name, known)}")
+    for parameter in parameters:
+        needed = parameter.default is parameter.empty and parameter.kind in _NAMED
+        if needed and parameter.name not in options:
+            raise BadInput(f"{what} needs the option {parameter.name!r}")
+
+
+def options_of(factory: Callable[..., Any], /) -> dict[str, Any]:
+    """The options of `factory` that can be given in words, with their defaults."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # something in C that does not say
+        return {}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind in _NAMED and _WORDS.issuperset(_types(parameter))
+    }
+
+
+def _types(parameter: inspect.Parameter) -> list[str]:
+    """The names of what an option may be, however its annotation is written."""
+    return inspect.formatannotation(parameter.annotation).strip("'").split(" | ")
+
+
+def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) -> Any:
+    """Call `factory(**options)`; wrong options, and what it raises itself, become BadInput."""
+    check_options(what, factory, options)
+    try:
+        return factory(**options)
+    except CkioError as error:
+        name = what.rpartition(": ")[2]  # which our own say themselves
+        error.args = (f"{what}: {str(error).removeprefix(f'{name}: ')}",)
+        raise
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{what} cannot be made: {_told(error)}") from error
+
+
+def place(level: Level, run: str, /) -> Path | None:
+    """Where a level keeps the files of the run called `run`; None where it keeps none."""
+    path, factory = level.options.get("path"), find("backends", level.backend)
+    for_run = getattr(factory, "for_run", None)
+    if path is None or for_run is None:
+        return None
+    own = rank_of(run)[0] if takes(factory, "team") else run
+    return Path(for_run(Path(str(path)), own)) if run else Path(str(path))
+
+
+def is_shared(level: Level, /) -> bool:
+    """Whether all ranks of a job have one storage of it, which is told the team."""
+    return takes(find("backends", level.backend), "team")
+
+
+def open_level(
+    level: Level, /, *, run: str = "", team: Team = ALONE, identity: str = ""
+) -> Backend:
+    """Open the storage of a level, for the run called `run`, or one rank's part of it.
+
+    `identity` is the digest of what the run computes, which is stored beside its name.
+    The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
+    the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
+    out to be those of another run. A level that all ranks share is opened by all of the `team`.
+    """
+    codec = codec_of(level)  # first: what cannot be wrapped must not be left open
+    what = f"level {level.name!r}: {level.backend}"
+    factory = find("backends", level.backend)
+    options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
+    if shared := takes(factory, "team"):
+        if codec is not None:
+            raise BadInput(f"{what} takes no codec: its slots have one size; use hdf5")
+        options["team"] = team
+    if (where := place(level, run)) is not None:
+        own = RunId(computing(rank_of(run)[0] if shared else run, identity))
+        options |= {"path": where, **({"run": own} if takes(factory, "run") else {})}
+    backend: Backend = make(what, factory, options)
+    if codec is None:
+        return backend
+    from ckio.backends.compressed import Compressed
+
+    return Compressed(backend, codec, ratio=level.ratio)
+
+
+def takes(factory: Callable[..., Any], option: str, /) -> bool:
+    """Whether what it calls has such an option."""
+    try:
+        return option in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # something in C that does not say
+        return False
+
+
+def codec_of(level: Level, /) -> "Codec | None":
+    """What compresses on a level, if anything does; BadInput where it cannot be made here."""
+    name, options = level.options.get("codec"), _codec_options(level)
+    what = f"level {level.name!r}"
+    if name is None:
+        if options:
+            raise BadInput(f"{what}: {level.backend} has no codec for 'codec_{min(options)}'")
+        return None
+    if name == AUTO:
+        raise BadInput(
+            f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures and chooses;"
+            f" calibrate, or name one of: {', '.join(names('codecs'))}"
+        )
+    if name not in names("codecs"):
+        near = meant(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
+        hint = f"{near} " * bool(near) + f"installed: {', '.join(installed_codecs())}"
+        raise BadInput(f"{what}: no codec is named {name!r}; {hint}")
+    codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)
+    return codec
+
+
+def lossless_codecs() -> "dict[str, Codec]":
+    """Every codec that is installed with what it needs, and gives back the very bytes; by name."""
+    return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
+
+
+def installed_codecs() -> "dict[str, Codec]":
+    """Every codec that is installed with what it needs and can be made without options, by name."""
+    found = {}
+    for name in names("codecs"):
+        with suppress(BadInput):  # it needs what is not installed, or an option
+            found[name] = make(name, find("codecs", name), {})
+    return found
+
+
+def plain(level: Level, /) -> Level:
+    """The level without its codec."""
+    kept = {name: value for name, value in level.options.items() if not _of_codec(name)}
+    return replace(level, options=kept)
+
+
+def _codec_options(level: Level) -> dict[str, Option]:
+    prefix = "codec_"
+    return {
+        name.removeprefix(prefix): value
+        for name, value in level.options.items()
+        if name.startswith(prefix)
+    }
+
+
+def _of_codec(option: str) -> bool:
+    return option == "codec" or option.startswith("codec_")
+
+
+def lossy(platform: Platform, /) -> dict[str, str]:
+    """The levels whose codec does not give back the very bytes it got, each with the codec's name.
+
+    A codec that cannot be asked here is not taken for lossless.
+    """
+    found = {}
+    for level in platform.levels:
+        try:
+            codec = codec_of(level)
+        except BadInput:
+            found[level.name] = f"{level.options.get('codec')}, which cannot be asked here"
+            continue
+        if codec is not None and not codec.lossless:
+            found[level.name] = codec.name
+    return found
+
+
+def close(backend: Backend, /, *, remove: bool) -> None:
+    """Close a level; with `remove`, delete what it kept, where it knows how to."""
+    getattr(backend, "remove" if remove and hasattr(backend, "remove") else "close")()
+
+
+def _told(error: BaseException) -> str:
+    """What an error of somebody else's says, with its kind."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

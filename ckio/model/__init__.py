@@ -1,0 +1,178 @@
+"""The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
+
+import reprlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, TypedDict, runtime_checkable
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.checks import is_whole, told
+from ckio.actions.layout import is_layout, nbytes_of
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.model.arraymodel import ArrayModel
+from ckio.model.arrays import Array, Arrays, as_bytes
+
+__all__ = [
+    "Array",
+    "ArrayModel",
+    "Arrays",
+    "Differentiable",
+    "Handing",
+    "Model",
+    "as_bytes",
+    "handed_by",
+    "sizes_of",
+]
+
+
+class Model(Protocol):
+    """The forward and the adjoint of a computation in steps.
+
+    A fresh model stands at x_0, holds no tape, and its adjoint stands at n. The moves come only in
+    orders that the `Machine` allows, so a model need not check them.
+
+    One whose checkpoints differ in size, and are not known before they are there, has an attribute
+    `estimated` that is true: then what a chain says of their bytes need not be what they have. One
+    that may know where it ends before it is asked to go on has an attribute `steps`: n, or None.
+    """
+
+    def layout(self, key: Key, /) -> Layout:
+        """What the buffers of a checkpoint are; raises UnsupportedKind."""
+
+    def advance(self, begin: int, end: int, /) -> int:
+        """Run the forward from x_begin; returns the step reached, `end` unless it finished."""
+
+    def record(self, begin: int, end: int, /) -> int:
+        """Like `advance`, replacing the tape by that of these steps."""
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        """Run the adjoint from `end` back to `begin`, spending the tape."""
+
+    def dump(self, key: Key, /) -> Buffers:
+        """Live views of what `key` names, valid until the next move."""
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        """Buffers to fill; adopted when the context ends well, otherwise the model is unchanged."""
+
+
+@runtime_checkable
+class Handing(Protocol):
+    """A model that hands whole checkpoints of some kinds over in memory, without a copy.
+
+    What such a model offers beside `dump` and `load`, which it has, too. With it a tape that is
+    recorded lies already where it is stored, and is reversed from there.
+
+    Attributes
+    ----------
+    handed : frozenset of Kind
+        Of which kinds it does; never those of single variables.
+    """
+
+    @property
+    def handed(self) -> frozenset[Kind]: ...
+
+    def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
+        """The bytes of a checkpoint, as `dump` has them, in memory that the model leaves as it is.
+
+        What it records, or computes, from now on lies elsewhere: `slot(nbytes)` is memory for it,
+        and may raise StorageError. The registers are as before.
+        """
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        """Adopt a checkpoint, as after `load`, from these bytes where they are.
+
+        They are only read, unless by the adjoint step that spends a tape. Raises BadInput where
+        they are no checkpoint of this model, which is then unchanged.
+        """
+
+
+class Differentiable(Model, Protocol):
+    """A model that also says what was computed.
+
+    Attributes
+    ----------
+    functional : float
+        The value that is differentiated, once the forward has reached the end.
+    gradient : mapping of str to array
+        Its derivative with respect to each control, once the adjoint has reached 0.
+    control : mapping of str to array
+        The live arrays that the gradient refers to; change them only before the first move.
+    """
+
+    @property
+    def functional(self) -> float: ...
+    @property
+    def gradient(self) -> Mapping[str, Array]: ...
+    @property
+    def control(self) -> Mapping[str, Array]: ...
+
+
+def reached(method: str, value: object, begin: int, end: int, /) -> int:
+    """The step that a model's `advance` or `record` returned; raises RunFailed for anything else.
+
+    What it returns may be compared with steps only then: an array would answer in its own words.
+    """
+    if is_whole(value) and begin <= value <= end:
+        return int(value)
+    raise RunFailed(
+        f"the model's {method} from {begin} returned {told(value)}; it must return the step where"
+        f" it stands, {end} unless it finished before"
+    )
+
+
+def layout_of(model: Model, key: Key, /) -> Layout:
+    """What a model says that a checkpoint is; raises BadInput where that is no layout."""
+    layout: object = model.layout(key)
+    if is_layout(layout):
+        return layout
+    raise BadInput(
+        f"the model's layout of {key} is {reprlib.repr(layout)}; it must be a tuple of"
+        " Field(name, dtype, shape, unit), such as Field('u', '<f8', (64, 64))"
+    )
+
+
+def functional_of(model: Differentiable, /) -> float:
+    """The value that is differentiated; raises RunFailed where it is no number."""
+    value = model.functional
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        raise RunFailed(
+            f"the model's functional is {told(value)}; it must be J, a number"
+        ) from None
+    return value  # of its own precision
+
+
+class Sizes(TypedDict):
+    """Bytes of a checkpoint of each kind, as `Chain` takes them."""
+
+    restart: int
+    tape: int
+    adjoint: int
+
+
+def sizes_of(model: Model, /) -> Sizes:
+    """Bytes of a model's checkpoints; 0 for a kind that it does not support.
+
+    Of one that is a part of what many ranks compute, those of the rank where they are largest.
+    """
+    largest: Sizes | None = getattr(model, "largest_sizes", None)
+    if largest is not None:
+        return largest
+    return Sizes(
+        restart=_nbytes(model, Kind.RESTART),
+        tape=_nbytes(model, Kind.TAPE),
+        adjoint=_nbytes(model, Kind.ADJOINT),
+    )
+
+
+def _nbytes(model: Model, kind: Kind) -> int:
+    try:
+        return nbytes_of(layout_of(model, Key(kind, 0)))
+    except UnsupportedKind:
+        return 0
+
+
+def handed_by(model: object, /) -> frozenset[Kind]:
+    """The kinds of checkpoints that a model hands over in memory."""
+    return model.handed if isinstance(model, Handing) else frozenset()

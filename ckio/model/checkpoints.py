@@ -1,0 +1,164 @@
+"""Which arrays of a model lie in which of its checkpoints."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ckio.actions import Field, Key, Kind, Layout
+from ckio.actions.flows import NOTHING, Names, Step
+from ckio.actions.variables import TOGETHER, Variables
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.model.arrays import Array, Arrays, is_differentiable
+from ckio.model.derived import Derived
+from ckio.model.registers import Adjoint, field
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Which arrays lie in which checkpoint.
+
+    Attributes
+    ----------
+    fields : mapping of str to Field
+        What each state array is.
+    restart, tape : tuple of str
+        The state arrays in a whole checkpoint.
+    adjoint : Layout
+        Of the adjoint register.
+    variables : Variables or None
+        What single arrays there are; None where they are not stored.
+    """
+
+    fields: Mapping[str, Field]
+    restart: tuple[str, ...]
+    tape: tuple[str, ...]
+    adjoint: Layout
+    variables: Variables | None
+
+    def names(self, key: Key, /) -> tuple[str, ...]:
+        """The state arrays in a checkpoint of restart data or of a tape; raises UnsupportedKind."""
+        if not key.name:
+            return self.restart if key.kind is Kind.RESTART else self.tape
+        known = self._known(key)
+        names = (key.name,) if key.name in known else tuple(key.name.split(TOGETHER))
+        if not known.issuperset(names) or len(set(names)) < len(names):
+            listed = ", ".join(name for name in self.fields if name in known)
+            raise UnsupportedKind(
+                f"{key}: what is stored in single arrays is {listed or 'nothing'}"
+            )
+        return names
+
+    def layout(self, key: Key, /) -> Layout:
+        """What the buffers of a checkpoint are; raises UnsupportedKind."""
+        return self._of(self.names(key)) if key.name else self._whole[key.kind]
+
+    @cached_property
+    def _whole(self) -> Mapping[Kind, Layout]:
+        """Of whole checkpoints: the same objects each time, which levels recognise as such."""
+        restart, tape = self._of(self.restart), self._of(self.tape)
+        return {Kind.RESTART: restart, Kind.TAPE: tape, Kind.ADJOINT: self.adjoint}
+
+    def _of(self, names: Iterable[str]) -> Layout:
+        return tuple(self.fields[name] for name in names)
+
+    def check_known(self, step: int, /) -> None:
+        """Raises RunFailed where steps differ, and nobody has said what this one does."""
+        steps = None if self.variables is None else self.variables.steps
+        if isinstance(steps, tuple) and step >= len(steps):
+            raise RunFailed(
+                f"the model goes on to step {step}, and its flow is that of {len(steps)} steps"
+            )
+
+    def reads_tape(self, step: int, /) -> bool:
+        """Whether its adjoint reads anything that a tape has to hold."""
+        if self.variables is None:
+            return bool(self.tape)
+        steps = self.variables.steps
+        does = steps if isinstance(steps, Step) else steps[step]
+        return not does.record.use.isdisjoint(self.tape)
+
+    def _known(self, key: Key) -> Names:
+        if self.variables is None:
+            raise UnsupportedKind(
+                f"{key}: this model stores whole checkpoints, not single arrays: nothing was said"
+                " of what its steps use (flow)"
+            )
+        match key.kind:
+            case Kind.RESTART:
+                return frozenset(self.variables.nbytes)
+            case Kind.TAPE:
+                return self.variables.tape
+            case Kind.ADJOINT:
+                return NOTHING
+
+
+def checkpoints(
+    state: Arrays,
+    taped: Sequence[str],
+    derived: Derived,
+    /,
+    *,
+    flow: Step | Sequence[Step] | None,
+    seed: Iterable[str] | None,
+    adjoint: Adjoint,
+    units: Mapping[str, str],
+) -> Checkpoints:
+    """Those of a model of these state arrays, some of them taped, of which `flow` is known."""
+    restart, tape, variables = derived.stored(state), derived.stored(taped), None
+    if flow is not None:
+        every = Variables(
+            {name: array.nbytes for name, array in state.items()},
+            flow if isinstance(flow, Step) else tuple(flow),
+            seed=state if seed is None else seed,
+            tape=taped,
+        )
+        variables = derived.without(every)
+        restart, tape = variables.stored, tape & variables.changed
+    return Checkpoints(
+        fields={name: field(name, array, units[name]) for name, array in state.items()},
+        restart=tuple(name for name in state if name in restart),
+        tape=tuple(name for name in dict.fromkeys((*taped, *state)) if name in tape),
+        adjoint=adjoint.layout(units),
+        variables=variables,
+    )
+
+
+def check(
+    state: Arrays,
+    control: Arrays,
+    taped: Sequence[str],
+    recompute: Collection[str],
+    /,
+    *,
+    in_j: bool,
+) -> None:
+    """Raises BadInput for what cannot be a model; with `in_j`, its functional is in state["J"]."""
+    if unknown := [name for name in taped if name not in state]:
+        raise BadInput(f"ArrayModel: tape names {unknown}; the state has {list(state)}")
+    if fixed := [name for name, x in control.items() if not is_differentiable(x)]:
+        raise BadInput(f"ArrayModel: controls {fixed} have no derivative; make them float64")
+    for name in state.keys() & control.keys():
+        if name in recompute:
+            raise BadInput(f"recompute: {name} is a control, and computed from nothing else in x_0")
+        start, controlled = state[name], control[name]
+        if start.shape != controlled.shape:
+            raise BadInput(
+                f"ArrayModel: control {name!r} has shape {controlled.shape}, the array"
+                f" in the state {start.shape}; they must be the same"
+            )
+        if not is_differentiable(start):
+            raise BadInput(
+                f"ArrayModel: {name!r} is a control, and {start.dtype} in the state, which has"
+                " no derivative; make it float64 there too"
+            )
+    if in_j and not ("J" in state and _is_number(state["J"])):
+        raise BadInput(
+            "ArrayModel: the state needs one real number 'J', in which step sums up the"
+            " functional; or define adjoint_seed, which computes it from x_n"
+        )
+
+
+def _is_number(array: Array) -> bool:
+    return array.size == 1 and np.issubdtype(array.dtype, np.floating)

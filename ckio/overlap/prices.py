@@ -1,0 +1,84 @@
+"""What transfers take beside the computation, by the numbers of a schedule's actions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions.columns import DISCARD, READ, WRITE
+from ckio.platform import Platform, memory_level
+from ckio.platform.prices import Affine
+from ckio.platform.profile import Profile
+from ckio.schedule import Schedule, seconds_of
+
+Seconds = NDArray[np.float64]
+
+_NOTHING = Profile()
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Of transfers that are staged or made ahead, were each action to be one.
+
+    Attributes
+    ----------
+    seconds : float64 array
+        What the transfer takes; where the level's profile says nothing, what the action takes.
+    own : float64 array
+        What the program does of it; where the level's profile says nothing, a copy in memory. Of
+        what the model hands over no byte is copied.
+    hinders : float64 array
+        What the computation loses by it, also by a discard; 0 for all that computes.
+    handoffs : float64 array
+        What the program takes in addition where it waits for a transfer.
+    """
+
+    seconds: Seconds
+    own: Seconds
+    hinders: Seconds
+    handoffs: Seconds
+
+
+def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
+    """The columns of a legal schedule."""
+    actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
+    copied, memory = schedule.chain.copied_of(actions), memory_level(platform)
+    seconds, own = seconds_of(schedule, platform), _copies(schedule, platform)
+    hinders, handoffs = np.zeros((2, len(actions)))
+    for number, level in enumerate(platform.levels):
+        profile = _NOTHING if number == memory else level.profile or _NOTHING
+        for op, beside, copy, loss, handoff in (
+            (
+                WRITE,
+                profile.write_beside,
+                profile.write_own,
+                profile.write_hinders,
+                profile.handoff,
+            ),
+            (READ, profile.read_beside, profile.read_own, profile.read_hinders, profile.handoff),
+            (DISCARD, None, None, profile.discard_hinders, None),
+        ):
+            there = (actions.op == op) & (actions.level == number)
+            for column, price, size in (
+                (seconds, beside, nbytes),
+                (own, copy, copied),
+                (hinders, loss, nbytes),
+                (handoffs, handoff, nbytes),
+            ):
+                if price is not None:
+                    column[there] = _of(price, size[there])
+    return Beside(seconds, own, hinders, handoffs)
+
+
+def _copies(schedule: Schedule, platform: Platform) -> Seconds:
+    """Seconds to copy to memory and from it, were each access to be that."""
+    memory = memory_level(platform)
+    if memory is None:
+        return np.zeros(len(schedule))
+    level, copied = platform.levels[memory], schedule.chain.copied_of(schedule.actions)
+    write, read = _of(level.write, copied), _of(level.read, copied)
+    return np.where(schedule.actions.op == WRITE, write, read)
+
+
+def _of(price: Affine, nbytes: NDArray[np.int64]) -> Seconds:
+    return price.latency + price.per_byte * nbytes.astype(np.float64)

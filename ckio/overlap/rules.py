@@ -1,0 +1,300 @@
+"""The traffic between memory and the levels behind it, while a schedule is being performed.
+
+`Traffic` is the rules alone: the simulator moves it in simulated time, the runner with threads. The
+program does one action after the other; each channel does one transfer at a time.
+
+The *memory level* is the first level of the platform, if it is plain memory; all others are *far*.
+One *pool*, the memory level's capacity, holds that level's checkpoints, the writes that are staged
+(from the beginning of the copy to the end of the transfer, and of the copies made from it), and the
+reads that are made ahead (from the beginning of the transfer to the end of the copy). A checkpoint
+takes its stored bytes on the memory level, and its payload where it is on its way. How many may be
+staged, and how many read ahead, is counted over all channels together.
+
+What the program does with
+
+    memory level, write      waits until the pool has room
+    far level, write         copies it to the pool, and goes on. As long as the pool has no room, or
+                             too many are staged, it waits for one of those that are; if there is
+                             none, it waits until the channel has written the checkpoint directly
+    far level, read          copies what is still staged, or was read ahead; waits for what is being
+                             read ahead; otherwise waits until the channel has read it directly
+    far level, discard       cancels a write that has not begun; otherwise leaves it to the channel
+
+What a channel does next, if there is
+
+    1. the read that the program waits for
+    2. the next read in the order of the program, unless the program waits for a write here, if what
+       it reads lies on the level, not too many have been read ahead, not more than the horizon is
+       to be computed between the end of the current action and its use, and the pool has room: now,
+       and at each later point up to its use for what the memory level and the reads ahead hold then
+    3. the oldest write or discard
+
+Rule 2 is what lets nothing wait for ever: what the memory level is going to need is never given to
+a read, and what is staged leaves the pool by itself. Writes and discards keep their order, so a
+level never holds more than the schedule says.
+
+At one instant transfers end first; then the program goes on for as long as no time passes; then
+idle channels begin, in the order in which the platform names them.
+"""
+
+from collections import OrderedDict
+from math import inf
+from typing import Final
+
+from ckio.actions import Discard, Read, Write
+from ckio.overlap.map import Map, Sort
+from ckio.overlap.words import Step, Transfer, Way
+from ckio.platform import Platform, memory_level
+from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+
+__all__ = ["Step", "Traffic", "Transfer", "Way", "memory_level"]
+
+_ITSELF: Final = Step(Way.ITSELF)
+
+
+class Traffic:
+    """Where all checkpoints are that the program, or a channel, is moving.
+
+    The program calls `enter`, does what that says, and calls `leave`. An idle channel asks `begin`,
+    and says `end`. Whenever one of the others was called, the answer may be another one.
+
+    Attributes
+    ----------
+    row : int
+        The number of the program's current action.
+    channels : tuple of str
+        The channels of the far levels.
+    used : int
+        The bytes of the pool that are taken.
+    """
+
+    def __init__(self, schedule: Schedule, platform: Platform, overlap: Overlap, /) -> None:
+        self._actions = schedule.actions
+        self._map = Map(schedule, platform)
+        self._most_staged = inf if overlap.write_behind is None else overlap.write_behind
+        self._most_ahead = inf if overlap.read_ahead is None else overlap.read_ahead
+        self._horizon = overlap.horizon
+        self.row = 0
+        self.channels = self._map.channels
+        self.used = self._map.start
+        self._channels = [Channel(reads) for reads in self._map.reads]
+        self._behind: set[int] = set()  # rows of writes that are staged
+        self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
+        self._copied: Transfer | None = None  # the one that the program copies from just now
+        self._ahead: dict[int, Transfer] = {}  # by row, reads made ahead
+        self._here: set[int] = set()  # rows of those of them that have ended
+        self._direct: Transfer | None = None  # the one that the program waits for
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program has ended, and all transfers have."""
+        idle = all(channel.now is None and not channel.queue for channel in self._channels)
+        return self.over and idle
+
+    @property
+    def over(self) -> bool:
+        """Whether the program has ended."""
+        return self.row == len(self._actions)
+
+    def channel(self, transfer: Transfer, /) -> int:
+        """The number of the channel that does a transfer."""
+        return self._map.channel_of[transfer.action.level]
+
+    # The program
+
+    def enter(self) -> Step | None:
+        """How to do the next action; None as long as it cannot be begun."""
+        match self._map.sort[self.row]:
+            case Sort.NONE | Sort.GIVE:
+                return _ITSELF
+            case Sort.TAKE:
+                return _ITSELF if self._take(self._map.nbytes[self.row]) else None
+            case Sort.WRITE:
+                return self._enter_write()
+            case Sort.READ:
+                return self._enter_read()
+            case Sort.DISCARD:
+                return self._enter_discard()
+
+    def leave(self) -> None:
+        """The current action has been done."""
+        row = self.row
+        match self._map.sort[row]:
+            case Sort.GIVE:
+                self.used -= self._map.nbytes[row]
+            case Sort.WRITE if row in self._behind:
+                staged = self._staged[self._map.place[row]]
+                self._channel(staged).queue[row] = staged
+            case Sort.READ:
+                self._leave_read()
+            case _:
+                pass
+        self.row = row + 1
+
+    def ended(self) -> bool:
+        """Whether the direct transfer that the program waits for has ended."""
+        return self._direct is None
+
+    def stop(self) -> None:
+        """The program goes no further: what is staged is written, and nothing read any more."""
+        self._most_ahead = 0
+
+    def _enter_write(self) -> Step | None:
+        row = self.row
+        if len(self._behind) < self._most_staged and self._take(self._map.nbytes[row]):
+            transfer = self._transfer(row)
+            self._staged[self._map.place[row]] = transfer
+            self._behind.add(row)
+            return Step(Way.STAGE, transfer)
+        if self._behind:
+            return None
+        self._direct = self._transfer(row, direct=True)
+        self._channel(self._direct).queue[row] = self._direct
+        return Step(Way.DIRECT, self._direct)
+
+    def _enter_read(self) -> Step | None:
+        row = self.row
+        if (ahead := self._ahead.get(row)) is not None:
+            return Step(Way.AHEAD, ahead) if row in self._here else None
+        channel = self._channels[self._map.channel_of[self._actions.level[row]]]
+        channel.pass_by(row)
+        if (staged := self._staged.get(self._map.place[row])) is not None:
+            self._copied = staged
+            return Step(Way.STAGED, staged)
+        self._direct = channel.wanted = self._transfer(row, direct=True)
+        return Step(Way.DIRECT, self._direct)
+
+    def _enter_discard(self) -> Step:
+        transfer = self._transfer(self.row)
+        channel = self._channel(transfer)
+        staged = self._staged.pop(self._map.place[self.row], None)
+        if staged is None or channel.now is staged:
+            channel.queue[self.row] = transfer
+            return Step(Way.LATER)
+        del channel.queue[staged.row]
+        self._unstage(staged)
+        return Step(Way.LATER, staged)
+
+    def _leave_read(self) -> None:
+        copied, self._copied = self._copied, None
+        if copied is not None and copied.row not in self._behind:  # it was written meanwhile
+            self.used -= self._map.nbytes[copied.row]
+        elif self._ahead.pop(self.row, None) is not None:
+            self._here.remove(self.row)
+            self.used -= self._map.nbytes[self.row]
+
+    # The channels
+
+    def begin(self, number: int, /) -> Transfer | None:
+        """What an idle channel does now; None if nothing."""
+        channel = self._channels[number]
+        if channel.wanted is not None:
+            channel.now, channel.wanted = channel.wanted, None
+        elif (row := channel.next_read) is not None and self._may_read_ahead(row, channel):
+            channel.pass_by(row)
+            channel.now = self._ahead[row] = self._transfer(row)
+        elif channel.queue:
+            _, channel.now = channel.queue.popitem(last=False)
+        return channel.now
+
+    def end(self, number: int, /) -> None:
+        """A channel's transfer has ended."""
+        channel = self._channels[number]
+        transfer, channel.now = channel.now, None
+        assert transfer is not None
+        if transfer is self._direct:
+            self._direct = None
+        elif transfer.row in self._ahead:
+            self._here.add(transfer.row)
+        elif transfer.row in self._behind:
+            place = self._map.place[transfer.row]
+            if self._staged.get(place) is transfer:
+                del self._staged[place]
+            self._unstage(transfer)
+
+    def _may_read_ahead(self, row: int, channel: "Channel") -> bool:
+        """Whether the channel's next read may begin now; then its room in the pool is taken."""
+        there = self._map
+        return (
+            there.source[row] < self.row
+            and there.place[row] not in self._staged
+            and len(self._ahead) < self._most_ahead
+            and not (self._direct is not None and self._direct.row in channel.queue)
+            and there.clock[row] - there.clock[self.row + 1] <= self._horizon
+            and self._fits(there.nbytes[row])
+            and self._fits_up_to(row, channel)
+            and self._take(there.nbytes[row])
+        )
+
+    def _fits_up_to(self, row: int, channel: "Channel") -> bool:
+        """Whether a read fits beside what the memory level and the reads ahead will hold.
+
+        The program's points are taken together between far reads, where nothing ahead is used.
+        """
+        there = self._map
+        if self.row <= channel.full:
+            return False
+        room = there.room - there.nbytes[row]
+        lying = sum(there.nbytes[other] for other in self._ahead)
+        if there.highest[self.row] + lying <= room:
+            return True
+        at = self.row
+        for use in there.reads_between(at, row):
+            if there.peak[at] + lying > room:
+                channel.full = at  # what lies ahead there now will still lie there then
+                return False
+            if use in self._ahead:
+                lying -= there.nbytes[use]
+            at = use + 1
+        return True
+
+    # The pool
+
+    def _take(self, nbytes: int) -> bool:
+        """Take room in the pool, if there is enough."""
+        fits = self._fits(nbytes)
+        if fits:
+            self.used += nbytes
+        return fits
+
+    def _fits(self, nbytes: int) -> bool:
+        """Whether there is enough room in the pool now."""
+        return self.used + nbytes <= self._map.room
+
+    def _unstage(self, staged: Transfer) -> None:
+        """A staged write leaves the pool, unless the program copies from it just now."""
+        self._behind.remove(staged.row)
+        if self._copied is not staged:
+            self.used -= self._map.nbytes[staged.row]
+
+    def _channel(self, transfer: Transfer) -> "Channel":
+        return self._channels[self.channel(transfer)]
+
+    def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
+        action = self._actions[row]
+        assert isinstance(action, Write | Read | Discard)
+        return Transfer(row, action, direct)
+
+
+class Channel:
+    """One channel: what it does, what waits for it, and which reads it has still to make.
+
+    `next_read` is the row of the first read that has neither been begun nor been reached; up to
+    the row `full` of the program it does not fit.
+    """
+
+    __slots__ = ("_reads", "full", "next_read", "now", "queue", "wanted")
+
+    def __init__(self, reads: list[int]) -> None:
+        self.now: Transfer | None = None
+        self.wanted: Transfer | None = None
+        self.queue: OrderedDict[int, Transfer] = OrderedDict()  # by row
+        self._reads = iter(reads)
+        self.next_read = next(self._reads, None)
+        self.full = -1
+
+    def pass_by(self, row: int) -> None:
+        """The read in this row, if it is the next, needs not to be begun ahead any more."""
+        if self.next_read == row:
+            self.next_read, self.full = next(self._reads, None), -1

@@ -1,0 +1,368 @@
+"""The machine a chain runs on: its storage levels and what it costs to reach them."""
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Kind
+from ckio.actions.checks import as_float, check_cost, check_line, is_whole
+from ckio.errors import BadInput
+from ckio.platform.carried import Carried
+from ckio.platform.chain import SECONDS, SIZES, Chain
+from ckio.platform.prices import ACCESSES, FREE, Affine
+from ckio.platform.printed import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.profile import Profile, checked_spread
+from ckio.platform.spreads import Lognormal, Quantiles, Spread
+
+__all__ = [
+    "ACCESSES",
+    "FREE",
+    "Affine",
+    "Level",
+    "Option",
+    "Platform",
+    "copies",
+    "is_paper_text",
+    "memory_level",
+    "size",
+]
+
+Option = str | int | float | bool
+
+
+_MOST_RATIO: Final = 1000.0
+"""No codec makes data this much larger; whatever is, is a mistake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level(Carried):
+    """One storage level.
+
+    Attributes
+    ----------
+    name : str
+        What people call it; unique on its platform.
+    capacity : int or None
+        Payload bytes per rank that it may hold; None never fills.
+    write, read, discard : Affine
+        Seconds as a function of the bytes of a checkpoint, before compression.
+    read_cold : Affine or None
+        Reading what has left the page cache, where that was measured; `read` is then the hot read.
+    backend, options
+        How to open it: the name of an entry point in `ckio.backends` and its keyword arguments.
+    channel : str
+        Levels with the same channel share one transfer path; the level's own name if not given.
+    ratio : float
+        Stored bytes per payload byte (below 1 when calibrated with a codec).
+    note : str
+        Why the level is as it is, for who reads the file; nothing depends on it.
+    profile : Profile or None
+        What was measured of it beside its prices.
+    """
+
+    name: str
+    capacity: int | None = None
+    write: Affine = FREE
+    read: Affine = FREE
+    discard: Affine = FREE
+    read_cold: Affine | None = None
+    backend: str = "ram"
+    options: Mapping[str, Option] = field(default_factory=dict, hash=False)
+    channel: str = ""
+    ratio: float = 1.0
+    note: str = ""
+    profile: Profile | None = None
+
+    def __post_init__(self) -> None:
+        where = f"level {self.name!r}"
+        for text in ("name", "backend", "channel", "note"):
+            if not isinstance(getattr(self, text), str):
+                raise BadInput(f"{where}: {text} = {getattr(self, text)!r} is not text")
+            check_line(f"{where}: {text}", getattr(self, text))
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
+            raise BadInput(f"{where}: a name is letters, digits, '_', '-' and '.'")
+        for access in ACCESSES:
+            cost = getattr(self, access)
+            if not isinstance(cost, Affine) and (access, cost) != ("read_cold", None):
+                raise BadInput(f"{where}: {access} = {cost!r} is not an Affine")
+        if not isinstance(self.profile, Profile | None):
+            raise BadInput(f"{where}: profile = {self.profile!r} is not a Profile")
+        capacity, ratio = self.capacity, as_float(self.ratio)
+        if capacity is not None and not (is_whole(capacity) and capacity >= 0):
+            raise BadInput(
+                f"{where}: capacity = {capacity!r}; it must be a whole number of"
+                " bytes >= 0 (leave it out for a level that never fills)"
+            )
+        if ratio is None or not 0 < ratio <= _MOST_RATIO:
+            raise BadInput(
+                f"{where}: ratio = {self.ratio!r}; it must be a number above 0, and"
+                f" {_MOST_RATIO:g} at most"
+            )
+        object.__setattr__(self, "capacity", None if capacity is None else int(capacity))
+        object.__setattr__(self, "ratio", ratio)
+        object.__setattr__(self, "channel", self.channel or self.name)
+        object.__setattr__(self, "options", _checked_options(self.options, where))
+
+    @property
+    def made_of(self) -> str:
+        """The words that say how it keeps checkpoints: backend, durability and codec."""
+        words = (self.backend, self.options.get("durability"), self.options.get("codec"))
+        return ", ".join(str(word) for word in words if word is not None)
+
+    def stored(self, nbytes: int, /) -> int:
+        """Bytes that a checkpoint of `nbytes` takes of the capacity."""
+        return nbytes if self.ratio == 1.0 else math.ceil(nbytes * self.ratio)
+
+    def stored_of(self, nbytes: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """`stored` of each, a column at a time."""
+        return nbytes if self.ratio == 1.0 else np.ceil(nbytes * self.ratio).astype(np.int64)
+
+    def slots(self, nbytes: int, most: int, /) -> int:
+        """How many checkpoints of `nbytes` fit, `most` at the most."""
+        each = self.stored(nbytes)
+        if self.capacity is None or each == 0:
+            return most
+        return min(most, self.capacity // each)
+
+
+def _checked_options(options: object, where: str) -> Mapping[str, Option]:
+    """A copy that does not change; raises BadInput for what one line of TOML could not say."""
+    if not isinstance(options, Mapping):
+        raise BadInput(f"{where}: options = {options!r} is not a table")
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, Option):
+            raise BadInput(
+                f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
+            )
+        check_line(f"{where}: the name of an option", name)
+        if isinstance(value, str) and any("\ud800" <= it <= "\udfff" for it in value):
+            raise BadInput(
+                f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
+                " name a link to it"
+            )
+    return MappingProxyType(dict(options))
+
+
+@dataclass(frozen=True)
+class Platform(Carried, Printed):
+    """The storage levels, nearest first, and the room for the tape.
+
+    Attributes
+    ----------
+    levels : tuple of Level
+        A level's number is its place here, from 0.
+    working_memory : int or None
+        Bytes that the tape register may hold; None is unlimited.
+    models : mapping of str to Chain
+        Measured costs of models on this machine, chains without a length, by the model's identity.
+    spreads : mapping of str to a mapping of str to Lognormal or Quantiles
+        By the model's identity, and by advance, record and reverse: the factor of a single step.
+    drift : Lognormal, Quantiles or None
+        The factor of a whole run on all that it takes: runs are not alike on a machine that others
+        use too.
+    overhead : float
+        Seconds that an action takes in addition where storage goes on behind the program.
+    """
+
+    levels: tuple[Level, ...]
+    working_memory: int | None = None
+    models: Mapping[str, Chain] = field(default_factory=dict, hash=False)
+    spreads: Mapping[str, Mapping[str, Spread]] = field(default_factory=dict, hash=False)
+    drift: Spread | None = None
+    overhead: float = 0.0
+
+    def __post_init__(self) -> None:
+        overhead = check_cost("platform: overhead (seconds)", self.overhead)
+        object.__setattr__(self, "overhead", overhead)
+        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
+        for model in self.models:
+            check_line("platform: the name of a model", model)
+        for model in self.spreads:
+            if model not in self.models:
+                raise BadInput(f"platform: spreads are given of {model!r}, which is not a model")
+        spreads = {
+            model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
+            for model, spread in self.spreads.items()
+        }
+        object.__setattr__(self, "spreads", MappingProxyType(spreads))
+        if not isinstance(self.drift, Lognormal | Quantiles | None):
+            raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
+        seen: set[str] = set()
+        for level in self.levels:
+            if level.name in seen:
+                raise BadInput(f"platform: two levels are named {level.name!r}; names must differ")
+            seen.add(level.name)
+        room = self.working_memory
+        if room is not None and not (is_whole(room) and room >= 0):
+            raise BadInput(
+                f"platform: working_memory = {room!r}; it must be a whole number of bytes >= 0"
+            )
+        object.__setattr__(self, "working_memory", None if room is None else int(room))
+
+    def number(self, name: str, /) -> int:
+        """The number of the level called `name`."""
+        for number, level in enumerate(self.levels):
+            if level.name == name:
+                return number
+        known = ", ".join(level.name for level in self.levels) or "none"
+        raise BadInput(f"no level is named {name!r}; this platform has: {known}")
+
+    def tapes(self, chain: Chain, /) -> int:
+        """How many steps' tape the register may hold, at most the length of the chain.
+
+        Where tapes differ, it is of how many steps in succession, whichever they are.
+        """
+        room = self.working_memory
+        if room is None or not (largest := chain.largest("tape")):
+            return chain.length
+        held = min(chain.length, room // largest)
+        if not chain.varies:
+            return held
+        steps = np.arange(chain.length + 1)
+        more = range(held + 1, chain.length + 1)
+        return held + bisect_right(
+            more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
+        )
+
+    def _sheet(self) -> Sheet:
+        memory = self.working_memory
+        room = "any" if memory is None else bytes_text(memory)
+        title = f"platform of {counted(len(self.levels), 'level')}, {room} working memory for tapes"
+        header = ["level", "kept by", "capacity", "stored", "write", "read", "discard"]
+        rows = [
+            [
+                level.name,
+                level.made_of,
+                "never fills" if level.capacity is None else bytes_text(level.capacity),
+                f"{level.ratio:.0%}",
+                *(_price_text(cost) for cost in (level.write, level.read, level.discard)),
+            ]
+            for level in self.levels
+        ]
+        models = [
+            f"costs of model {name!r}: {_brief(chain)}" for name, chain in self.models.items()
+        ]
+        notes = [f"level {level.name}: {level.note}" for level in self.levels if level.note]
+        return Sheet(title, header, rows, [*models, *notes])
+
+    def digest(self) -> str:
+        """A short name for everything that a plan depends on: levels, capacities, costs."""
+        from ckio.platform import toml as platformtext  # which is written in terms of this module
+
+        return platformtext.digest(self)
+
+    def dumps(self) -> str:
+        """The TOML form, made to be read and edited."""
+        from ckio.platform import toml as platformtext
+
+        return platformtext.dumps(self)
+
+    @staticmethod
+    def loads(text: str, /, *, source: str = "platform") -> "Platform":
+        """Read either form: TOML, or paper 004's text (first data line a bare integer).
+
+        `source` is named in errors, usually the file.
+        """
+        from ckio.platform import toml as platformtext
+
+        read = platformtext.loads_paper if is_paper_text(text) else platformtext.loads
+        return read(text, source=source)
+
+    @staticmethod
+    def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
+        """Read paper 004's text form: the number of levels K, then K lines `slots write read`.
+
+        A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
+        """
+        from ckio.platform import toml as platformtext
+
+        return platformtext.loads_paper(text, source=source)
+
+
+def _price_text(cost: Affine) -> str:
+    """A cost as latency and bandwidth.
+
+    >>> _price_text(Affine(0.0015, 1 / 2**30)), _price_text(Affine(0.0, 0.0))
+    ('1.5 ms + 1 GiB/s', '0 s')
+    """
+    if not cost.per_byte:
+        return seconds_text(cost.latency)
+    rate = f"{bytes_text(round(1 / cost.per_byte))}/s"
+    return f"{seconds_text(cost.latency)} + {rate}" if cost.latency else rate
+
+
+def _brief(chain: Chain) -> str:
+    """The costs of a model in a line; of steps that differ, that they do."""
+    if chain.varies:
+        return "its steps differ"
+    times = (f"{name} {seconds_text(getattr(chain, name))}" for name in SECONDS)
+    sizes = (f"{name} {bytes_text(getattr(chain, name))}" for name in SIZES)
+    return ", ".join([*times, *sizes])
+
+
+def memory_level(platform: Platform, /) -> int | None:
+    """The level whose room is shared with what is on its way: the first, if it is plain memory."""
+    first = platform.levels[0] if platform.levels else None
+    plain = first is not None and first.backend == "ram" and "codec" not in first.options
+    return 0 if plain else None
+
+
+def copies(chain: Chain, platform: Platform, number: int, kind: Kind, /) -> bool:
+    """Whether to write a whole checkpoint to this level, or to read it, copies its bytes.
+
+    It does not where the model hands it over to plain memory. Memory that verifies a checksum goes
+    through all bytes: there it takes as long as a copy.
+    """
+    memory = number == memory_level(platform)
+    return not (
+        memory and kind in chain.handed and not platform.levels[number].options.get("checksum")
+    )
+
+
+def is_paper_text(text: str, /) -> bool:
+    """Whether a platform file is in paper 004's form: its first data line is a bare integer."""
+    for line in text.splitlines():
+        data = line.split("#", 1)[0].strip()
+        if data:
+            return bool(re.fullmatch(r"[0-9]+", data))
+    return False
+
+
+_BYTES: Final = {"": 1, "b": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
+    for power, prefix in enumerate("kmgtp", 1)
+}
+"""Bytes of each unit, in small letters."""
+
+
+def size(text: str, /) -> int:
+    """Return the bytes of a size that a person writes, in letters of either case; raises BadInput.
+
+    MB is 10**6 bytes, MiB is 2**20, and M alone is MiB, as for SLURM; so are k, G, T and P.
+
+    >>> size("4096"), size("8 mb"), size("8MiB"), size("8M"), size("1.5 GiB"), size("8e6")
+    (4096, 8000000, 8388608, 8388608, 1610612736, 8000000)
+    """
+    match = re.fullmatch(
+        r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)(e\+?[0-9]{1,2})?\s*([a-z]*)\s*", text.lower(), re.ASCII
+    )
+    unit = _BYTES.get(match[3]) if match else None
+    if match is not None and unit is not None:
+        number = Decimal(match[1] + (match[2] or ""))
+        is_whole_number = bool(match[2]) and number == number.to_integral_value()
+        if unit > 1 or "." not in match[1] or is_whole_number:
+            return int(number * unit)
+    raise BadInput(
+        f"{text[:80]!r} is not a size; write bytes or e.g. 64MiB, 2GB, 1.5GiB, 8M"
+        " (MB is 10^6 bytes, MiB is 2^20, M alone is MiB)"
+    )

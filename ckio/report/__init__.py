@@ -1,0 +1,251 @@
+"""Predicted beside measured: which class of action explains the difference."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.errors import BadInput
+from ckio.platform.printed import Printed, Sheet, bytes_text
+from ckio.schedule.timeline import Timeline
+
+_COMPUTE = {ADVANCE: "advance", RECORD: "record", REVERSE: "reverse"}
+_ACCESS = {WRITE: "write", READ: "read", DISCARD: "discard"}
+BETWEEN = "between actions"
+"""The row for the time in which no action ran: what the runner itself costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One class of action.
+
+    Attributes
+    ----------
+    name : str
+        "advance", "write nvme", ...
+    actions, steps : int
+        How many there are; how many steps they compute (0 for accesses).
+    predicted, measured : float
+        Seconds in total.
+    nbytes : int
+        Bytes measured to reach or leave the level.
+    """
+
+    name: str
+    actions: int
+    steps: int
+    predicted: float
+    measured: float
+    nbytes: int
+
+    @property
+    def difference(self) -> float:
+        """Measured less predicted, in seconds."""
+        return self.measured - self.predicted
+
+
+@dataclass(frozen=True)
+class Report(Printed):
+    """Two timelines of one schedule by class of action; the rows add up to the makespans.
+
+    `lossy` are the levels from which rounded checkpoints were read, each with what rounds them.
+    `transfers` is what channels did beside the program, by level; there may be more or fewer of
+    them in one timeline than in the other, and `actions` counts those that were measured.
+    """
+
+    rows: tuple[Row, ...]
+    predicted: float
+    measured: float
+    lossy: Mapping[str, str] = field(default_factory=dict)
+    transfers: tuple[Row, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[float, float]:
+        """Seconds that the program itself spends on storage, predicted and measured."""
+        here = [row for row in self.rows if row.actions and not row.steps]
+        return sum(row.predicted for row in here), sum(row.measured for row in here)
+
+    @property
+    def error(self) -> float:
+        """How far the prediction is off, as a part of what was measured: -0.1 is 10 % too low.
+
+        0 where no time was measured.
+        """
+        return (self.predicted - self.measured) / self.measured if self.measured else 0.0
+
+    @property
+    def culprit(self) -> Row:
+        """The row that explains most of the difference."""
+        return max(self.rows, key=lambda row: abs(row.difference))
+
+    @property
+    def share(self) -> float:
+        """The culprit's part of all differences, from 0 to 1."""
+        total = sum(abs(row.difference) for row in self.rows)
+        return abs(self.culprit.difference) / total if total else 0.0
+
+    @property
+    def rounding(self) -> str:
+        """What lossy levels mean for the gradient, in one sentence; empty where there are none."""
+        levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
+        return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
+
+    def _sheet(self) -> Sheet:
+        notes = [verdict(self), *([self.rounding] if self.rounding else [])]
+        rows = [*table(self), *(["behind: " + row[0], *row[1:]] for row in behind(self))]
+        return Sheet("predicted and measured", HEADER, rows, notes)
+
+
+def compare(
+    predicted: Timeline,
+    measured: Timeline,
+    /,
+    *,
+    names: Sequence[str] = (),
+    lossy: Mapping[str, str] | None = None,
+) -> Report:
+    """Line up two timelines of the same actions by position and sum them by class.
+
+    Parameters
+    ----------
+    predicted, measured
+        The timelines; raises BadInput where their actions differ.
+    names
+        Of the levels; a level without one goes by its number.
+    lossy
+        The levels that round what they store, by name, each with what does it.
+    """
+    _check_same_actions(predicted, measured)
+    actions = predicted.actions
+    rows = [*_computing(predicted, measured), *_accesses(predicted, measured, names)]
+    planned, ran = (float((each.stop - each.start).sum()) for each in (predicted, measured))
+    rows.append(Row(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
+    read = set(actions.level[actions.op == READ].tolist())
+    rounded = {
+        name: by
+        for number, name in enumerate(names)
+        if number in read and (by := (lossy or {}).get(name))
+    }
+    behind = tuple(_accesses(predicted.transfers, measured.transfers, names))
+    return Report(tuple(rows), predicted.makespan, measured.makespan, rounded, behind)
+
+
+def _computing(predicted: Timeline, measured: Timeline) -> Iterator[Row]:
+    for op, name in _COMPUTE.items():
+        plan, real = (_Class.of(each, each.actions.op == op) for each in (predicted, measured))
+        if plan.actions:
+            yield Row(name, plan.actions, plan.steps, plan.seconds, real.seconds, 0)
+
+
+def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[Row]:
+    """A row for each access of each level that is in one of the timelines."""
+    both = (predicted, measured)
+    for level in range(max(int(each.actions.level.max(initial=0)) for each in both) + 1):
+        place = names[level] if level < len(names) else f"level {level}"
+        for op, name in _ACCESS.items():
+            plan, real = (
+                _Class.of(each, (each.actions.op == op) & (each.actions.level == level))
+                for each in both
+            )
+            if plan.actions or real.actions:
+                seconds = plan.seconds, real.seconds
+                yield Row(f"{name} {place}", real.actions, 0, *seconds, real.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """One class of action in one timeline."""
+
+    actions: int
+    steps: int
+    seconds: float
+    nbytes: int
+
+    @staticmethod
+    def of(timeline: Timeline, chosen: NDArray[np.bool_]) -> "_Class":
+        actions = timeline.actions
+        return _Class(
+            int(chosen.sum()),
+            int((actions.end - actions.begin)[chosen & (actions.op < WRITE)].sum()),
+            float((timeline.stop - timeline.start)[chosen].sum()),
+            int(timeline.nbytes[chosen].sum()),
+        )
+
+
+def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:
+    if predicted.actions == measured.actions:
+        return
+    if len(predicted) != len(measured):
+        raise BadInput(
+            f"the timelines do not belong together: {len(predicted)} events predicted,"
+            f" {len(measured)} measured"
+        )
+    pairs = zip(predicted.actions, measured.actions, strict=True)
+    number, (plan, real) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise BadInput(
+        f"the timelines do not belong together: event #{number} is {plan} in one,"
+        f" {real} in the other"
+    )
+
+
+HEADER: Final = [
+    "class of action",
+    "actions",
+    "steps",
+    "predicted s",
+    "measured s",
+    "difference s",
+    "bytes",
+]
+
+
+def table(report: Report, /) -> list[list[str]]:
+    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
+    cells = _Cells.of(report)
+    actions = sum(row.actions for row in report.rows)
+    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
+    return [*map(cells.row, report.rows), total]
+
+
+def behind(report: Report, /) -> list[list[str]]:
+    """What channels did beside the program, as text in the same columns; often nothing."""
+    return list(map(_Cells.of(report).row, report.transfers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows as text, their seconds with so many decimal places."""
+
+    places: int
+
+    @staticmethod
+    def of(report: Report) -> "_Cells":
+        longest = max(report.predicted, report.measured)
+        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
+
+    def row(self, row: Row) -> list[str]:
+        return [
+            row.name,
+            f"{row.actions or ''}",
+            f"{row.steps or ''}",
+            f"{row.predicted:.{self.places}f}",
+            f"{row.measured:.{self.places}f}",
+            f"{row.difference:+.{self.places}f}",
+            bytes_text(row.nbytes) if row.nbytes else "",
+        ]
+
+
+def verdict(report: Report, /) -> str:
+    """One sentence: how far off, and why."""
+    if not report.measured:
+        return "nothing was measured"
+    off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"
+    text = f"the prediction is {f'{off} {side}' if float(off[:-1]) else 'as long as'}"
+    text += " the measured makespan"
+    if report.share:
+        text += f"; {report.culprit.name!r} explains {report.share:.0%} of the differences"
+    return text

@@ -1,0 +1,84 @@
+"""A timeline as pictures: the schedule, who works when, what is stored, where the sweeps stand.
+
+The first has steps across and time down. The others have time across on one axis, so that they can
+be read one below another. Up to a few hundred shapes of one class are drawn one by one, each with
+its tooltip; more are merged into the picture's columns, so that a picture of a million events is
+about as large as one of a thousand.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ckio.actions.columns import WRITE, Actions
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.report.pictures.resources import resources
+from ckio.report.pictures.spacetime import spacetime
+from ckio.report.pictures.storage import storage
+from ckio.report.pictures.svg import STYLE, Axis, Picture
+from ckio.report.pictures.sweeps import sweeps
+from ckio.schedule import Schedule, seconds_of
+from ckio.schedule.timeline import Timeline
+
+__all__ = [
+    "STYLE",
+    "Axis",
+    "Picture",
+    "draw",
+    "draw_schedule",
+    "draw_timeline",
+    "resources",
+    "spacetime",
+    "storage",
+    "sweeps",
+]
+
+_GAP = 16
+
+
+def draw(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
+    """The pictures, one below another, as the text of one SVG file."""
+    axis = Axis(timeline.makespan)
+    pictures = (
+        spacetime(timeline, chain, platform),
+        resources(timeline, platform, axis),
+        storage(timeline, chain, platform, axis),
+        sweeps(timeline, chain, platform, axis),
+    )
+    return _stacked(pictures, "A timeline")
+
+
+def draw_schedule(schedule: Schedule, /) -> str:
+    """The sweeps of a schedule as SVG, on levels that cost nothing."""
+    platform = _numbered(schedule.actions)
+    stop = np.cumsum(seconds_of(schedule, platform))
+    start = np.concatenate(([0.0], stop[:-1])) if len(stop) else stop
+    timeline = Timeline(schedule.actions, start, stop, np.zeros(len(stop), np.int64))
+    return _stacked([spacetime(timeline, schedule.chain, platform)], "A schedule")
+
+
+def draw_timeline(timeline: Timeline, /) -> str:
+    """The sweeps of a timeline, and who works when, as SVG."""
+    platform, actions = _numbered(timeline.actions), timeline.actions
+    last = int(max(actions.end.max(initial=1), actions.begin.max(initial=0) + 1))
+    chain = Chain(steps=last, advance=0, record=0, reverse=0, restart=0, tape=0, adjoint=0)
+    axis = Axis(timeline.makespan)
+    return _stacked(
+        [spacetime(timeline, chain, platform), resources(timeline, platform, axis)], "A timeline"
+    )
+
+
+def _numbered(actions: Actions) -> Platform:
+    """As many levels as actions use, called by their numbers."""
+    last = int(actions.level[actions.op >= WRITE].max(initial=-1))
+    return Platform(tuple(Level(name=f"level{number}") for number in range(last + 1)))
+
+
+def _stacked(pictures: Iterable[Picture], label: str) -> str:
+    """Pictures, one below another, as the text of one SVG file."""
+    y, parts = 0.0, []
+    for picture in pictures:
+        parts.append(picture.nested(y))
+        y += picture.height + _GAP
+    return Picture(y - _GAP, tuple(parts), label).file()

@@ -1,0 +1,198 @@
+"""Where the actions of a schedule stand in its pictures: on which line, at which step.
+
+Where checkpoints are single variables, a key says in which version a variable is stored, and that
+may be older than the state that it is a part of. Its mark stands where the program is: of a Write
+where the state is then, of a Read at the step for which it is read. All that is written there, or
+read there, has one mark.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Kind
+from ckio.actions.columns import DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.variables import following
+from ckio.schedule.occupancy import BEFORE, Lifetimes
+from ckio.schedule.timeline import Timeline
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_RESTART: Final = KIND_CODE[Kind.RESTART]
+_TAPE: Final = KIND_CODE[Kind.TAPE]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each action stands.
+
+    Attributes
+    ----------
+    line : int64 array
+        One for each sweep, from 0; a discard belongs to the line before it.
+    step : int64 array
+        The step at which a span begins; of an access, i of the x_i or of the tape.
+    mark : int64 array
+        The place of the first action that has the same mark; its own where it is alone.
+    """
+
+    line: Ints
+    step: Ints
+    mark: Ints
+
+    @staticmethod
+    def of(actions: Actions, /) -> "Places":
+        """Those of a schedule, or of the beginning of one."""
+        step = _steps(actions)
+        shown = np.flatnonzero(actions.op != DISCARD)
+        first = shown[_opens(actions.take(shown), step[shown])]
+        line = np.zeros(len(actions), np.int64)
+        line[first] = _lines(actions.take(first), step[first])
+        mark = np.arange(len(actions))
+        alike = np.maximum.accumulate(np.where(np.isin(mark, first), mark, 0))
+        mark[shown] = alike[shown]
+        return Places(np.maximum.accumulate(line), step, mark)
+
+    def take(self, index: Ints, /) -> "Places":
+        """Those of some of the actions."""
+        return Places(self.line[index], self.step[index], self.mark[index])
+
+    def of_stays(self, stays: Lifetimes, /) -> Ints:
+        """The step at which each was written; of what lay there before, the version."""
+        before = stays.written == BEFORE
+        return np.where(before, stays.named.begin, self.step[stays.written])
+
+    def together(self, stays: Lifetimes, /) -> tuple[Lifetimes, Ints]:
+        """One stay for all that have one mark, up to the last Discard; and which is whose.
+
+        The stays are those of one level.
+        """
+        count = len(stays.written)
+        alone = np.arange(count) - count
+        mark = np.where(stays.written == BEFORE, alone, self.mark[stays.written])
+        _, first, which = np.unique(mark, return_index=True, return_inverse=True)
+        until = np.zeros(len(first), np.int64)
+        np.maximum.at(until, which, stays.discarded)
+        return replace(stays.take(first), discarded=until), which
+
+
+def members(which: Ints, /) -> list[list[int]]:
+    """Of each group, the numbers of those that are in it, in order."""
+    ends = np.cumsum(np.bincount(which))
+    parts = np.split(np.argsort(which, kind="stable"), ends[:-1]) if len(which) else []
+    return [part.tolist() for part in parts]
+
+
+def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
+    """The place in the program of each event of a level, for Writes; BEFORE where there is none.
+
+    A channel writes after the program has written, and not at all what is cancelled.
+    """
+    here = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
+    own, actions = program.actions.take(here), events.actions
+    if own == actions:
+        return here
+    number = {name: code for code, name in enumerate(own.names)}
+    named = np.array([number.get(name, -1) for name in actions.names])[actions.name]
+    columns = [
+        np.concatenate(both)
+        for both in (
+            (np.zeros(len(own)), np.ones(len(actions))),
+            (program.start[here], events.start),
+            (own.begin, actions.begin),
+            (own.name, named),
+            (own.kind, actions.kind),
+            (own.op, actions.op),
+        )
+    ]
+    order = np.lexsort(columns)
+    last = _last(order < len(own))
+    fits = last >= 0
+    for column in columns[2:]:
+        fits &= column[order] == column[order[last]]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(fits, np.append(here, BEFORE)[order[last].clip(max=len(here))], BEFORE)
+    return found[len(own) :]
+
+
+def _steps(actions: Actions) -> Ints:
+    """The step of each action; that of a variable by what the program does before and after."""
+    step = actions.begin.copy()
+    named = (actions.op >= WRITE) & (actions.name > 0)
+    if not named.any():
+        return step
+    does, back = actions.op < WRITE, actions.op == REVERSE
+    before, after = _last(does), following(does)
+    came = np.append(np.where(back, actions.begin, actions.end), 0)[before]
+    goes = np.append(np.where(back, actions.end, actions.begin), 0)[after]
+    goes = np.where(after < len(actions), goes, came)
+    # What is there after a Reverse is what the next step forward finds.
+    turned = np.append(back, False)[before] & ~np.append(back, True)[after]
+    for kind, inside in ((_RESTART, 0), (_TAPE, 1)):
+        ours = named & (actions.kind == kind)
+        loaded = _last((actions.op == READ) & (actions.kind == kind)) > before
+        place = np.where(loaded | turned, goes, came) - inside
+        step[ours] = np.maximum(place, 0)[ours]
+    return step
+
+
+def _last(happens: Bools) -> Ints:
+    """For each place, the last one up to there at which it happens; -1 if there is none."""
+    last: Ints = np.maximum.accumulate(np.where(happens, np.arange(len(happens)), -1))
+    return last
+
+
+def _opens(drawn: Actions, step: Ints) -> Bools:
+    """Whether each has a mark of its own: not a variable that goes with the one before it."""
+    opens = np.ones(len(drawn), np.bool_)
+    named = drawn.name > 0
+    opens[1:] = ~(named[1:] & named[:-1])
+    for column in (drawn.op, drawn.kind, step):
+        opens[1:] |= column[1:] != column[:-1]
+    return opens
+
+
+def _lines(drawn: Actions, step: Ints) -> Ints:
+    """The line of each mark, or span."""
+    sweep = _sweeps(drawn, step)
+    breaks = np.diff(sweep, prepend=0) > 0
+    # Marks at one place would hide one another: the second goes on a line of its own.
+    place = np.where(drawn.op < WRITE, -1 - np.arange(len(drawn)), 2 * step)
+    place[drawn.kind == _TAPE] += 1
+    previous, last = _previous(sweep, place), -1
+    for number in np.flatnonzero(previous >= 0).tolist():
+        if previous[number] >= last:
+            breaks[number], last = True, number
+    return np.cumsum(breaks)
+
+
+def _sweeps(drawn: Actions, step: Ints) -> Ints:
+    """The sweep of each action: a new one where the direction turns, or another x_i is read."""
+    read, back = drawn.op == READ, drawn.op == REVERSE
+    restart = read & (drawn.kind == _RESTART)
+    does, named = drawn.op < WRITE, drawn.name > 0
+    before, after = _last(does), following(does)
+    # A variable may be read where the state stays x_i, or by the adjoint: then nothing turns.
+    adjoint = restart & named & np.append(back, False)[after]
+    stays = (drawn.op[before] <= RECORD) & (drawn.end[before] == step) & (before >= 0)
+    moves = restart & ~adjoint & ~(named & stays)
+    forward = (drawn.op <= RECORD) | (restart & ~adjoint)
+    turn = np.select([forward, back | (read & ~adjoint)], [1, -1], 0)
+    given = np.maximum.accumulate(np.where(turn != 0, np.arange(len(turn)), 0))
+    direction = np.where(turn[given] == 0, 1, turn[given])
+    new = moves.copy()
+    new[1:] |= direction[1:] != direction[:-1]
+    new[:1] = False
+    return np.cumsum(new)
+
+
+def _previous(sweep: Ints, place: Ints) -> Ints:
+    """For each, the last one before it with the same sweep and place, or -1."""
+    order = np.lexsort((place, sweep))
+    same = (np.diff(sweep[order]) == 0) & (np.diff(place[order]) == 0)
+    previous = np.full(len(order), -1)
+    previous[order[1:][same]] = order[:-1][same]
+    return previous

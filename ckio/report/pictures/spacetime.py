@@ -1,0 +1,307 @@
+"""The usual picture of a schedule: steps across, time down, one line for each sweep.
+
+Arrows to the right are the forward, arrows to the left the adjoint. A cross between two steps is
+restart data, a bar with two ends a tape, a diamond the adjoint; in a box it is read. A thin line
+below it lasts as long as it is stored.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+import numpy as np
+
+from ckio.actions import Kind
+from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import time_unit
+from ckio.report.pictures.lines import Places, members
+from ckio.report.pictures.marks import ADJOINT, BOX, CROSSES, TAPE, Shape, drawn, key
+from ckio.report.pictures.svg import (
+    COLUMNS,
+    DISTINCT,
+    LEFT,
+    RIGHT,
+    Floats,
+    Ints,
+    Picture,
+    group,
+    line_css,
+    number,
+    path,
+    plot,
+    rect,
+    ruler,
+    text,
+)
+from ckio.report.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
+from ckio.report.raster import covered, runs
+from ckio.schedule.occupancy import BEFORE, Lifetimes
+from ckio.schedule.timeline import Timeline
+
+MOST: Final = 160
+"""Lines; where there are more sweeps, several share one."""
+TALLEST, DEEP = 18.0, 720.0
+"""Heights: at most of one line, and of all of them."""
+APART: Final = 13
+"""The least distance of two labels."""
+STROKES: Final = 6000
+"""The most of a merged class; beyond, they are merged more coarsely."""
+
+_COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
+_KIND: Final = {code: kind for kind, code in KIND_CODE.items()}
+
+
+def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
+    """Steps across; each line is a sweep, with the time at which it begins."""
+    actions = timeline.actions
+    places = Places.of(actions)
+    count = int(places.line.max(initial=-1)) + 1
+    fold = ceil(count / MOST) or 1
+    entries = _entries(actions, platform)
+    legend, below = key(14, entries)
+    grid = _Grid.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
+    places = replace(places, line=places.line // fold)
+    parts = [
+        legend,
+        rect(LEFT, grid.top, COLUMNS, grid.bottom - grid.top, css="lane"),
+        _steps(grid),
+        plot("step", (grid.top, grid.bottom), _layers(timeline, places, grid, platform)),
+        *_times(timeline, places.line, grid),
+    ]
+    foot = grid.bottom + 4
+    if fold > 1:
+        foot += 14
+        parts.append(text(LEFT, foot - 2, f"one line is {fold} of {count:,} sweeps", "faint"))
+    return Picture(foot, tuple(parts), "The schedule: steps across, time down")
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where steps and lines are.
+
+    Attributes
+    ----------
+    steps, lines : int
+    top, pitch : float
+        Where the first line begins; the height of each.
+    folded : bool
+        Whether lines are of several sweeps: then the forward is in their upper half.
+    """
+
+    steps: int
+    lines: int
+    top: float
+    pitch: float
+    folded: bool
+
+    @staticmethod
+    def of(steps: int, lines: int, top: float, /, *, folded: bool) -> "_Grid":
+        return _Grid(steps, lines, top, min(TALLEST, DEEP / max(1, lines)), folded)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.pitch * max(1, self.lines)
+
+    @property
+    def cell(self) -> float:
+        """The width of a step."""
+        return COLUMNS / self.steps
+
+    @property
+    def radius(self) -> float:
+        """Of a mark."""
+        return max(1.2, min(4.5, 0.3 * self.pitch, 0.3 * self.cell))
+
+    def x(self, step: Ints | Floats, /) -> Floats:
+        """The place of x_step."""
+        place: Floats = LEFT + self.cell * np.asarray(step, np.float64)
+        return place
+
+    def y(self, line: Ints, /, *, lower: float = 0.5) -> Floats:
+        """The height of a line: its middle, or another part of it."""
+        place: Floats = self.top + self.pitch * (line.astype(np.float64) + lower)
+        return place
+
+    def column(self, step: Ints, /) -> Ints:
+        """The column from which x_step lies to the right."""
+        return step * COLUMNS // self.steps
+
+
+def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape | None]]:
+    """What the legend says: (class, words, mark), of what there is."""
+    entries: list[tuple[str, str, Shape | None]] = [
+        (line_css(op), WORDS[op], None) for op in _COMPUTE if (actions.op == op).any()
+    ]
+    access = actions.op >= WRITE
+    levels = np.unique(actions.level[access]).tolist()
+    names = [level.name for level in platform.levels]
+    entries += [
+        (f"line mark level{place % 4}", f"on {names[place]}", CROSSES[place % 4])
+        for place in levels
+    ]
+    kinds = np.unique(actions.kind[access]).tolist()
+    entries += [
+        ("line mark ink", word, shape)
+        for kind, word, shape in ((Kind.TAPE, "tape", TAPE), (Kind.ADJOINT, "adjoint", ADJOINT))
+        if KIND_CODE[kind] in kinds
+    ]
+    if (actions.op == READ).any():
+        entries.append(("line mark ink", "read", BOX))
+    return entries
+
+
+def _steps(grid: _Grid) -> str:
+    """The axis above."""
+    ticks = [tick for tick in round_numbers(grid.steps, about=10) if tick == int(tick)]
+    marks = [(LEFT + grid.cell * tick, tick) for tick in ticks]
+    across = (grid.top, grid.bottom)
+    return ruler("step", marks, across, until=float(grid.steps), base=grid.top - 6, words="step")
+
+
+def _times(timeline: Timeline, line: Ints, grid: _Grid) -> list[str]:
+    """The axis at the left: when lines begin."""
+    unit, sign = time_unit(timeline.makespan)
+    every = ceil(APART / grid.pitch)
+    first = np.flatnonzero(np.diff(line, prepend=-1))
+    labels = [
+        text(LEFT - 8, y + 4, f"{when:.5g}", "faint right")
+        for y, when in zip(
+            grid.y(line[first]).tolist(), (timeline.start[first] / unit).tolist(), strict=True
+        )
+    ]
+    return [text(0, grid.top - 6, f"time ({sign})", "name"), *labels[::every]]
+
+
+def _layers(timeline: Timeline, places: Places, grid: _Grid, platform: Platform) -> list[str]:
+    """What is drawn, the most telling last."""
+    actions = timeline.actions
+    names = [level.name for level in platform.levels]
+    stays = Lifetimes.of(actions)
+    layers = []
+    for level in np.unique(stays.named.level).tolist():
+        there = stays.take(stays.named.level == level)
+        lines = _stays(timeline, there, places, grid, names[level])
+        layers.append(group(f"line stay level{level % 4}", lines))
+    for op in _COMPUTE:
+        layers += _arrows(timeline, op, places.line, grid)
+    marked = (actions.op == WRITE) | (actions.op == READ)
+    for level in np.unique(actions.level[marked]).tolist():
+        here = np.flatnonzero(marked & (actions.level == level))
+        layers += _marks(timeline, here, places, grid, names[level])
+    return layers
+
+
+def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Grid) -> list[str]:
+    """The shafts of one action's arrows, and then their heads."""
+    actions, word, back = timeline.actions, WORDS[op], op == REVERSE
+    places = np.flatnonzero(actions.op == op)
+    here = line[places]
+    begin, end = actions.begin[places], actions.end[places]
+    lower = 0.5 if not grid.folded else 0.75 if back else 0.3
+    if len(places) > DISTINCT:
+        spans = grid.column(begin), np.maximum(grid.column(end), grid.column(begin) + 1)
+        title = f"{len(places):,} × {word}"
+        return [_merged(line_css(op), here, spans, grid, lower=lower, title=title)]
+    left, right, y = grid.x(begin).tolist(), grid.x(end).tolist(), grid.y(here, lower=lower)
+    shafts, heads = [], []
+    size = 0.7 * grid.radius
+    for place, a, b, at in zip(places.tolist(), left, right, y.tolist(), strict=True):
+        tail, tip, behind = (b, a, size) if back else (a, b, -size)
+        shafts.append(
+            path(f"M{number(tail)} {number(at)}H{number(tip)}", title=tooltip(timeline[place]))
+        )
+        up, down = number(at - size), number(at + size)
+        edge = number(tip + behind)
+        heads.append(path(f"M{edge} {up}L{number(tip)} {number(at)}L{edge} {down}"))
+    side = "to-left" if back else "to-right"
+    return [group(line_css(op), shafts), group(f"line move tip {side} {word}", heads)]
+
+
+def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Grid, level: str) -> list[str]:
+    """The accesses of one level: variables that are written, or read, at one step have one mark."""
+    _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
+    shown = here[first]
+    actions, line, step = timeline.actions.take(shown), places.line[shown], places.step[shown]
+    css = f"line mark level{int(actions.level[0]) % 4}"
+    if len(shown) > DISTINCT:
+        begin = np.minimum(grid.column(step), COLUMNS - 1)
+        what = "checkpoints" if len(shown) == len(here) else "variables"
+        title = f"{len(here):,} {what} written to or read from {level}"
+        return [_merged(css, line, (begin, begin + 1), grid, lower=0.5, title=title)]
+    tape = actions.kind == KIND_CODE[Kind.TAPE]
+    x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line).tolist()
+    cross = CROSSES[int(actions.level[0]) % 4]
+    points, bars = [], []
+    columns = (members(which), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
+    for alike, a, b, code, read in zip(*columns, strict=True):
+        way = f"\n{'from' if read else 'to'} {level}, "
+        told = [tooltip(timeline[place]).replace("\n", way, 1) for place in here[alike].tolist()]
+        words, box = together(told), BOX if read else ()
+        match _KIND[code]:
+            case Kind.RESTART:
+                points.append(drawn(cross + box, a, b, grid.radius, title=words))
+            case Kind.ADJOINT:
+                points.append(drawn(ADJOINT + box, a, b, grid.radius, title=words))
+            case Kind.TAPE:
+                half = 0.4 * grid.cell
+                at = b + 0.3 * grid.pitch
+                bars.append(drawn(TAPE, a, at, grid.radius, wide=half, title=words))
+                if read:
+                    bars.append(drawn(BOX, a, at, 0.6 * grid.radius, wide=0.75 * half))
+    return [group(f"{css} point", points), group(css, bars)]
+
+
+def _stays(
+    timeline: Timeline, each: Lifetimes, places: Places, grid: _Grid, level: str
+) -> list[str]:
+    """A line down from where each checkpoint is written to where it is discarded."""
+    stays, which = places.together(each)
+    line = np.append(places.line, 0)
+    begin = np.where(stays.written == BEFORE, 0, line[stays.written])
+    end = np.append(places.line, max(0, grid.lines - 1))[stays.discarded]
+    step = places.of_stays(stays)
+    tape = stays.named.kind == KIND_CODE[Kind.TAPE]
+    if len(begin) > DISTINCT:
+        column = np.minimum(grid.column(step), COLUMNS - 1)
+        cells = covered(column, begin, end + 1, lines=COLUMNS, length=grid.lines)
+        strokes = zip(*(each.tolist() for each in runs(cells)), strict=True)
+        tops = [number(y) for y in grid.y(np.arange(grid.lines + 1), lower=0.0).tolist()]
+        d = "".join(f"M{LEFT + x}.5 {tops[a]}V{tops[b]}" for x, a, b in strokes)
+        what = "checkpoints" if len(begin) == len(each.written) else "variables"
+        return [group("pale", [path(d, title=f"{len(each.written):,} {what} on {level}")])]
+    lower = 0.5 + 0.3 * tape
+    from_start = (stays.written == BEFORE) * lower
+    to_end = (stays.discarded == len(timeline)) * (1 - lower)
+    tops = grid.y(begin) + grid.pitch * (lower - 0.5 - from_start)
+    bottoms = grid.y(end) + grid.pitch * (lower - 0.5 + to_end)
+    told = stays_told(each, *each.seconds(timeline), level)
+    columns = (column.tolist() for column in (grid.x(step + 0.5 * tape), tops, bottoms))
+    return [
+        path(f"M{number(x)} {number(a)}V{number(b)}", title=together([told[k] for k in these]))
+        for these, x, a, b in zip(members(which), *columns, strict=True)
+    ]
+
+
+def _merged(
+    css: str, line: Ints, span: tuple[Ints, Ints], grid: _Grid, /, *, lower: float, title: str
+) -> str:
+    """Spans of columns, merged within each line."""
+    unit, strokes = 1, _strokes(line, span, grid, 1)
+    while len(strokes[0]) > STROKES:
+        unit *= 2
+        strokes = _strokes(line, span, grid, unit)
+    y = [number(at) for at in grid.y(np.arange(grid.lines), lower=lower).tolist()]
+    d = "".join(
+        f"M{LEFT + a * unit} {y[k]}H{min(RIGHT, LEFT + b * unit)}"
+        for k, a, b in zip(*(each.tolist() for each in strokes), strict=True)
+    )
+    return group(css, [path(d, title=title)])
+
+
+def _strokes(
+    line: Ints, span: tuple[Ints, Ints], grid: _Grid, unit: int
+) -> tuple[Ints, Ints, Ints]:
+    begin, end = span[0] // unit, -(-span[1] // unit)
+    return runs(covered(line, begin, end, lines=grid.lines, length=-(-COLUMNS // unit)))

@@ -1,0 +1,268 @@
+"""What the pictures are drawn with: a time axis, and shapes with tooltips."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions.columns import RECORD
+from ckio.platform.printed import time_unit
+from ckio.report.pictures.words import WORDS, round_numbers
+from ckio.report.raster import runs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WIDTH: Final = 960
+LEFT, RIGHT = 136, 944
+"""Where time begins and ends."""
+COLUMNS: Final = RIGHT - LEFT
+"""The finest that is drawn across: one unit of the picture, about one pixel."""
+FOOT: Final = 22
+"""Room below a picture for the labels of its time axis."""
+WORDED: Final = 66
+"""Room at the end of an axis for its words, where numbers would run into them."""
+DISTINCT: Final = 250
+"""The most shapes of one class that are drawn one by one."""
+
+LIGHT: Final = """\
+  --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
+  --advance: #3d9bdb; --record: #d98e00; --reverse: #004f8a;
+  --write: #d55e00; --read: #009e73; --discard: #7b7f86;
+  --level0: #d0699f; --level1: #00806c; --level2: #7a4f00; --level3: #22252a;"""
+"""The colours on paper."""
+DARK: Final = """\
+  --paper: #15181b; --ink: #e8eaed; --faint: #a2a9b2; --grid: #3a3f46; --lane: #1f2328;
+  --advance: #a3d9f7; --record: #f0b030; --reverse: #3d95dd;
+  --write: #f2803c; --read: #2dc69c; --discard: #959aa2;
+  --level0: #d0609a; --level1: #43c7a6; --level2: #f0dc82; --level3: #ffffff;"""
+"""Those on a dark screen."""
+
+STYLE: Final = f"""\
+.picture {{
+{LIGHT}
+}}
+@media screen and (prefers-color-scheme: dark) {{ .picture {{
+{DARK}
+}} }}
+.picture {{ font: 12px system-ui, sans-serif; }}
+.picture text {{ fill: var(--ink); }}
+.picture .faint {{ fill: var(--faint); font-size: 11px; }}
+.picture .name {{ font-weight: 600; }}
+.picture .right {{ text-anchor: end; }}
+.picture .middle {{ text-anchor: middle; }}
+.picture .paper {{ fill: var(--paper); }}
+.picture .lane {{ fill: var(--lane); }}
+.picture .grid {{ stroke: var(--grid); fill: none; }}
+.picture .end {{ stroke: var(--faint); stroke-dasharray: 2 3; fill: none; }}
+.picture .limit {{ stroke: var(--ink); stroke-dasharray: 6 4; fill: none; }}
+.picture .bar {{ fill: var(--colour); shape-rendering: crispEdges; }}
+.picture .line {{ stroke: var(--colour); fill: none; }}
+.picture .move {{ stroke-width: 2.2; stroke-linecap: round; }}
+.picture .thick {{ stroke-width: 3.6; }}
+.picture .mark {{ stroke-width: 1.6; }}
+.picture .stay {{ stroke-width: 1; opacity: .7; }}
+.picture .plot {{ overflow: visible; }}
+.picture .ink {{ --colour: var(--ink); }}
+.picture .way {{ --colour: var(--faint); }}
+.picture .bar :hover {{ fill: var(--ink); }}
+.picture .line :hover {{ stroke: var(--ink); }}
+.picture .hint {{ opacity: 0; }}
+.picture .hint:hover {{ opacity: .25; }}
+.picture .hint > :not(:hover) {{ opacity: 0; }}
+.picture .pale {{ opacity: .45; }}
+""" + "".join(
+    f".picture .{name} {{ --colour: var(--{name}); }}\n"
+    for name in (
+        *("advance", "record", "reverse", "write", "read", "discard"),
+        *("level0", "level1", "level2", "level3"),
+    )
+)
+"""Near Okabe and Ito's colours, which colour-blind people can tell apart.
+
+In grey, brightness, width, shape or place tells them apart.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing WIDTH units wide; `label` says what it shows to those who do not see it."""
+
+    height: float
+    parts: tuple[str, ...]
+    label: str
+
+    def element(self) -> str:
+        """The <svg> element, for a page."""
+        return self._element(f'viewBox="0 0 {WIDTH} {number(self.height)}"')
+
+    def nested(self, y: float, /) -> str:
+        """The element at height `y` of a larger picture."""
+        return self._element(f'y="{number(y)}" width="{WIDTH}" height="{number(self.height)}"')
+
+    def file(self) -> str:
+        """The picture as a file of its own: with its style, a margin and a background."""
+        margin = 16
+        x, y, width, height = -margin, -margin, WIDTH + 2 * margin, self.height + 2 * margin
+        return self._element(
+            f'viewBox="{x} {y} {width} {number(height)}"',
+            f"<style>\n{STYLE}</style>",
+            rect(x, y, width, height, css="paper"),
+        )
+
+    def _element(self, size: str, *first: str) -> str:
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" {size}'
+            f' role="img" aria-label="{escape(self.label)}">\n'
+            + "\n".join([*first, *self.parts])
+            + "\n</svg>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Time across: 0 at LEFT, `until` seconds at RIGHT."""
+
+    until: float
+
+    @property
+    def seconds(self) -> float:
+        """What the axis spans; one second where nothing takes any time."""
+        return self.until or 1.0
+
+    def x(self, seconds: Floats, /) -> Floats:
+        """Where a time is."""
+        place: Floats = LEFT + COLUMNS * (seconds / self.seconds)
+        return place
+
+    def column(self, seconds: Floats, /) -> Ints:
+        """The column that a time falls in, from 0."""
+        column: Ints = np.clip((self.x(seconds) - LEFT).astype(np.int64), 0, COLUMNS - 1)
+        return column
+
+    def edges(self) -> Floats:
+        """The times between which the columns lie."""
+        return np.linspace(0.0, self.seconds, COLUMNS + 1)
+
+    def draw(self, top: float, bottom: float, /, *, end: float) -> str:
+        """Lines at round times with their labels below, and a dashed one where the run ends."""
+        unit, sign = time_unit(self.seconds)
+        ticks = round_numbers(self.seconds / unit, about=8)
+        places = self.x(np.array(ticks) * unit).tolist()
+        finish = self.x(np.array([end]))[0]
+        line = path(f"M{number(finish)} {top}V{bottom}", css="end", title="the end of the run")
+        marks = list(zip(places, ticks, strict=True))
+        return ruler(
+            *("time", marks, (top, bottom)),
+            until=self.seconds / unit,
+            base=bottom + 15,
+            words=f"time ({sign})",
+        ) + plot("time", (top, bottom), [line])
+
+
+def ruler(
+    along: str,
+    marks: Iterable[tuple[float, float]],
+    across: tuple[float, float],
+    /,
+    *,
+    until: float,
+    base: float,
+    words: str,
+) -> str:
+    """Grid lines from top to bottom at `marks`, (place, number) each, and their labels on `base`.
+
+    The number that it goes up to, and where it is, are for the page's script, which draws it anew
+    when a reader zooms in on a part; `words` stay.
+    """
+    top, bottom = map(number, across)
+    marks = list(marks)
+    lines = "".join(f"M{number(x)} {top}V{bottom}" for x, _ in marks)
+    labels = "".join(
+        text(x, base, f"{value:,.10g}", "faint middle") for x, value in marks if x < RIGHT - WORDED
+    )
+    return (
+        f'<g class="ruler" data-axis="{along}" data-until="{until!r}" data-top="{top}"'
+        f' data-bottom="{bottom}" data-base="{number(base)}">{path(lines, css="grid")}{labels}</g>'
+        + text(RIGHT, base, words, "faint right")
+    )
+
+
+def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> str:
+    """What lies along an axis ("time" or "step"): the part of a picture that a page zooms in on."""
+    top, height = number(across[0]), number(across[1] - across[0])
+    return (
+        f'<svg class="plot" data-axis="{along}" x="{LEFT}" y="{top}" width="{COLUMNS}"'
+        f' height="{height}" viewBox="{LEFT} {top} {COLUMNS} {height}"'
+        f' preserveAspectRatio="none">{"".join(parts)}</svg>'
+    )
+
+
+def line_css(op: int, /) -> str:
+    """The class of an action's lines: also in grey, record is not advance."""
+    return f"line move {'thick ' if op == RECORD else ''}{WORDS[op]}"
+
+
+def group(css: str, parts: Iterable[str], /) -> str:
+    """Shapes of one class."""
+    return f'<g class="{css}">{"".join(parts)}</g>'
+
+
+def rect(
+    x: float, y: float, width: float, height: float, /, *, title: str = "", css: str = ""
+) -> str:
+    """A box; `title` shows when the pointer rests on it."""
+    size = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+    return f"<rect{_css(css)} {size}>{_title(title)}</rect>"
+
+
+def path(d: str, /, *, title: str = "", css: str = "") -> str:
+    """A path; `title` shows when the pointer rests on it."""
+    return f'<path{_css(css)} d="{d}">{_title(title)}</path>' if d else ""
+
+
+def text(x: float, y: float, words: str, css: str = "", /) -> str:
+    """Words whose base line begins at (x, y), or ends there with the class `right`."""
+    return f'<text{_css(css)} x="{number(x)}" y="{number(y)}">{escape(words)}</text>'
+
+
+def name(y: float, words: str, /, *, room: int = 11) -> str:
+    """What a lane is called, at its left, in at most `room` letters."""
+    shown = words if len(words) <= room else words[: room - 1] + "…"
+    return f'<text class="name" x="0" y="{number(y)}">{_title(words)}{escape(shown)}</text>'
+
+
+def legend(y: float, entries: Sequence[tuple[str, str]], /) -> str:
+    """Swatches with their words in one row: (class, words)."""
+    parts, x = [], float(LEFT)
+    for css, words in entries:
+        parts.append(rect(x, y - 8, 14, 8, css=f"bar {css}") + text(x + 19, y, words, "faint"))
+        x += 19 + 6 * len(words) + 14
+    return "".join(parts)
+
+
+def skyline(tops: Floats, x: int, base: float, /) -> str:
+    """The outline of columns of one unit that stand on `base`; nan where there is none."""
+    _, begin, end = runs(~np.isnan(tops)[np.newaxis])
+    return "".join(
+        f"M{x + a} {number(base)}"
+        + "".join(f"V{number(tops[k])}H{x + k + 1}" for k in range(a, b))
+        + f"V{number(base)}Z"
+        for a, b in zip(begin.tolist(), end.tolist(), strict=True)
+    )
+
+
+def number(value: float, /) -> str:
+    """A coordinate, to a tenth of a unit."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _css(css: str) -> str:
+    return f' class="{css}"' if css else ""
+
+
+def _title(words: str) -> str:
+    return f"<title>{escape(words)}</title>" if words else ""

@@ -1,0 +1,160 @@
+"""A timeline as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a thread per resource."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from ckio.actions.columns import WRITE, Actions
+from ckio.errors import BadInput
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.printed import seconds_text
+from ckio.report.pictures.detail import Ints, Slices, steps
+from ckio.report.pictures.staging import staged
+from ckio.report.pictures.words import WORDS
+from ckio.schedule.occupancy import Occupancy, occupancies
+from ckio.schedule.timeline import Timeline
+
+COMPUTING: Final = 0
+"""The thread of the computing unit; level k is thread k + 1.
+
+With overlap that is what the program does for a level, or waits for; channels are the next threads.
+"""
+
+MOST_EVENTS: Final = 100_000
+"""Slices and values of counters, together, that a trace has where more are not asked for."""
+
+_NANOSECOND: Final = 1
+_MICROSECOND: Final = 1000
+_FINE: Final = 2**51 / 1e9
+"""Seconds up to which a float of microseconds says every nanosecond, also multiplied by 1000."""
+_FAR: Final = 2**53 / 1e6
+"""Seconds up to which a float counts microseconds, and eight bytes count nanoseconds."""
+
+Sliced = list[tuple[Timeline, Slices]]
+Counted = Mapping[str, Occupancy]
+
+
+def trace(
+    timeline: Timeline, chain: Chain, platform: Platform, /, *, most: int | None = MOST_EVENTS
+) -> str:
+    """The JSON text: a complete event for each action, and a counter for what each level holds.
+
+    With overlap another counts what is on its way, in staging memory.
+
+    Times are in microseconds, to the nanosecond; where they come to more than 26 days, in whole
+    ones, or a reader's rounding would make slices overlap that touch. Of the counters, one value
+    for each time. What would be more than `most` events is merged, as `pictures.detail` says,
+    and named in the plural; the process has a label that says so. For None, nothing is merged.
+
+    Raises BadInput where it takes more than 285 years, which no reader can count.
+    """
+    actions, moved = timeline.actions, timeline.transfers
+    own = np.where(actions.op >= WRITE, actions.level + 1, COMPUTING)
+    channels = list(dict.fromkeys(level.channel for level in platform.levels))
+    first = 1 + len(platform.levels)
+    served = np.array([channels.index(level.channel) + first for level in platform.levels])
+    behind = served[moved.actions.level] if len(moved) else np.empty(0, np.int64)
+    used = {place: channels[place - first] for place in sorted(set(behind.tolist()))}
+    held = occupancies(timeline, chain, platform)
+    counted = {
+        f"bytes on {level.name}": occupancy
+        for level, occupancy in zip(platform.levels, held, strict=True)
+    }
+    if len(moved):
+        counted["bytes on their way"] = staged(timeline, chain, platform)
+    tick = _tick(timeline.makespan)
+    sliced = [
+        (timeline, Slices.of(timeline, own, tick=tick)),
+        (moved, Slices.of(moved, behind, tick=tick)),
+    ]
+    cell, sliced = _few(sliced, counted, most)
+    events = [*_threads(platform, used, cell)]
+    for of, slices in sliced:
+        events += _slices(of, slices, tick)
+    for name, occupancy in counted.items():
+        events += _counter(name, steps(occupancy, cell, tick=tick), tick)
+    body = ",\n".join(events)
+    return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{body}\n]}}\n'
+
+
+def _tick(seconds: float) -> int:
+    """Nanoseconds that all times are multiples of."""
+    if seconds >= _FAR:
+        raise BadInput(f"a trace counts up to 285 years, {_FAR:.4g} s, and this takes {seconds:g}")
+    return _NANOSECOND if seconds < _FINE else _MICROSECOND
+
+
+def _microseconds(times: Ints, tick: int) -> list[float] | list[int]:
+    """Without a fraction where a tick is one: readers keep whole numbers as they are."""
+    found: list[float] | list[int]
+    found = (times / 1000 if tick == _NANOSECOND else times // 1000).tolist()
+    return found
+
+
+def _few(sliced: Sliced, counted: Counted, most: int | None) -> tuple[int, Sliced]:
+    """The cell in nanoseconds, 0 where nothing has to be merged, and the slices."""
+    longest = max(int(slices.until.max(initial=0)) for _, slices in sliced)
+    cell, found = 0, sliced
+    while most is not None and _events(found, counted, cell) > most and cell <= longest:
+        cell = max(1, 2 * cell, longest // most)
+        found = [(of, slices.merged(cell)) for of, slices in sliced]
+    return cell, found
+
+
+def _events(sliced: Sliced, counted: Counted, cell: int) -> int:
+    values = sum(len(steps(occupancy, cell)[0]) for occupancy in counted.values())
+    return values + sum(len(slices) for _, slices in sliced)
+
+
+def _threads(platform: Platform, channels: dict[int, str], cell: int) -> Iterator[str]:
+    about: dict[str, object] = {"ph": "M", "pid": 0}
+    yield json.dumps(about | {"name": "process_name", "args": {"name": "ckio"}})
+    if cell:
+        labels = f"short actions within {seconds_text(cell / 1e9)} are merged"
+        yield json.dumps(about | {"name": "process_labels", "args": {"labels": labels}})
+    names = dict(enumerate(["computing", *(level.name for level in platform.levels)]))
+    names |= {thread: f"channel {name}" for thread, name in channels.items()}
+    for thread, name in names.items():
+        about["tid"] = thread
+        yield json.dumps(about | {"name": "thread_name", "args": {"name": name}})
+        yield json.dumps(about | {"name": "thread_sort_index", "args": {"sort_index": thread}})
+
+
+def _slices(timeline: Timeline, slices: Slices, tick: int) -> Iterator[str]:
+    start, lasts = _microseconds(slices.start, tick), _microseconds(slices.lasts, tick)
+    columns = (slices.track.tolist(), slices.op.tolist(), slices.count.tolist())
+    rows = zip(start, lasts, *columns, _details(timeline, slices, tick), strict=True)
+    for ts, dur, tid, op, count, details in rows:
+        name = WORDS[op] if count == 1 else f"{WORDS[op]}s"
+        yield (
+            f'{{"ph": "X", "pid": 0, "tid": {tid}, "name": "{name}",'
+            f' "ts": {ts}, "dur": {dur}, "args": {{{details}}}}}'
+        )
+
+
+def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
+    actions: Actions = timeline.actions.take(slices.row)
+    columns = (slices.count, slices.amount, slices.lasts / 1e9)
+    until = _microseconds(slices.until, tick)
+    said = zip(*(column.tolist() for column in columns), until, strict=True)
+    for row, (count, amount, seconds, until) in zip(actions.rows(), said, strict=True):
+        op, _, _, begin, end, _ = row
+        if count > 1:
+            what = "steps" if op < WRITE else "bytes"
+            yield f'"actions": {count}, "{what}": {amount}, "seconds": {seconds}, "until": {until}'
+        elif op < WRITE:
+            yield f'"begin": {begin}, "end": {end}'
+        else:
+            yield f'"checkpoint": {json.dumps(str(actions.key(row)))}, "bytes": {amount}'
+
+
+def _counter(name: str, values: tuple[Ints, Ints], tick: int) -> Iterator[str]:
+    times, held = values
+    quoted = json.dumps(name)
+    for ts, nbytes in zip(_microseconds(times, tick), held.tolist(), strict=True):
+        yield (
+            f'{{"ph": "C", "pid": 0, "name": {quoted}, "ts": {ts}, "args": {{"bytes": {nbytes}}}}}'
+        )

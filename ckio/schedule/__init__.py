@@ -1,0 +1,315 @@
+"""A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.actions.columns import (
+    ADVANCE,
+    DISCARD,
+    KIND_CODE,
+    KINDS,
+    READ,
+    RECORD,
+    REVERSE,
+    WRITE,
+    Actions,
+)
+from ckio.errors import BadInput
+from ckio.platform import Affine, Level, Platform, copies
+from ckio.platform.chain import Chain
+from ckio.platform.printed import Printed, Sheet, bytes_text, counted
+from ckio.schedule.caching import cold_reads, first_writes
+
+
+@dataclass(frozen=True)
+class Schedule(Printed):
+    """Actions over a chain; a value that can be compared and walked any number of times.
+
+    Attributes
+    ----------
+    chain : Chain
+        What it computes.
+    actions : Actions
+        What it does; any iterable of actions is taken and kept in columns.
+    stored : tuple of frozenset of Key
+        What lies on each level at the start (normally nothing; what survived, on recovery).
+    note : str
+        What its planner has to say of it in a sentence: in which sense it is the best, how far
+        from a bound it is. For people only: schedules are equal whatever their notes.
+    """
+
+    chain: Chain
+    actions: Actions
+    stored: tuple[frozenset[Key], ...] = ()
+    note: str = field(default="", compare=False)
+
+    def __init__(
+        self,
+        chain: Chain,
+        actions: Iterable[Action],
+        stored: Iterable[Iterable[Key]] = (),
+        note: str = "",
+    ) -> None:
+        kept = [frozenset(keys) for keys in stored]
+        while kept and not kept[-1]:
+            kept.pop()
+        object.__setattr__(self, "chain", chain)
+        object.__setattr__(self, "actions", Actions.of(actions))
+        object.__setattr__(self, "stored", tuple(kept))
+        object.__setattr__(self, "note", note)
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def _sheet(self) -> Sheet:
+        found = counts(self)
+        rows = [
+            [
+                f"level {number}",
+                *map(str, (level.writes, level.reads, level.discards, level.peak)),
+                bytes_text(level.peak_bytes),
+            ]
+            for number, level in enumerate(found.levels)
+        ]
+        length = counted(self.chain.length, "step")
+        title = f"schedule of {length}: {counted(len(self), 'action')}"
+        steps = (
+            f"{counted(found.forward, 'forward step')} ({found.recorded} of them recorded),"
+            f" {counted(found.reversed, 'adjoint step')}"
+        )
+        header = ["stored on", "writes", "reads", "discards", "at most", "bytes at most"]
+        return Sheet(title, header, rows, [steps, *([self.note] if self.note else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCounts:
+    """What a schedule does on one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
+
+    writes: int = 0
+    reads: int = 0
+    discards: int = 0
+    peak: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a schedule does: steps by action, and accesses by level up to the last one used."""
+
+    advanced: int
+    recorded: int
+    reversed: int
+    levels: tuple[LevelCounts, ...]
+
+    @property
+    def forward(self) -> int:
+        """Forward steps: advanced and recorded."""
+        return self.advanced + self.recorded
+
+
+def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
+    """What one action costs on this platform, in seconds.
+
+    Raises BadInput for a level that the platform does not have.
+    """
+    match action:
+        case Write(key, level):
+            return _level(platform, level).write(_moved(key, chain, platform, level))
+        case Read(key, level):
+            return _level(platform, level).read(_moved(key, chain, platform, level))
+        case Discard(key, level):
+            return _level(platform, level).discard(chain.nbytes(key))
+        case Advance() | Record() | Reverse():
+            return chain.seconds(action)
+        case _:
+            assert_never(action)
+
+
+def _moved(key: Key, chain: Chain, platform: Platform, number: int) -> int:
+    """Bytes that an access of a level takes time for."""
+    return chain.nbytes(key) if copies(chain, platform, number, key.kind) else chain.copied(key)
+
+
+def _level(platform: Platform, number: int) -> Level:
+    if number >= len(platform.levels):
+        raise BadInput(
+            f"the schedule uses level {number}; the platform has {len(platform.levels)} levels,"
+            " numbered from 0"
+        )
+    return platform.levels[number]
+
+
+def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
+    """`seconds` of every action, in order and equal to the last bit; raises as it does.
+
+    What the profile of a level knows of first writes and of cold reads takes as long as it says:
+    these depend on what comes before.
+    """
+    actions = schedule.actions
+    last = int(actions.level[actions.op >= WRITE].max(initial=-1))
+    if last >= 0:
+        _level(platform, last)
+    costs = schedule.chain.seconds_of(actions)
+    nbytes = schedule.chain.nbytes_of(actions)
+    moved = moved_of(schedule, platform)
+    for number, level in enumerate(platform.levels):
+        for op, price, size in (
+            (WRITE, level.write, moved),
+            (READ, level.read, moved),
+            (DISCARD, level.discard, nbytes),
+        ):
+            there = (actions.op == op) & (actions.level == number)
+            costs[there] = price.latency + price.per_byte * size[there]
+        for there, price in _not_warm(schedule, platform, nbytes, number):
+            costs[there] = price.latency + price.per_byte * moved[there]
+    return costs
+
+
+def moved_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
+    """Bytes that each access takes time for: none of what is handed over to memory."""
+    chain, actions = schedule.chain, schedule.actions
+    nbytes = chain.nbytes_of(actions)
+    for kind in chain.handed:
+        for number in range(len(platform.levels)):
+            if not copies(chain, platform, number, kind):
+                there = (actions.kind == KIND_CODE[kind]) & (actions.level == number)
+                nbytes[there & (actions.name == 0)] = 0
+    return nbytes
+
+
+def _not_warm(
+    schedule: Schedule, platform: Platform, nbytes: NDArray[np.int64], number: int
+) -> Iterator[tuple[NDArray[np.bool_], Affine]]:
+    """Which accesses of a level find nothing warm, as far as its profile tells, and their price."""
+    actions, level = schedule.actions, platform.levels[number]
+    if level.profile is None:
+        return
+    if level.profile.first is not None:
+        start = schedule.stored[number] if number < len(schedule.stored) else ()
+        sizes = [schedule.chain.nbytes(key) for key in start]
+        yield first_writes(actions, nbytes, number, sizes), level.profile.first
+    if level.read_cold is not None:
+        yield read_cold(schedule, platform, number), level.read_cold
+
+
+def read_cold(schedule: Schedule, platform: Platform, number: int, /) -> NDArray[np.bool_]:
+    """Which actions read from this level what has left the page cache; none if it says nothing."""
+    actions, profile = schedule.actions, platform.levels[number].profile
+    if profile is None or profile.cached is None:
+        return np.zeros(len(actions), np.bool_)
+    paged = [it.profile is not None and it.profile.cached is not None for it in platform.levels]
+    moved = bytes_moved(schedule, platform)
+    moved[(actions.op >= WRITE) & ~np.array(paged)[actions.level]] = 0
+    return cold_reads(actions, moved, number, profile.cached)
+
+
+def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
+    """Bytes that reach or leave a level in each action; 0 for those that compute or discard."""
+    actions = schedule.actions
+    nbytes = schedule.chain.nbytes_of(actions)
+    moved = np.zeros(len(actions), np.int64)
+    for number, level in enumerate(platform.levels):
+        there = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
+        moved[there] = level.stored_of(nbytes[there])
+    return moved
+
+
+def makespan(schedule: Schedule, platform: Platform, /) -> float:
+    """The total seconds of a schedule, one action after the other.
+
+    Added from left to right, so that it equals a clock that these actions moved, to the last bit.
+    Raises BadInput for a level that the platform does not have.
+    """
+    costs = seconds_of(schedule, platform)
+    with np.errstate(over="ignore"):
+        return float(np.cumsum(costs)[-1]) if len(costs) else 0.0
+
+
+def counts(schedule: Schedule, /) -> Counts:
+    """Steps by action, and writes, reads, discards and peak occupancy by level."""
+    actions = schedule.actions
+    length = actions.end - actions.begin
+    access = actions.op >= WRITE
+    used = int(actions.level[access].max(initial=-1)) + 1
+    number_of_levels = max(len(schedule.stored), used)
+    return Counts(
+        advanced=int(length[actions.op == ADVANCE].sum()),
+        recorded=int(length[actions.op == RECORD].sum()),
+        reversed=int(length[actions.op == REVERSE].sum()),
+        levels=tuple(_level_counts(schedule, number) for number in range(number_of_levels)),
+    )
+
+
+def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
+    shelf = _Occupancy.of(schedule, number)
+    return LevelCounts(
+        writes=int((shelf.op == WRITE).sum()),
+        reads=int((shelf.op == READ).sum()),
+        discards=int((shelf.op == DISCARD).sum()),
+        peak=shelf.peak(np.ones(len(shelf.op), np.int64), len(shelf.start)),
+        peak_bytes=shelf.peak(shelf.nbytes, sum(shelf.start)),
+    )
+
+
+def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
+    """What each level must have room for: {bytes of a checkpoint: most of them at one time}."""
+    levels = len(counts(schedule).levels)
+    return tuple(
+        {
+            nbytes: shelf.peak((shelf.nbytes == nbytes).astype(np.int64), shelf.start.count(nbytes))
+            for nbytes in sorted({*shelf.nbytes[shelf.op == WRITE].tolist(), *shelf.start})
+        }
+        for shelf in (_Occupancy.of(schedule, number) for number in range(levels))
+    )
+
+
+def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
+    """One key of each kind, or variable, that a level gets, and the most of these at one time.
+
+    Nothing is said of a chain whose steps differ: there one key does not speak for its kind.
+    """
+    if schedule.chain.varies:
+        return ()
+    return tuple(
+        dict(_kinds_written(schedule, number)) for number in range(len(counts(schedule).levels))
+    )
+
+
+def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
+    shelf, actions = _Occupancy.of(schedule, number), schedule.actions
+    here = actions.take((actions.op >= WRITE) & (actions.level == number))
+    start = schedule.stored[number] if number < len(schedule.stored) else ()
+    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(here.names)):
+        one = (here.kind == code) & (here.name == name)
+        writes = here.take((here.op == WRITE) & one)
+        if len(writes):
+            at_start = sum((key.kind, key.name) == (kind, words) for key in start)
+            most = shelf.peak(one.astype(np.int64), at_start)
+            yield writes.key(next(iter(writes.rows()))), most
+
+
+@dataclass(frozen=True)
+class _Occupancy:
+    """The accesses of one level in order, their bytes, and those of what lies there at first."""
+
+    op: NDArray[np.uint8]
+    nbytes: NDArray[np.int64]
+    start: tuple[int, ...]
+
+    @staticmethod
+    def of(schedule: Schedule, number: int) -> "_Occupancy":
+        actions, chain = schedule.actions, schedule.chain
+        here = actions.take((actions.op >= WRITE) & (actions.level == number))
+        start = schedule.stored[number] if number < len(schedule.stored) else ()
+        return _Occupancy(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
+
+    def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
+        """The most that lies there at one time, each checkpoint counted with its weight."""
+        change = (self.op == WRITE).astype(np.int64) - (self.op == DISCARD)
+        return max(at_start, at_start + int(np.cumsum(change * weight).max(initial=0)))

@@ -1,0 +1,114 @@
+"""Schedules in the notation of H-Revolve (Herrmann & Pallez 2020, Tables 3 and 4), in and out.
+
+    F_i, F_i->j      forward steps i to j, inclusive          Advance[i, j+1)
+    B_i              backward step i, and the forward step    Record[i, i+1), Reverse[i, i+1)
+                     in it that keeps what it needs
+    W^k_i, WM_i      write x_i to level k; to memory          Write(x_i, level k); level 0
+    R^k_i, RM_i      read it                                  Read(x_i, ...)
+    D^k_i, DM_i      discard it                               Discard(x_i, ...)
+
+WD_i, RD_i and DD_i are those of the disk, level 1. A chain of size l there has l forward and l + 1
+backward steps: n = l + 1 here, one more than the last B.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.errors import BadInput
+from ckio.platform.chain import Chain
+from ckio.schedule import Schedule
+
+_OPERATION: Final = re.compile(
+    r"F_(?P<first>\d{1,18})(->(?P<last>\d{1,18}))?"
+    r"|B_(?P<back>\d{1,18})"
+    r"|(?P<access>[WRD])(\^(?P<level>\d{1,4})|(?P<place>[MD]))_(?P<step>\d{1,18})",
+    re.ASCII,
+)
+_ACCESSES: Final[dict[str, type[Write | Read | Discard]]] = {"W": Write, "R": Read, "D": Discard}
+_PLACES: Final = {"M": 0, "D": 1}
+_PER_LINE: Final = 10
+
+
+def loads(text: str, chain: Chain, /, *, source: str = "schedule") -> Schedule:
+    """Read the list `[W^2_0, F_0->6, ...]` that follows `Sequence:`, or the only one there is.
+
+    What stands around it (a command, the makespan, comments after `#`) is passed over. A chain
+    without a length gets the one that the list implies. Raises BadInput with `source` and the line.
+    """
+    text = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text)
+    titled = re.search(r"Sequence:\s*\[", text)
+    begin = titled.end() if titled else text.find("[") + 1
+    end = text.find("]", begin)
+    if not begin or end < 0:
+        raise BadInput(f"{source}: no list of operations `[W^0_0, F_0->6, ...]` is in it")
+    actions: list[Action] = []
+    for word in re.finditer(r"[^\s,]+", text[begin:end]):
+        try:
+            actions += _operation(word[0])
+        except BadInput as error:
+            line = 1 + text.count("\n", 0, begin + word.start())
+            raise BadInput(f"{source}, line {line}: {word[0][:80]!r}: {error}") from None
+    if chain.steps is None:
+        ends = [action.end for action in actions if isinstance(action, Advance | Record)]
+        try:
+            chain = chain.with_steps(max(ends, default=1))
+        except BadInput as error:
+            raise BadInput(f"{source}: {error}") from None
+    return Schedule(chain, actions)
+
+
+def _operation(word: str) -> list[Action]:
+    match = _OPERATION.fullmatch(word)
+    if match is None:
+        raise BadInput(
+            "no operation; they are F_i, F_i->j, B_i, and W, R, D as in W^k_i, WM_i, WD_i"
+            " (a compact list with `Revolve(...)` in it has to be expanded first)"
+        )
+    if match["first"]:
+        return [Advance(int(match["first"]), int(match["last"] or match["first"]) + 1)]
+    if match["back"]:
+        step = int(match["back"])
+        return [Record(step, step + 1), Reverse(step, step + 1)]
+    level = int(match["level"]) if match["level"] else _PLACES[match["place"]]
+    return [_ACCESSES[match["access"]](Key(Kind.RESTART, int(match["step"])), level)]
+
+
+def dumps(schedule: Schedule, /, *, disk: bool = False) -> str:
+    """The schedule as `Sequence: [...]`, its levels by number or, if `disk`, as M and D.
+
+    Raises BadInput for what the notation cannot say: tapes and adjoints in storage, single
+    variables, more than one step recorded or reversed at once, a start with something stored.
+    """
+    if schedule.stored:
+        raise BadInput("the paper's notation cannot say what is stored at the start")
+    words = list(_words(schedule, "MD" if disk else None))
+    lines = (", ".join(words[i : i + _PER_LINE]) for i in range(0, len(words), _PER_LINE))
+    return "Sequence: [" + ",\n".join(lines) + "]\n"
+
+
+def _words(schedule: Schedule, places: str | None) -> Iterator[str]:
+    actions = iter(enumerate(schedule.actions))
+    for number, action in actions:
+        match action:
+            case Advance(begin, end):
+                yield f"F_{begin}" if end == begin + 1 else f"F_{begin}->{end - 1}"
+            case Record(begin, end) if end == begin + 1:
+                following = next(actions, (number, None))[1]
+                if following != Reverse(begin, end):
+                    raise _beyond(number, action, "there, `Reverse` of that step comes at once")
+                yield f"B_{begin}"
+            case Record() | Reverse():
+                raise _beyond(number, action, "there, B_i records one step and reverses it")
+            case Write(key, level) | Read(key, level) | Discard(key, level):
+                if key.kind is not Kind.RESTART or key.name:
+                    raise _beyond(number, action, "only whole restart data x_i are stored there")
+                if places is not None and level >= len(places):
+                    raise _beyond(number, action, "its two places are levels 0 and 1")
+                place = f"^{level}" if places is None else places[level]
+                yield f"{type(action).__name__[0]}{place}_{key.step}"
+
+
+def _beyond(number: int, action: Action, rule: str) -> BadInput:
+    return BadInput(f"the paper's notation cannot say #{number} {action}: {rule}")

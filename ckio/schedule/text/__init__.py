@@ -1,0 +1,180 @@
+"""Schedules and timelines as text: one action a line, under headers that say what it belongs to.
+
+    # ckio schedule 1               what this is, and the version of the form
+    # actions 3                     how many lines of actions there are; may be left out
+    # steps 1                       the chain: its steps, then seconds and bytes of each
+    # advance 2.0
+    # record per step               or, after this, a value for each step, in lines of any length;
+    #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
+    # ...
+    # handed t                      the kinds of checkpoints that go to memory without a copy
+    # variable zeta 8192            what states are made of, and what steps do to it, where single
+    # ...                           variables are stored: see `texts.variables`
+    # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
+    # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
+    # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
+    #| format = 1
+    #| ...
+    ## a comment
+    record 0 1                      advance, record, reverse: BEGIN END
+    write t 0 1                     write, read, discard: KIND STEP LEVEL [NAME]
+    reverse 0 1
+
+A timeline is the same with `START STOP NBYTES` before each action; a comment in its second line,
+`## predicted` or `## measured`, says which it is. Its transfers follow, as many
+as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
+bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
+each step, version 3 has overlap, version 4 has variables, version 5 has what is handed over; what
+does without them is still written as version 1.
+
+Reading takes memory in proportion to the text, whatever numbers are in it: see the limits in
+`texts.words`.
+"""
+
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from typing import Final, TextIO
+from urllib.parse import quote
+
+from ckio.actions.checks import check_line
+from ckio.actions.columns import WRITE, Actions
+from ckio.errors import BadInput
+from ckio.platform import Platform
+from ckio.platform.chain import COSTS, Chain
+from ckio.platform.perstep import PerStep
+from ckio.schedule import Schedule
+from ckio.schedule.policy import Overlap
+from ckio.schedule.text.reader import Document, Reader
+from ckio.schedule.text.variables import header_lines
+from ckio.schedule.text.words import LETTERS, NO_OVERLAP, TRANSFER, VERBS, VERSION
+from ckio.schedule.timeline import Timeline
+
+__all__ = ["VERSION", "Document", "dump", "dumps", "load", "loads"]
+
+_PER_LINE: Final = 10
+"""Values of single steps that are written on one line."""
+
+
+def dumps(
+    schedule: Schedule,
+    platform: Platform | None = None,
+    timeline: Timeline | None = None,
+    /,
+    *,
+    overlap: Overlap = NO_OVERLAP,
+    origin: str = "",
+) -> str:
+    """The text of a schedule or, if one is given, of its timeline; `loads` reads it back, equal."""
+    file = StringIO()
+    dump(file, schedule, platform, timeline, overlap=overlap, origin=origin)
+    return file.getvalue()
+
+
+def dump(
+    file: TextIO,
+    schedule: Schedule,
+    platform: Platform | None = None,
+    timeline: Timeline | None = None,
+    /,
+    *,
+    overlap: Overlap = NO_OVERLAP,
+    origin: str = "",
+) -> None:
+    """Write the text of a schedule, or of its timeline, line by line.
+
+    `overlap` is the policy of the timeline, or the one that the schedule was made for; `origin`
+    says whether the timeline is "predicted" or "measured". Raises BadInput if the timeline does not
+    begin as the schedule does.
+    """
+    if timeline is None:
+        file.writelines(_headers("schedule", schedule, platform, overlap=overlap))
+        file.writelines(_lines(schedule.actions))
+        return
+    if timeline.actions != schedule.actions[: len(timeline)]:
+        raise BadInput("the timeline is of other actions than those of the schedule")
+    title, *headers = _headers("timeline", schedule, platform, timeline, overlap)
+    file.writelines([title, *([f"## {origin}\n"] if origin else []), *headers])
+    file.writelines(_timed(timeline))
+    file.writelines(f"{TRANSFER} {line}" for line in _timed(timeline.transfers))
+
+
+def loads(text: str, /, *, source: str = "schedule") -> Document:
+    """Read the text of a schedule or of a timeline.
+
+    `source` is named in errors, usually the file. Raises BadInput with the line, what was found
+    there and what is expected.
+    """
+    return load(StringIO(text), source=source)
+
+
+def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
+    """Read a schedule or a timeline from its lines, an open file say; see `loads`."""
+    return Reader(iter(lines), source).document()
+
+
+def _headers(
+    what: str,
+    schedule: Schedule,
+    platform: Platform | None,
+    timeline: Timeline | None = None,
+    overlap: Overlap = NO_OVERLAP,
+) -> Iterator[str]:
+    chain, transfers = schedule.chain, 0 if timeline is None else len(timeline.transfers)
+    yield f"# ckio {what} {_version(chain, moved=bool(overlap or transfers))}\n"
+    yield f"# actions {len(schedule if timeline is None else timeline)}\n"
+    if transfers:
+        yield f"# transfers {transfers}\n"
+    yield f"# steps {chain.length}\n"
+    for cost in COSTS:
+        yield from _cost(cost, getattr(chain, cost))
+    if chain.handed:
+        yield f"# handed {' '.join(sorted(kind.value for kind in chain.handed))}\n"
+    if chain.variables is not None:
+        yield from header_lines(chain.variables)
+    for level, keys in enumerate(schedule.stored):
+        for key in sorted(keys, key=lambda key: (key.kind.value, key.step, key.name)):
+            yield f"# stored {level} {key.kind.value} {key.step}{_suffix(key.name)}\n"
+    if overlap:
+        yield f"# overlap {overlap}\n"
+    if platform is not None:
+        yield f"# platform {platform.digest()}\n"
+        for line in platform.dumps().rstrip("\n").split("\n"):
+            yield f"#| {line}".rstrip() + "\n"
+
+
+def _version(chain: Chain, *, moved: bool) -> int:
+    """The oldest that can say it; `moved` if there is overlap."""
+    if chain.handed:
+        return VERSION
+    if chain.variables is not None:
+        return 4
+    return 3 if moved else 2 if chain.varies else 1
+
+
+def _cost(name: str, cost: float | PerStep) -> Iterator[str]:
+    if not isinstance(cost, PerStep):
+        yield f"# {name} {cost!r}\n"
+        return
+    yield f"# {name} per step\n"
+    values = list(map(repr, cost))
+    for start in range(0, len(values), _PER_LINE):
+        yield f"#: {' '.join(values[start : start + _PER_LINE])}\n"
+
+
+def _timed(timeline: Timeline) -> Iterator[str]:
+    times = zip(timeline.start, timeline.stop, timeline.nbytes, strict=True)
+    for (start, stop, nbytes), line in zip(times, _lines(timeline.actions), strict=True):
+        yield f"{float(start)!r} {float(stop)!r} {nbytes} {line}"
+
+
+def _lines(actions: Actions) -> Iterator[str]:
+    suffixes = [_suffix(name) for name in actions.names]
+    for op, kind, level, begin, end, name in actions.rows():
+        if op < WRITE:
+            yield f"{VERBS[op]} {begin} {end}\n"
+        else:
+            yield f"{VERBS[op]} {LETTERS[kind]} {begin} {level}{suffixes[name]}\n"
+
+
+def _suffix(name: str) -> str:
+    return f" {quote(check_line('name', name), safe='')}" if name else ""
