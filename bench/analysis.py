@@ -22,9 +22,8 @@ import analysis_traced
 import numpy as np
 import record
 
-from ckio.actions import Key, Kind
+from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.columns import WRITE
-from ckio.actions.layout import nbytes_of
 from ckio.actions.variables import Variables
 from ckio.analysis.recorded import observe
 from ckio.analysis.reduced import ByVariable

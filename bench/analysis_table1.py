@@ -17,8 +17,7 @@ import record
 from analysis_traced import NVME, RAM
 
 from ckio.actions.columns import ADVANCE
-from ckio.actions.flows import Flow, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Names, Step, Variables
 from ckio.analysis.dataflow import (
     Checkpointed,
     Code,

@@ -64,7 +64,7 @@ def as_rank(size: int) -> None:
     from ckio.actions import Field, Key, Kind
     from ckio.adapters.mpi import of
     from ckio.backends.directory import Directory
-    from ckio.parallel.levels import Agreed
+    from ckio.parallel.agreed import AgreedLevel
     from ckio.parallel.team import MeetingsClock, Team
 
     team = Team(of(MPI.COMM_WORLD))
@@ -73,7 +73,7 @@ def as_rank(size: int) -> None:
     row = np.zeros(512)
     layout = (Field("u", "uint8", (size,)),)
     data = np.random.default_rng(team.rank).integers(0, 256, size, np.uint8).data
-    level = Agreed(Directory(Path(f"rank-{team.rank}"), capacity=2 * SLOTS * size), team)
+    level = AgreedLevel(Directory(Path(f"rank-{team.rank}"), capacity=2 * SLOTS * size), team)
     clock, times = MeetingsClock(team), list[float]()
     for number in range(WRITES):
         key = Key(Kind.RESTART, number % SLOTS)

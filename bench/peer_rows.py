@@ -26,7 +26,7 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.prices import Affine
+from ckio.platform.profile import Affine
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap

@@ -22,7 +22,7 @@ import record
 from ckio.planners.hrevolve import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.spreads import parse_spread
+from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
@@ -22,7 +21,7 @@ from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import PICTURES
+from ckio.platform.readable import PICTURES
 from ckio.recover import recover, with_adjoint_checkpoints
 from ckio.report import compare
 from ckio.report.render import render

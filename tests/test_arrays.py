@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckio.errors import BadInput
-from ckio.model.arrays import Views, as_bytes, copies, copy, empty
+from ckio.model.arrays import ByteViews, as_bytes, copies, copy, empty
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i2", "?", "M8[s]", "U3"])
@@ -39,7 +39,7 @@ def test_arrays_of_objects_are_refused_by_name() -> None:
 
 
 def test_views_are_of_the_arrays_and_made_once() -> None:
-    views, (one, other) = Views(), np.ones((2, 3))
+    views, (one, other) = ByteViews(), np.ones((2, 3))
     first = views.of([one, other])
     assert first == [as_bytes(one), as_bytes(other)]
     one += 1
@@ -51,7 +51,7 @@ def test_views_are_of_the_arrays_and_made_once() -> None:
 
 def test_views_keep_what_they_know() -> None:
     """An array made where one was that is gone must not be taken for it."""
-    views, found = Views(), set()
+    views, found = ByteViews(), set()
     for number in range(100):
         (view,) = views.of([np.full(3, number)])
         found.add(bytes(view))
@@ -59,7 +59,7 @@ def test_views_keep_what_they_know() -> None:
 
 
 def test_a_copy_of_views_knows_nothing() -> None:
-    views, array = Views(), np.ones(3)
+    views, array = ByteViews(), np.ones(3)
     views.of([array])
     (view,) = copying.deepcopy(views).of([array])
     assert view is not views.of([array])[0]

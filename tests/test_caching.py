@@ -12,8 +12,7 @@ from ckio.actions.columns import Actions
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Profile
-from ckio.schedule import Schedule, makespan, seconds_of
-from ckio.schedule.caching import cold_reads, first_writes
+from ckio.schedule import Schedule, cold_reads, first_writes, makespan, seconds_of
 from ckio.testing.strategies import Case, untidy_schedules
 
 

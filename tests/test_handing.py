@@ -18,7 +18,7 @@ from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, Stor
 from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.model.arraymodel import ArrayModel
-from ckio.overlap.prices import beside_of
+from ckio.overlap.prices import transfer_seconds
 from ckio.planners.auto import auto
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
@@ -424,9 +424,9 @@ def test_the_copies_of_far_accesses_are_of_no_bytes() -> None:
         *(Read(t(0), 1), Discard(t(0), 1)),
     ]
     schedule = Schedule(CHAIN, actions)
-    own = beside_of(schedule, Platform((PRICED, FAR))).own
+    own = transfer_seconds(schedule, Platform((PRICED, FAR))).own
     assert own[[0, 2, 4]].tolist() == [3.0 + 2.0 * 8, 3.0, 5.0]
-    plain = beside_of(schedule, Platform((PRICED, replace(FAR, profile=None)))).own
+    plain = transfer_seconds(schedule, Platform((PRICED, replace(FAR, profile=None)))).own
     assert plain[[0, 2, 4]].tolist() == [0.25 + 0.5 * 8, 0.25, 0.125]
 
 

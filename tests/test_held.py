@@ -8,15 +8,13 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.schedule.held import Held
 from ckio.schedule.machine import Machine
-from ckio.schedule.replay import validate
+from ckio.schedule.replay import VariableColumns, validate
 from ckio.testing import a
 
 from .test_variables import NAMES, random_variables
@@ -163,8 +161,8 @@ def both(
     return said if isinstance(said, str) else ""
 
 
-def held(*actions: Action, variables: Variables, steps: int) -> Held:
-    return Held(Schedule(chain_of(variables, steps), actions).actions, variables, steps)
+def held(*actions: Action, variables: Variables, steps: int) -> VariableColumns:
+    return VariableColumns(Schedule(chain_of(variables, steps), actions).actions, variables, steps)
 
 
 def test_what_is_missing_only_because_it_was_missing_before_is_found_step_by_step() -> None:

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import TOGETHER, By, Variables
+from ckio.actions.variables import TOGETHER, By, Flow, Step, Variables
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import ArrayModel, sizes_of

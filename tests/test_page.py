@@ -14,12 +14,11 @@ from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.page import page
-from ckio.report.pictures import Axis, draw, resources, storage, sweeps
+from ckio.report.pictures import PlotAxis, draw, resources, storage, sweeps
 from ckio.report.pictures.svg import COLUMNS, DISTINCT
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.occupancy import accesses, waits
@@ -241,7 +240,7 @@ def test_a_prediction_alone_needs_no_switch() -> None:
 
 
 def test_few_events_have_a_shape_and_a_tooltip_each() -> None:
-    axis = Axis(PREDICTED.makespan)
+    axis = PlotAxis(PREDICTED.makespan)
     picture = resources(PREDICTED, PLATFORM, axis).element()
     bars = [r for g in groups(picture, "bar") for r in g.findall("{*}rect")]
     assert len(bars) == len(SCHEDULE)
@@ -251,7 +250,7 @@ def test_few_events_have_a_shape_and_a_tooltip_each() -> None:
 
 
 def test_a_bar_is_where_its_seconds_are() -> None:
-    axis = Axis(2 * PREDICTED.makespan)
+    axis = PlotAxis(2 * PREDICTED.makespan)
     picture = resources(PREDICTED, PLATFORM, axis).element()
     (reverse,) = groups(picture, "bar reverse")
     last = reverse.findall("{*}rect")[-1]
@@ -268,7 +267,7 @@ def test_merged_bars_are_as_high_as_their_share_of_the_time() -> None:
     )
     start = np.arange(2 * count, dtype=np.float64)
     timeline = Timeline(actions, start, start + 1.0, np.zeros(2 * count, np.int64))
-    picture = resources(timeline, PLATFORM, Axis(timeline.makespan)).element()
+    picture = resources(timeline, PLATFORM, PlotAxis(timeline.makespan)).element()
     (write,) = groups(picture, "bar write")[:1]
     titles = [p.findtext("{*}title") or "" for p in write.findall("{*}path")]
     assert sum(int(title.split(" ")[0]) for title in titles) == count
@@ -280,7 +279,7 @@ def test_a_million_events_make_a_small_page_quickly() -> None:
     assert len(timeline) == 1_000_000
     text = report(predicted=timeline, measured=timeline, chain=chain)
     assert len(text) < 3_000_000
-    axis = Axis(timeline.makespan)
+    axis = PlotAxis(timeline.makespan)
     for picture in (
         resources(timeline, PLATFORM, axis),
         storage(timeline, chain, PLATFORM, axis),
@@ -313,7 +312,7 @@ def test_lines_merge_into_the_columns_that_they_cross() -> None:
     steps = 4 * DISTINCT
     schedule = Schedule(CHAIN.with_steps(steps), [Advance(k, k + 1) for k in range(steps)])
     timeline = in_sequence(schedule, PLATFORM)
-    picture = sweeps(timeline, schedule.chain, PLATFORM, Axis(timeline.makespan)).element()
+    picture = sweeps(timeline, schedule.chain, PLATFORM, PlotAxis(timeline.makespan)).element()
     (line,) = (p for g in groups(picture, "line move advance") for p in g.findall("{*}path"))
     strokes = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", line.get("d", ""))
     # One unbroken climb: a stroke in every column, each beginning where the one before it ended.
@@ -339,7 +338,7 @@ def test_with_overlap_levels_show_their_transfers_and_the_program_what_it_waits_
     near, far = replace(PLATFORM.levels[0], capacity=9000), PLATFORM.levels[1]
     platform = replace(PLATFORM, levels=(near, replace(far, backend="directory")))
     timeline = simulate(SCHEDULE, platform, overlap=Overlap(1, 1))
-    axis = Axis(timeline.makespan)
+    axis = PlotAxis(timeline.makespan)
     picture = resources(timeline, platform, axis).element()
     bars = [r for g in groups(picture, "bar") for r in g.findall("{*}rect")]
     waited = waits(timeline, platform)

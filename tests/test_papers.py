@@ -8,9 +8,10 @@ import pytest
 from ckio.actions import Write
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, counts, makespan, papertext
+from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation as papertext
 
 GOLDEN = Path(__file__).parent / "golden"
 

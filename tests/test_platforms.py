@@ -18,17 +18,14 @@ from hypothesis import strategies as st
 
 import ckio
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput, CkioError, LevelFull, RankFailed, Stopped
 from ckio.planners.bisection import Bisection
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.online import Online
 from ckio.platform import Affine, Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, Chain
-from ckio.platform.prices import ACCESSES
-from ckio.platform.profile import Profile
-from ckio.platform.spreads import Lognormal, Quantiles, Spread
+from ckio.platform.profile import ACCESSES, Lognormal, Profile, Quantiles, Spread
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap

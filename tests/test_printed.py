@@ -12,7 +12,7 @@ import pytest
 import ckio
 from ckio import Affine, Chain, Level, Platform, Schedule, Timeline
 from ckio.actions.columns import WRITE
-from ckio.platform.printed import PICTURES, Printed
+from ckio.platform.readable import PICTURES, Printed
 from ckio.schedule.timeline import EMPTY
 
 MARKUP = "<script>alert('x')</script>"

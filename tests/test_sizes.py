@@ -26,9 +26,9 @@ from ckio.platform import Level, Platform, costs
 from ckio.platform.chain import Chain
 from ckio.platform.toml import MOST_LEVELS, MOST_TEXT
 from ckio.report.render import render
-from ckio.schedule import papertext
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation as papertext
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Failure, parse_trace
 from ckio.testing import FLOW, put, x

@@ -14,9 +14,10 @@ from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, papertext, seconds_of
+from ckio.schedule import Schedule, seconds_of
 from ckio.schedule import text as texts
 from ckio.schedule.policy import Overlap
+from ckio.schedule.text import notation as papertext
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, any_schedules, legal_schedules

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind, Read, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.cli import cli
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, papertext
+from ckio.schedule import Schedule
 from ckio.schedule import text as texts
+from ckio.schedule.text import notation as papertext
 
 from .test_texts import CHAIN, SHORT
 

@@ -6,7 +6,7 @@ import pytest
 from ckio.actions import Action, Advance, Key, Kind, Record, Reverse, Write
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput
-from ckio.schedule.timeline import Event, Recorder, Timeline
+from ckio.schedule.timeline import Event, Timeline, TimelineRecorder
 
 ACTIONS: list[Action] = [
     Write(Key(Kind.RESTART, 0), 1),
@@ -19,7 +19,7 @@ EVENTS = [Event(action, *times) for action, times in zip(ACTIONS, TIMES, strict=
 
 
 def recorded(count: int = 4) -> Timeline:
-    recorder = Recorder()
+    recorder = TimelineRecorder()
     for times in TIMES[:count]:
         recorder.add(*times)
     return recorder.timeline(Actions.of(ACTIONS))
@@ -54,7 +54,7 @@ def test_equality_is_that_of_events() -> None:
     assert recorded() == recorded()
     assert recorded() != recorded(3)
     for column in range(3):
-        other = Recorder()
+        other = TimelineRecorder()
         for number, times in enumerate(TIMES):
             changed = list(times)
             changed[column] += number == 2

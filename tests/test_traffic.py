@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.overlap.rules import Traffic, Way, memory_level
+from ckio.overlap.rules import ActionMode, Traffic, memory_level
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -125,13 +125,13 @@ def test_the_pool_holds_a_copied_write_until_the_copy_has_ended() -> None:
     actions = [Write(X[0], FAR), Advance(0, 3), Read(X[0], FAR)]
     traffic = Traffic(Schedule(CHAIN, actions), platform, BEHIND)
     assert (step := traffic.enter()) is not None
-    assert step.way is Way.STAGE
+    assert step.way is ActionMode.STAGE
     traffic.leave()
     assert traffic.begin(0) is step.transfer
     traffic.enter()
     traffic.leave()
     assert (step := traffic.enter()) is not None
-    assert step.way is Way.STAGED
+    assert step.way is ActionMode.STAGED
     traffic.end(0)
     assert traffic.used == 1
     assert traffic.begin(0) is None

@@ -8,8 +8,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.variables import TOGETHER, By, Steps, Variables, following
+from ckio.actions.variables import (
+    NOTHING,
+    TOGETHER,
+    By,
+    ChainFlows,
+    Flow,
+    Names,
+    Step,
+    Variables,
+    following,
+)
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 
@@ -161,7 +170,7 @@ def test_what_is_stored_differs_between_two_states_or_is_spoilt_and_is_read(seed
 
 def test_the_version_of_a_variable_is_where_the_forward_overwrote_it_last() -> None:
     a, b = Step(Flow((), {"a"})), Step(Flow(), Flow((), {"a"}))
-    steps = Steps([a, b, b, a], 4)
+    steps = ChainFlows([a, b, b, a], 4)
     assert steps.versions("a").tolist() == [0, 1, 1, 1, 4]
     assert steps.versions("b").tolist() == [0] * 5
     assert [steps[i] for i in range(4)] == [a, b, b, a]
@@ -173,14 +182,14 @@ def test_runs_are_the_longest_spans_of_equal_steps(seed: int) -> None:
     random = Random(seed)
     kinds = [Step(Flow({name})) for name in NAMES]
     given = [random.choice(kinds[: 1 + seed % 4]) for _ in range(12)]
-    steps = Steps(given, 12)
+    steps = ChainFlows(given, 12)
     for begin in range(12):
         for end in range(begin + 1, 13):
             runs = list(steps.runs(begin, end))
             assert [i for run in runs for i in range(*run)] == list(range(begin, end))
             assert all(len({given[i] for i in range(*run)}) == 1 for run in runs)
             assert all(given[run[0] - 1] != given[run[0]] for run in runs[1:])
-    assert list(Steps(kinds[0], 10**6).runs(3, 10**6)) == [(3, 10**6)]
+    assert list(ChainFlows(kinds[0], 10**6).runs(3, 10**6)) == [(3, 10**6)]
 
 
 def test_following_is_the_next_place_at_which_something_happens() -> None:

@@ -7,15 +7,13 @@ from random import Random
 import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.flows import Flow, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Names, Step, Variables
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.schedule.machine import Machine
+from ckio.schedule.machine import Machine, Versions
 from ckio.schedule.replay import validate
-from ckio.schedule.versions import Versions
 from ckio.testing.strategies import is_allowed
 
 from .test_variables import NAMES, random_variables

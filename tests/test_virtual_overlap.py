@@ -16,7 +16,7 @@ from virtual import Time
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
 from ckio.errors import NoSchedule
-from ckio.overlap.rules import Step, Traffic, Transfer, Way
+from ckio.overlap.rules import ActionMode, Handling, Traffic, Transfer
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.overlap import overlapped
@@ -194,9 +194,9 @@ def performed(
     memory, entered = platform.levels[0], [0]
     enter, gather, scatter = channels.Channels.enter, runner.gather, runner.scatter
 
-    def noted_enter(self: channels.Channels, level: int = 0, /, *direct: Buffers) -> Step:
+    def noted_enter(self: channels.Channels, level: int = 0, /, *direct: Buffers) -> Handling:
         step = enter(self, level or None, *direct)
-        entered[:] = [level * (step.way is not Way.DIRECT)]
+        entered[:] = [level * (step.way is not ActionMode.DIRECT)]
         return step
 
     def own() -> Profile:

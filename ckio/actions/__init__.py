@@ -4,11 +4,14 @@ A step i takes the state x_i to x_{i+1}; every span is half-open, `[begin, end)`
 also in `Reverse`, which walks it backwards. What the actions *mean* is in `machine.py`, only there.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import index
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
+
+import numpy as np
 
 from ckio.errors import BadInput
 
@@ -150,3 +153,24 @@ class Discard(_Access):
 
 
 Action: TypeAlias = Advance | Record | Reverse | Write | Read | Discard
+
+
+def field_nbytes(field: Field, /) -> int:
+    """Bytes of one array."""
+    return np.dtype(field.dtype).itemsize * math.prod(field.shape)
+
+
+def nbytes_of(layout: Layout, /) -> int:
+    """Bytes of a whole checkpoint."""
+    return sum(map(field_nbytes, layout))
+
+
+def is_layout(value: object, /) -> TypeGuard[Layout]:
+    """Whether something is a layout, of dtypes and shapes that there are."""
+    if not isinstance(value, tuple) or not all(isinstance(field, Field) for field in value):
+        return False
+    try:
+        nbytes_of(value)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -27,7 +27,7 @@ from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.parallel.team import ALONE, Team
 from ckio.platform import Level, Option, Platform
-from ckio.platform.spelling import meant
+from ckio.platform.readable import meant
 
 if TYPE_CHECKING:  # which brings zstandard in
     from ckio.compression import Codec

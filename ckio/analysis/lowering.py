@@ -30,8 +30,7 @@ from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
-from ckio.schedule.held import NONE, Register
-from ckio.schedule.replay import validate
+from ckio.schedule.replay import NONE, Register, validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """What lies on each level."""

@@ -20,16 +20,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.layout import nbytes_of
-from ckio.actions.variables import Steps, Variables
+from ckio.actions import Key, Kind, nbytes_of
+from ckio.actions.variables import NOTHING, ChainFlows, Flow, Names, Step, Variables
 from ckio.analysis.recorded import contradictions, differences, observe
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.model.derived import Derived
+from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3
@@ -273,7 +271,7 @@ def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
     ]
 
 
-def _use(name: str, variables: Variables, over: Steps, *, alike: bool) -> ArrayUse:
+def _use(name: str, variables: Variables, over: ChainFlows, *, alike: bool) -> ArrayUse:
     flows = ("forward", "record", "reverse")
     out = np.logical_or.reduce([over.has(name, flow, "out") for flow in flows])
     count = 1 if alike else _versions(name, variables, over)
@@ -299,7 +297,7 @@ def _computed_again(name: str, arrays: ModelArrays) -> ArrayUse:
     return replace(use, stored="never", versions=None, why="computed")
 
 
-def _adjoint(name: str, variables: Variables, over: Steps) -> str | None:
+def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
     """Where the adjoint step reads an array: on its tape, or in the state, in place."""
     if over.has(name, "reverse", "use").any():
         return "in place"
@@ -309,13 +307,13 @@ def _adjoint(name: str, variables: Variables, over: Steps) -> str | None:
     return "tape" if name in variables.changed else "in place"
 
 
-def _versions(name: str, variables: Variables, over: Steps) -> int:
+def _versions(name: str, variables: Variables, over: ChainFlows) -> int:
     """How many versions of an array are needed in some x_i."""
     live = over.live(name, seed=name in variables.seed)
     return len(np.unique(over.versions(name)[live]))
 
 
-def _why(name: str, variables: Variables, over: Steps, *, every: bool) -> str:
+def _why(name: str, variables: Variables, over: ChainFlows, *, every: bool) -> str:
     if name in variables.stored:
         return "always" if every else "versions"
     if name not in variables.changed:

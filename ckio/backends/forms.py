@@ -8,9 +8,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from ckio.actions import Buffers, Field, Layout
+from ckio.actions import Buffers, Field, Layout, field_nbytes
 from ckio.actions.checks import check_line
-from ckio.actions.layout import field_nbytes
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 _bytes_in = attrgetter("nbytes")

@@ -1,7 +1,6 @@
 """What of a level is sound, read once in whole: after a process that was killed, say."""
 
-from ckio.actions import Key, Layout
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Key, Layout, nbytes_of
 from ckio.backends.base import Backend
 from ckio.errors import StorageError
 

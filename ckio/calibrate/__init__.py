@@ -34,8 +34,7 @@ from ckio.model import sizes_of
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.clock import Clock
 from ckio.platform.memory import available
-from ckio.platform.prices import ACCESSES
-from ckio.platform.profile import Profile
+from ckio.platform.profile import ACCESSES, Profile
 
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 

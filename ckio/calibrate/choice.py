@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ckio.calibrate.samples import planned
 from ckio.platform import Level
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 
 SHRINKS: Final = 0.95
 """Stored bytes per byte above which nothing is saved, neither of a sample nor of a checkpoint."""

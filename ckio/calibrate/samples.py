@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.platform import Affine
-from ckio.platform.spreads import Quantiles
+from ckio.platform.profile import Quantiles
 from ckio.schedule.timeline import Timeline
 
 Floats = NDArray[np.float64]

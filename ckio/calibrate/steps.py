@@ -16,7 +16,7 @@ from ckio.planners.trivial import periodic
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.platform.spreads import Quantiles
+from ckio.platform.profile import Quantiles
 from ckio.runner import run
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.timeline import Timeline

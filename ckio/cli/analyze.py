@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 from ckio.actions.columns import KINDS, READ, WRITE
-from ckio.actions.flows import Step
-from ckio.actions.variables import TOGETHER, Variables
+from ckio.actions.variables import TOGETHER, Step, Variables
 from ckio.adapters.registry import find_model, lossy, options_of
 from ckio.analysis.model_arrays import (
     CALLS,

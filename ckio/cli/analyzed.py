@@ -8,7 +8,7 @@ from typing import Any, Final
 from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
 from ckio.model.gradient import UNCHANGED
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 
 _STORED: Final = {
     "always": "in every checkpoint",

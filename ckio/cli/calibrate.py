@@ -19,7 +19,7 @@ from ckio.errors import BadInput
 from ckio.jobs.measured import measured
 from ckio.jobs.models import Settings, identity, maker
 from ckio.platform import Level, Platform
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 
 DURABILITIES: Final = {
     "process": "A checkpoint survives its process being killed; this is the default.",

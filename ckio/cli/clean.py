@@ -14,7 +14,7 @@ from ckio.cli.stored import age_text, looked_for
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import RESULT
 from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, survey
-from ckio.platform.printed import bytes_text, counted, shown
+from ckio.platform.readable import bytes_text, counted, shown
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
 

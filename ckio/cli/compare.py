@@ -15,8 +15,8 @@ from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
-from ckio.platform.printed import shown
-from ckio.report import HEADER, Report, Row, behind, compare, table, verdict
+from ckio.platform.readable import shown
+from ckio.report import HEADER, Report, ReportRow, behind, compare, table, verdict
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
 
@@ -93,7 +93,7 @@ def figures(report: Report, /) -> dict[str, Any]:
     }
 
 
-def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,

@@ -12,7 +12,7 @@ import click
 
 from ckio.cli.streams import Printed
 from ckio.jobs.display import PATIENCE, Display, Ticker, share
-from ckio.platform.printed import aligned, shown
+from ckio.platform.readable import aligned, shown
 
 __all__ = ["PATIENCE", "Display", "Ticker", "share"]
 

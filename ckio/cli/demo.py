@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from ckio.actions import Key, Kind
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Key, Kind, nbytes_of
 from ckio.cli import calibrate, console
 from ckio.cli.files import FOLDER
 from ckio.cli.options import json_option

@@ -13,7 +13,7 @@ from ckio.cli.levels import say_lossy
 from ckio.cli.options import cost_options, duration_option, json_option, planner_options
 from ckio.cli.plans import plan_of
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 

@@ -17,7 +17,7 @@ from ckio.jobs.directory import SCHEDULE
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
 from ckio.schedule.text import Document, load
-from ckio.schedule.text.words import LINE
+from ckio.schedule.text.reader import LINE
 
 
 class _Named(click.Path):

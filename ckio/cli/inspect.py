@@ -14,7 +14,7 @@ from ckio.cli.options import json_option
 from ckio.cli.stored import KINDS, age_text, looked_for
 from ckio.errors import RunFailed
 from ckio.jobs.leftovers import Checkpoint, Listing, age, is_run_directory, listing, stored_by
-from ckio.platform.printed import bytes_text, counted, shown
+from ckio.platform.readable import bytes_text, counted, shown
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 

@@ -9,7 +9,7 @@ import click
 from ckio.cli.files import INPUT
 from ckio.errors import BadInput
 from ckio.platform import Option, size
-from ckio.platform.spelling import duration
+from ckio.platform.readable import duration
 from ckio.schedule.policy import AUTO, POLICIES, Overlap
 
 MOST_BYTES: Final = 2**63 - 1

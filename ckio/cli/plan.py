@@ -28,7 +28,7 @@ from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
 from ckio.platform import Platform
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.sim.engine import simulate
@@ -211,7 +211,7 @@ def _how(figures: dict[str, Any]) -> str:
 
 def _text(schedule: Schedule, platform: Platform, overlap: Overlap, form: str) -> str:
     if form == "paper":
-        from ckio.schedule.papertext import dumps as paper
+        from ckio.schedule.text.notation import dumps as paper
 
         return paper(schedule)
     from ckio.schedule.text import dumps

@@ -15,9 +15,10 @@ from ckio.jobs.planning import OVERLAPPED, Planning, chosen, planner_call, with_
 from ckio.planners import compact
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain
-from ckio.schedule import Schedule, papertext
+from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Policy
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation as papertext
 
 __all__ = ["OVERLAPPED"]
 

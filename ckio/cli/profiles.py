@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from ckio.cli import console
 from ckio.platform import Affine, Level
-from ckio.platform.printed import bytes_text, seconds_text
-from ckio.platform.spreads import Quantiles
+from ckio.platform.profile import Quantiles
+from ckio.platform.readable import bytes_text, seconds_text
 
 _HEADER = [
     "level",

@@ -12,7 +12,7 @@ from ckio.cli import console
 from ckio.cli.levels import say_lossy
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.spreads import Spread, parse_spread
+from ckio.platform.profile import Spread, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

@@ -21,7 +21,7 @@ from ckio.cli.files import (
 from ckio.cli.levels import say_lossy
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.printed import shown
+from ckio.platform.readable import shown
 from ckio.report import HEADER, compare, table
 from ckio.report.pictures.png import needs
 from ckio.report.pictures.png import png as painted

@@ -5,7 +5,7 @@ from typing import Final
 
 from ckio.actions import Kind
 from ckio.jobs.leftovers import expected, is_run_directory
-from ckio.platform.printed import shown
+from ckio.platform.readable import shown
 
 KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 

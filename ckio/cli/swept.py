@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from ckio.cli import console
 from ckio.platform import Platform
-from ckio.platform.printed import bytes_text, seconds_text
-from ckio.report.pictures.amounts import value_text
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report.pictures.whatif import value_text
 from ckio.sim.sweep import Answer, Axis, Point, Question, Use, front, sentence
 
 

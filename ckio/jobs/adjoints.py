@@ -18,7 +18,7 @@ from ckio.model import Model
 from ckio.planners.stored import finish
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.recover import (
     adjoint_seconds,
     aside,

@@ -33,14 +33,14 @@ from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import counted
+from ckio.platform.readable import counted
 from ckio.recover.again import Killed
 from ckio.runner.before import reserve
 from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import AUTO, Overlap
 from ckio.schedule.text import dumps, loads
-from ckio.schedule.text.variables import header_lines
+from ckio.schedule.text.reader import header_lines
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 

@@ -20,7 +20,7 @@ from ckio.jobs.stopping import halted, seconds_to_stop
 from ckio.jobs.watching import watching
 from ckio.model import Differentiable
 from ckio.model.gradient import GradientCheck, check_gradient
-from ckio.parallel.levels import behind
+from ckio.parallel.agreed import in_background
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.persevere import persevere
@@ -183,7 +183,7 @@ def _behind(
                 f"level {level.name!r} is one file to which all ranks write together: run without"
                 " --overlap, or take hdf5, a file per rank"
             )
-    return list(map(behind, backends))
+    return list(map(in_background, backends))
 
 
 def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -> GradientCheck:

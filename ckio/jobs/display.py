@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ckio.platform.printed import shown as shown_text
+from ckio.platform.readable import shown as shown_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress

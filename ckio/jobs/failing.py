@@ -16,7 +16,7 @@ from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
 from ckio.platform import Platform
-from ckio.platform.spelling import duration
+from ckio.platform.readable import duration
 from ckio.recover import Killed, adjoint_seconds
 from ckio.recover import every as daly
 from ckio.schedule import Schedule

@@ -34,7 +34,7 @@ from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import Chain
-from ckio.platform.spelling import duration
+from ckio.platform.readable import duration
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
 Seconds = float | str

@@ -25,8 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from ckio.actions import Kind, Layout
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Kind, Layout, nbytes_of
 from ckio.adapters import registry
 from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored

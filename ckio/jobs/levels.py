@@ -11,7 +11,7 @@ from ckio.backends.base import Backend
 from ckio.backends.runid import of_rank, rank_of
 from ckio.backends.wholefile import missing_folders
 from ckio.errors import StorageError
-from ckio.parallel.levels import Agreed
+from ckio.parallel.agreed import AgreedLevel
 from ckio.parallel.team import ALONE, Team
 from ckio.platform import Level
 
@@ -61,7 +61,7 @@ def _opened(level: Level, run: str, keep: Keep, team: Team, identity: str) -> It
     open_ours = partial(open_level, level, run=own, team=team, identity=identity)
     backend = team.each(open_ours, undo=_left_as_it_was)
     try:
-        yield backend if team.is_alone or is_shared(level) else Agreed(backend, team)
+        yield backend if team.is_alone or is_shared(level) else AgreedLevel(backend, team)
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is on its way says more

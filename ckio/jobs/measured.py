@@ -12,7 +12,7 @@ from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.levels import opened
 from ckio.jobs.models import blamed
-from ckio.parallel.levels import Widest
+from ckio.parallel.agreed import LargestWrites
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Level, Platform
 from ckio.platform.clock import Clock
@@ -69,7 +69,7 @@ def measured(
     run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
     there = opened(bare, run, keep="nothing", team=team)
     with there as open_levels, bar as tick, blamed("measuring failed"):
-        backends = [it if team.is_alone else Widest(it, team) for it in open_levels]
+        backends = [it if team.is_alone else LargestWrites(it, team) for it in open_levels]
         try:
             late, step = _late(asked, models, clock)
             chosen = []

@@ -11,7 +11,7 @@ from ckio.adapters.registry import METHODS, check_options, find_model, make, tak
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.model import Differentiable
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import AgreedModel
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Option, Platform
 from ckio.platform.chain import Chain
@@ -96,7 +96,7 @@ def maker(
         return fresh if wrap is None else wrap(fresh)
 
     def made() -> Any:
-        return own() if team.is_alone else Together(team.each(own, calls_off=True), team)
+        return own() if team.is_alone else AgreedModel(team.each(own, calls_off=True), team)
 
     return made
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ckio.actions import Key
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Key, nbytes_of
 from ckio.adapters import registry
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged

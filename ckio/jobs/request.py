@@ -23,8 +23,7 @@ from ckio.errors import BadInput, CkioError
 from ckio.jobs.models import Settings, identity
 from ckio.model import Array
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule.policy import AUTO, Overlap, Policy
 
 FORMAT: Final = 2

@@ -23,7 +23,7 @@ from ckio.parallel.team import ALONE, Team
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text
+from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap

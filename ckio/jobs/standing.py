@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from ckio.actions import Key, Kind
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Key, Kind, nbytes_of
 from ckio.analysis.made import complete, of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.errors import LevelFull, Stopped, StorageError

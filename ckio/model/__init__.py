@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypedDict, runtime_checkable
 
-from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions import Buffers, Key, Kind, Layout, is_layout, nbytes_of
 from ckio.actions.checks import is_whole, told
-from ckio.actions.layout import is_layout, nbytes_of
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, as_bytes

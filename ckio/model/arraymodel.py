@@ -10,13 +10,21 @@ from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.checks import told
-from ckio.actions.flows import Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Step, Variables
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arrays import Array, Arrays, Views, as_bytes, copies, copy
-from ckio.model.checkpoints import check, checkpoints
-from ckio.model.derived import Derived
-from ckio.model.registers import Adjoint, Spares, Tapes, exchange
+from ckio.model.arrays import (
+    AdjointRegister,
+    Array,
+    Arrays,
+    ByteViews,
+    Spares,
+    Tapes,
+    as_bytes,
+    copies,
+    copy,
+    exchange,
+)
+from ckio.model.checkpoints import Derived, check, checkpoints
 
 
 class ArrayModel(ABC):
@@ -108,7 +116,7 @@ class ArrayModel(ABC):
         in_j = type(self).adjoint_seed is ArrayModel.adjoint_seed
         self._derived = Derived(self._state, self.derived, recompute)
         check(self._state, self._control, self._taped, self._derived.names, in_j=in_j)
-        self._adjoint = Adjoint.of(self._state, self._control)
+        self._adjoint = AdjointRegister.of(self._state, self._control)
         self.units = {name: (units or {}).get(name, "") for name in ("J", *state, *control)}
         self._checkpoints = checkpoints(
             self._state,
@@ -132,8 +140,8 @@ class ArrayModel(ABC):
         self._spares = Spares(restart, touched=True)
         # Apart, as they may come to be memory of a level; most tapes are taken where they are.
         self._tape_spares = Spares(tape, touched=False)
-        self._spare_adjoint = Adjoint.of(self._state, self._control)
-        self._views = Views()
+        self._spare_adjoint = AdjointRegister.of(self._state, self._control)
+        self._views = ByteViews()
 
         self._started = False  # whether x_0 was made
         self._step: int | None = None  # i where the state is x_i, as far as the next step needs it

@@ -1,13 +1,16 @@
 """Named arrays that stay where they are, and their memory as bytes."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ckio.errors import BadInput
+from ckio.actions import Field, Layout
+from ckio.errors import BadInput, StorageError
 
 Array = NDArray[np.generic]
 
@@ -30,7 +33,7 @@ def as_bytes(array: Array, /) -> memoryview:
     return array.reshape(-1, order="A").view(np.uint8).data
 
 
-class Views:
+class ByteViews:
     """The memory of arrays that are asked for again and again: looked up, and not made each time.
 
     An array is known by its identity, and kept: those of a model stay, and only change places.
@@ -105,3 +108,209 @@ def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
 def is_differentiable(array: Array, /) -> bool:
     """Whether it holds numbers that have a derivative: real or complex, not whole ones."""
     return np.issubdtype(array.dtype, np.inexact)
+
+
+@dataclass(frozen=True)
+class AdjointRegister:
+    """The adjoint register: dJ/dx_i, the gradient so far, and J."""
+
+    cotangent: Arrays
+    gradient: Arrays
+    functional: NDArray[np.float64]
+
+    @staticmethod
+    def of(state: Arrays, control: Arrays) -> "AdjointRegister":
+        """One of zeros for this state and these controls."""
+        return AdjointRegister(
+            Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
+            Arrays({n: np.zeros_like(x) for n, x in control.items()}),
+            np.zeros(()),
+        )
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All of it, in the order of the layout."""
+        return *self.cotangent.values(), *self.gradient.values(), self.functional
+
+    def layout(self, units: Mapping[str, str]) -> Layout:
+        """All of it; J and dJ have the units of J, those per unit of an array."""
+        per = {
+            name: f"({units['J'] or 1})/({unit})" if unit else units["J"]
+            for name, unit in units.items()
+        }
+        return (
+            *(field(f"adjoint_{n}", x, per[n]) for n, x in self.cotangent.items()),
+            *(field(f"gradient_{n}", x, per[n]) for n, x in self.gradient.items()),
+            field("functional", self.functional, units["J"]),
+        )
+
+
+class Spares:
+    """Memory that checkpoints are read into: an array like each of these, made ahead.
+
+    It is `touched`, too, unless it may well never be needed.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], *, touched: bool) -> None:
+        self._free: dict[str, list[NDArray[Any]]] = {
+            name: [copy(array) if touched else empty(array.shape, array.dtype)]
+            for name, array in arrays.items()
+        }
+
+    def take(self, like: Mapping[str, Array], names: Iterable[str], /) -> dict[str, NDArray[Any]]:
+        """Arrays of these names to fill, each like the one in `like`."""
+        return {
+            name: free.pop() if (free := self._free.get(name)) else copy(like[name])
+            for name in names
+        }
+
+    def give(self, arrays: Mapping[str, NDArray[Any]], /) -> None:
+        """They are spare again, or others that took their places."""
+        for name, array in arrays.items():
+            self._free.setdefault(name, []).append(array)
+
+
+def exchange(arrays: Arrays, others: dict[str, NDArray[Any]], name: str, /) -> None:
+    """Let the array of a name in others take the place of the one in arrays, and that its own."""
+    other, others[name] = others[name], arrays[name]
+    dict.__setitem__(arrays, name, other)
+
+
+class Tapes:
+    """The tape register: of some steps in a row, or of one put together of single arrays.
+
+    The tape of a single step may be shared with a level: it was given to it, or taken from it. It
+    then lies in memory that nothing is recorded into; what is recorded next lies in memory of the
+    model's own, of which there is always enough for one step.
+
+    Parameters
+    ----------
+    like : mapping of str to array
+        The arrays of which the tape of each step holds one.
+    """
+
+    def __init__(self, like: Mapping[str, Array]) -> None:
+        self._forms = {name: (array.shape, array.dtype) for name, array in like.items()}
+        # In one piece of memory the widest types come first: then each begins where it may.
+        ends = accumulate((array.nbytes for array in _widest_first(like).values()), initial=0)
+        begins = dict(zip(_widest_first(like), ends, strict=False))
+        self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
+        self._nbytes = sum(array.nbytes for array in like.values())
+        self._slots = self._rooms(1)  # memory of its own
+        self._shared: Arrays | None = None  # the tape of a single step, elsewhere
+        self._given = False  # whether a level relies on what it holds
+        self._begin = self._end = 0  # whose tapes they hold
+        self._parts: Arrays | None = None
+        self._read = set[str]()  # the parts that were read since the last record
+
+    def record(self, begin: int, end: int, /) -> None:
+        """Make room for the tape of these steps; what was held is lost."""
+        if (lacking := end - begin - len(self._slots)) > 0:
+            self._slots += self._rooms(lacking)
+        self._begin = self._end = begin
+        self._shared = None
+        self._read.clear()
+
+    def keep(self, step: int, state: Arrays, /) -> None:
+        """Keep what the state holds now as the tape of this step, the next one."""
+        for name, kept in self._slots[step - self._begin].items():
+            np.copyto(kept, state[name])
+        self._end = step + 1
+
+    def of(self, step: int, /) -> Arrays:
+        """The tape of a step: the parts that were read, where it is none of those in a row."""
+        if self._begin <= step < self._end:
+            return self._slots[step - self._begin] if self._shared is None else self._shared
+        parts = self._in_parts()
+        return Arrays({name: array for name, array in parts.items() if name in self._read})
+
+    def may_hold(self, step: int, /) -> bool:
+        """Whether a tape is held that could be that of a step."""
+        return self._begin <= step < self._end or bool(self._read)
+
+    def to_spend(self, step: int, /) -> Arrays:
+        """That of a step that is reversed, which may overwrite it: no level relies on it."""
+        if self._shared is not None and self._given:
+            self._copy_back()
+        return self.of(step)
+
+    def spend(self, step: int, /) -> None:
+        """The step is reversed: its tape, the last of those in a row, is done with."""
+        self._end = min(self._end, step)
+        self._shared = None
+        if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
+            self._slots = self._rooms(1)
+
+    def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
+        """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
+        self._shared = None
+        if step is None:
+            self._end = self._begin
+            self._read.update(names)
+            return self._in_parts()
+        self._begin, self._end = step, step + 1
+        return self._slots[0]
+
+    def take(self, step: int, arrays: Arrays, /) -> None:
+        """Adopt the tape of a single step where it is."""
+        self._begin, self._end = step, step + 1
+        self._shared, self._given = arrays, False
+
+    def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
+        """The tape of a step, in memory that is not recorded into any more."""
+        held = self.of(step)
+        if self._shared is None:
+            memory = self._memory(slot)
+            if (self._begin, self._end) == (step, step + 1):
+                self._slots[0], self._shared = memory, held
+            else:
+                for name, array in memory.items():
+                    np.copyto(array, held[name])
+                held = memory
+        self._given = True
+        return held
+
+    def single(self) -> Arrays:
+        """That of the one step which single arrays are written from."""
+        if self._end - self._begin == 1:
+            return self.of(self._begin)
+        return self._in_parts()
+
+    def _copy_back(self) -> None:
+        shared, self._shared = self._shared, None
+        assert shared is not None
+        for name, array in self._slots[0].items():
+            np.copyto(array, shared[name])
+
+    def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
+        """Memory for the tape of a step: a slot of a level or, where there is none, its own."""
+        try:
+            memory = slot(self._nbytes)
+        except StorageError:
+            return self._rooms(1)[0]
+        arrays = Arrays(
+            {name: np.ndarray(*form, memory, begin) for name, (form, begin) in self._places.items()}
+        )
+        if all(array.flags.aligned for array in arrays.values()):
+            return arrays
+        return self._rooms(1)[0]
+
+    def _in_parts(self) -> Arrays:
+        if self._parts is None:
+            (self._parts,) = self._rooms(1)
+        return self._parts
+
+    def _rooms(self, count: int) -> list[Arrays]:
+        """Room for so many steps; in one piece, which costs fewer page faults."""
+        rooms = {
+            name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
+        }
+        return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
+
+
+def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    return dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.alignment))
+
+
+def field(name: str, array: Array, unit: str) -> Field:
+    """What an array is."""
+    return Field(name, array.dtype.str, array.shape, unit)

@@ -14,7 +14,7 @@ from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, reached
 from ckio.model.comm import SOLO, Comm
-from ckio.platform.printed import Printed, Sheet
+from ckio.platform.readable import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
 
@@ -165,7 +165,7 @@ def check_gradient(
     epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
     slopes = [_slope(model, gradient, {name: d}, comm) for name, d in direction.items()]
     del model
-    line = _Line(make, steps, halvings, epsilon)
+    line = _Direction(make, steps, halvings, epsilon)
     start, unchanged = line.start(comm)
     check = line.check(start, direction, sum(slopes))
     alone: dict[str, GradientCheck] = {}
@@ -176,7 +176,7 @@ def check_gradient(
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Direction:
     """The functional along straight lines through the controls, and what a gradient leaves of it.
 
     Attributes

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.platform import Platform, memory_level
-from ckio.platform.prices import Affine
-from ckio.platform.profile import Profile
+from ckio.platform.profile import Affine, Profile
 from ckio.schedule import Schedule, seconds_of
 
 Seconds = NDArray[np.float64]
@@ -17,7 +16,7 @@ _NOTHING = Profile()
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class TransferSeconds:
     """Of transfers that are staged or made ahead, were each action to be one.
 
     Attributes
@@ -39,7 +38,7 @@ class Beside:
     handoffs: Seconds
 
 
-def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
+def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSeconds:
     """The columns of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
     copied, memory = schedule.chain.copied_of(actions), memory_level(platform)
@@ -67,7 +66,7 @@ def beside_of(schedule: Schedule, platform: Platform, /) -> Beside:
             ):
                 if price is not None:
                     column[there] = _of(price, size[there])
-    return Beside(seconds, own, hinders, handoffs)
+    return TransferSeconds(seconds, own, hinders, handoffs)
 
 
 def _copies(schedule: Schedule, platform: Platform) -> Seconds:

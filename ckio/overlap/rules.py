@@ -38,19 +38,200 @@ idle channels begin, in the order in which the platform names them.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from math import inf
 from typing import Final
 
-from ckio.actions import Discard, Read, Write
-from ckio.overlap.map import Map, Sort
-from ckio.overlap.words import Step, Transfer, Way
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Discard, Key, Read, Write
+from ckio.actions.columns import DISCARD, READ, REVERSE, WRITE, Actions
 from ckio.platform import Platform, memory_level
-from ckio.schedule import Schedule
+from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.policy import Overlap
 
-__all__ = ["Step", "Traffic", "Transfer", "Way", "memory_level"]
 
-_ITSELF: Final = Step(Way.ITSELF)
+class ActionMode(Enum):
+    """How the program does an action."""
+
+    ITSELF = "by itself: it computes, or uses the memory level"
+    STAGE = "copies the state to the pool; the transfer follows"
+    STAGED = "copies the state from a write that is staged"
+    AHEAD = "copies the state from what was read ahead"
+    DIRECT = "waits until the transfer has ended"
+    LATER = "does nothing: the channel does, or nothing is to be done any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a channel does.
+
+    Attributes
+    ----------
+    row : int
+        The number of the action in the schedule; at most one transfer has it.
+    action : Write or Read or Discard
+    direct : bool
+        Whether it is from or to the model itself, and the program waits; else the pool is used.
+    """
+
+    row: int
+    action: Write | Read | Discard
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How the program does its next action, and the transfer that has to do with it, if any."""
+
+    way: ActionMode
+    transfer: Transfer | None = None
+
+
+_Ints = NDArray[np.int64]
+_Bools = NDArray[np.bool_]
+
+
+class TransferEffect(Enum):
+    """What an action means for the traffic."""
+
+    NONE = "it computes, or reads from the memory level"
+    TAKE = "it writes to the memory level"
+    GIVE = "it discards from the memory level"
+    WRITE = "it writes to a far level"
+    READ = "it reads from a far level"
+    DISCARD = "it discards from a far level"
+
+
+_NEAR: Final = {WRITE: TransferEffect.TAKE, READ: TransferEffect.NONE, DISCARD: TransferEffect.GIVE}
+_FAR: Final = {
+    WRITE: TransferEffect.WRITE,
+    READ: TransferEffect.READ,
+    DISCARD: TransferEffect.DISCARD,
+}
+
+
+class TransferColumns:
+    """The columns of a schedule that the rules ask for.
+
+    Attributes
+    ----------
+    room : float
+        The pool's capacity in bytes.
+    channels : tuple of str
+        The channels of the far levels, and in
+    channel_of : list of int
+        the number of each level's; -1 for the memory level.
+    reads : list of list of int
+        The rows of the far reads, by channel.
+    sort : list of Sort
+    nbytes : int64
+        What a checkpoint takes of the pool.
+    place : int64
+        A number for each key on each level.
+    clock : float64
+        Seconds computed before each action, and in all.
+    source : int64
+        Of each read, the row of the write that it reads; -1 for what was there at the start.
+    peak, highest : int64
+        The most bytes on the memory level from each action to the next far read, and to the end.
+    """
+
+    def __init__(self, schedule: Schedule, platform: Platform) -> None:
+        actions, levels, memory = schedule.actions, platform.levels, memory_level(platform)
+        access = actions.op >= WRITE
+        near = access & (actions.level == (-1 if memory is None else memory))
+        nbytes = schedule.chain.nbytes_of(actions)
+        self.start = 0
+        self.room: float = inf
+        if memory is not None:
+            level = levels[memory]
+            nbytes = np.where(near, level.stored_of(nbytes), nbytes)
+            self.start = sum(level.stored(schedule.chain.nbytes(key)) for key in _there(schedule))
+            self.room = inf if level.capacity is None else level.capacity
+
+        names = [level.channel for number, level in enumerate(levels) if number != memory]
+        self.channels = tuple(dict.fromkeys(names))
+        self.channel_of = [
+            -1 if number == memory else self.channels.index(level.channel)
+            for number, level in enumerate(levels)
+        ]
+        self._far_reads = np.flatnonzero(access & ~near & (actions.op == READ))
+        channel = np.array([*self.channel_of, -1])[actions.level[self._far_reads]]
+        self.reads = [
+            self._far_reads[channel == number].tolist() for number in range(len(self.channels))
+        ]
+        self.sort = _sorts(actions, near)
+        # Memory views: an item of one is a plain number, and takes eight bytes.
+        self.nbytes = nbytes.data
+        self.clock = _clock(schedule, platform).data
+        place, source = _places(actions)
+        self.place, self.source = place.data, source.data
+        peak, highest = self._peaks(actions, np.where(near, nbytes, 0))
+        self.peak, self.highest = peak.data, highest.data
+
+    def reads_between(self, first: int, last: int) -> Iterator[int]:
+        """The rows of the far reads from `first` to `last`, both included."""
+        low, high = np.searchsorted(self._far_reads, (first, last + 1)).tolist()
+        return iter(self._far_reads[low:high].data)
+
+    def _peaks(self, actions: Actions, nbytes: _Ints) -> tuple[_Ints, _Ints]:
+        change = np.where(actions.op == WRITE, nbytes, -nbytes * (actions.op == DISCARD))
+        after = self.start + np.cumsum(change)
+        most = np.maximum(after - change, after)
+        # A running maximum from behind, which begins anew at each far read: of ranks, each stretch
+        # of actions above the one behind it.
+        values, rank = np.unique(most, return_inverse=True)
+        stretch = np.searchsorted(self._far_reads, np.arange(len(most)))
+        lift = (len(self._far_reads) - stretch) * len(values)
+        running = np.maximum.accumulate((rank + lift)[::-1])[::-1] - lift
+        peak = values[running] if len(most) else most
+        return peak, np.ascontiguousarray(np.maximum.accumulate(most[::-1])[::-1])
+
+
+def _there(schedule: Schedule) -> frozenset[Key]:
+    """What lies on the memory level, the first, at the start."""
+    return schedule.stored[0] if schedule.stored else frozenset()
+
+
+def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
+    here = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    there = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    sorts = np.array([*there, *here], object)
+    found: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(there))].tolist()
+    return found
+
+
+def _clock(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
+    seconds = np.where(schedule.actions.op <= REVERSE, seconds_of(schedule, platform), 0.0)
+    return np.concatenate(([0.0], np.cumsum(seconds)))
+
+
+def _places(actions: Actions) -> tuple[_Ints, _Ints]:
+    """The place of each access, and of each read its source."""
+    place, source = np.full((2, len(actions)), -1, np.int64)
+    rows = np.flatnonzero(actions.op >= WRITE)
+    here = actions.take(rows)
+    names = (here.begin, here.name, here.kind, here.level)
+    order = np.lexsort(names)
+    opens = np.zeros(len(order), np.int64)
+    for column in names:
+        opens[1:] |= column[order][1:] != column[order][:-1]
+    group = np.cumsum(opens)
+    place[rows[order]] = group
+    # A running maximum of the rows of writes, which begins anew with each place.
+    lift = group * (len(actions) + 1)
+    written = np.where(here.op[order] == WRITE, rows[order], -1)
+    source[rows[order]] = np.maximum.accumulate(written + lift) - lift
+    return place, source
+
+
+__all__ = ["Handling", "Traffic", "Transfer", "ActionMode", "memory_level"]
+
+_ITSELF: Final = Handling(ActionMode.ITSELF)
 
 
 class Traffic:
@@ -71,14 +252,14 @@ class Traffic:
 
     def __init__(self, schedule: Schedule, platform: Platform, overlap: Overlap, /) -> None:
         self._actions = schedule.actions
-        self._map = Map(schedule, platform)
+        self._map = TransferColumns(schedule, platform)
         self._most_staged = inf if overlap.write_behind is None else overlap.write_behind
         self._most_ahead = inf if overlap.read_ahead is None else overlap.read_ahead
         self._horizon = overlap.horizon
         self.row = 0
         self.channels = self._map.channels
         self.used = self._map.start
-        self._channels = [Channel(reads) for reads in self._map.reads]
+        self._channels = [ChannelQueue(reads) for reads in self._map.reads]
         self._behind: set[int] = set()  # rows of writes that are staged
         self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
         self._copied: Transfer | None = None  # the one that the program copies from just now
@@ -103,30 +284,30 @@ class Traffic:
 
     # The program
 
-    def enter(self) -> Step | None:
+    def enter(self) -> Handling | None:
         """How to do the next action; None as long as it cannot be begun."""
         match self._map.sort[self.row]:
-            case Sort.NONE | Sort.GIVE:
+            case TransferEffect.NONE | TransferEffect.GIVE:
                 return _ITSELF
-            case Sort.TAKE:
+            case TransferEffect.TAKE:
                 return _ITSELF if self._take(self._map.nbytes[self.row]) else None
-            case Sort.WRITE:
+            case TransferEffect.WRITE:
                 return self._enter_write()
-            case Sort.READ:
+            case TransferEffect.READ:
                 return self._enter_read()
-            case Sort.DISCARD:
+            case TransferEffect.DISCARD:
                 return self._enter_discard()
 
     def leave(self) -> None:
         """The current action has been done."""
         row = self.row
         match self._map.sort[row]:
-            case Sort.GIVE:
+            case TransferEffect.GIVE:
                 self.used -= self._map.nbytes[row]
-            case Sort.WRITE if row in self._behind:
+            case TransferEffect.WRITE if row in self._behind:
                 staged = self._staged[self._map.place[row]]
                 self._channel(staged).queue[row] = staged
-            case Sort.READ:
+            case TransferEffect.READ:
                 self._leave_read()
             case _:
                 pass
@@ -140,41 +321,41 @@ class Traffic:
         """The program goes no further: what is staged is written, and nothing read any more."""
         self._most_ahead = 0
 
-    def _enter_write(self) -> Step | None:
+    def _enter_write(self) -> Handling | None:
         row = self.row
         if len(self._behind) < self._most_staged and self._take(self._map.nbytes[row]):
             transfer = self._transfer(row)
             self._staged[self._map.place[row]] = transfer
             self._behind.add(row)
-            return Step(Way.STAGE, transfer)
+            return Handling(ActionMode.STAGE, transfer)
         if self._behind:
             return None
         self._direct = self._transfer(row, direct=True)
         self._channel(self._direct).queue[row] = self._direct
-        return Step(Way.DIRECT, self._direct)
+        return Handling(ActionMode.DIRECT, self._direct)
 
-    def _enter_read(self) -> Step | None:
+    def _enter_read(self) -> Handling | None:
         row = self.row
         if (ahead := self._ahead.get(row)) is not None:
-            return Step(Way.AHEAD, ahead) if row in self._here else None
+            return Handling(ActionMode.AHEAD, ahead) if row in self._here else None
         channel = self._channels[self._map.channel_of[self._actions.level[row]]]
         channel.pass_by(row)
         if (staged := self._staged.get(self._map.place[row])) is not None:
             self._copied = staged
-            return Step(Way.STAGED, staged)
+            return Handling(ActionMode.STAGED, staged)
         self._direct = channel.wanted = self._transfer(row, direct=True)
-        return Step(Way.DIRECT, self._direct)
+        return Handling(ActionMode.DIRECT, self._direct)
 
-    def _enter_discard(self) -> Step:
+    def _enter_discard(self) -> Handling:
         transfer = self._transfer(self.row)
         channel = self._channel(transfer)
         staged = self._staged.pop(self._map.place[self.row], None)
         if staged is None or channel.now is staged:
             channel.queue[self.row] = transfer
-            return Step(Way.LATER)
+            return Handling(ActionMode.LATER)
         del channel.queue[staged.row]
         self._unstage(staged)
-        return Step(Way.LATER, staged)
+        return Handling(ActionMode.LATER, staged)
 
     def _leave_read(self) -> None:
         copied, self._copied = self._copied, None
@@ -213,7 +394,7 @@ class Traffic:
                 del self._staged[place]
             self._unstage(transfer)
 
-    def _may_read_ahead(self, row: int, channel: "Channel") -> bool:
+    def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
         """Whether the channel's next read may begin now; then its room in the pool is taken."""
         there = self._map
         return (
@@ -227,7 +408,7 @@ class Traffic:
             and self._take(there.nbytes[row])
         )
 
-    def _fits_up_to(self, row: int, channel: "Channel") -> bool:
+    def _fits_up_to(self, row: int, channel: "ChannelQueue") -> bool:
         """Whether a read fits beside what the memory level and the reads ahead will hold.
 
         The program's points are taken together between far reads, where nothing ahead is used.
@@ -268,7 +449,7 @@ class Traffic:
         if self._copied is not staged:
             self.used -= self._map.nbytes[staged.row]
 
-    def _channel(self, transfer: Transfer) -> "Channel":
+    def _channel(self, transfer: Transfer) -> "ChannelQueue":
         return self._channels[self.channel(transfer)]
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
@@ -277,7 +458,7 @@ class Traffic:
         return Transfer(row, action, direct)
 
 
-class Channel:
+class ChannelQueue:
     """One channel: what it does, what waits for it, and which reads it has still to make.
 
     `next_read` is the row of the first read that has neither been begun nor been reached; up to

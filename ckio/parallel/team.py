@@ -207,7 +207,7 @@ ALONE: Final = Team()
 """This process, and nobody else."""
 
 
-class _Note(NamedTuple):
+class _ErrorNote(NamedTuple):
     """How a rank is, and what it has to say of it."""
 
     state: float
@@ -215,14 +215,14 @@ class _Note(NamedTuple):
     text: str
 
 
-def _note(error: BaseException | None) -> _Note:
+def _note(error: BaseException | None) -> _ErrorNote:
     match error:
         case None:
-            return _Note(_WELL, "", "")
+            return _ErrorNote(_WELL, "", "")
         case RankFailed():
-            return _Note(_ECHO, "", str(error))
+            return _ErrorNote(_ECHO, "", str(error))
         case _:
-            return _Note(_FAILED, type(error).__name__, _told(error))
+            return _ErrorNote(_FAILED, type(error).__name__, _told(error))
 
 
 def _told(error: BaseException) -> str:
@@ -234,7 +234,7 @@ def _told(error: BaseException) -> str:
     return " ".join(map(str.strip, format_exception_only(error)))
 
 
-def _shared(notes: list[_Note], *, named: bool) -> CkioError:
+def _shared(notes: list[_ErrorNote], *, named: bool) -> CkioError:
     """The error that all ranks raise."""
     worst = max(note.state for note in notes)
     first = next(rank for rank, note in enumerate(notes) if note.state == worst)

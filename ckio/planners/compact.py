@@ -14,16 +14,276 @@ of Per-Rev-Revolve. This is section 4.3 of Herrmann and Pallez, "H-Revolve", ACM
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import accumulate, pairwise
+from typing import Final, Literal, TypeAlias
 
-from ckio.actions import Advance, Key, Kind, Read, Write
-from ckio.errors import BadInput
-from ckio.planners.blocks import Periods
-from ckio.planners.calls import FAR, Call, Compact, Operation, expand, proposals
+import numpy as np
+
+from ckio.actions import Advance, Discard, Key, Kind, Read, Write
+from ckio.actions.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Room, alike
+from ckio.planners.blocks import (
+    FIRST,
+    Builder,
+    Periods,
+    Piece,
+    Place,
+    by_revolve,
+    joined,
+    places,
+    revolved,
+)
+from ckio.planners.literature import by_1d_revolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+
+FAR: Final = 1
+"""The level of the writes and reads in an `Operation`: the far one, whatever its number."""
+
+MOST_STEPS: Final = 1_000_000
+"""Steps that a compact text may say by itself: a few words stand for any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Revolve or 1D-Revolve of `length` + 1 steps, with so many near slots."""
+
+    name: Literal["Revolve", "1D-Revolve"]
+    length: int
+    slots: int
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.length}, {self.slots})"
+
+
+Operation: TypeAlias = Write | Read | Advance | Call
+"""Of forms 1 and 2; the level of a write or read is 1, for the far level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """A schedule in one of the three forms.
+
+    Attributes
+    ----------
+    form : Periods or tuple of Operation
+        What stands in the list.
+    near, far : str or None
+        The names of the levels; None has them found.
+    once : bool
+        Whether the periods of form 3 are read once.
+    """
+
+    form: Periods | tuple[Operation, ...]
+    near: str | None = None
+    far: str | None = None
+    once: bool = False
+
+
+def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
+    """The schedule that it stands for; raises as `loads` does."""
+    form = compact.form
+    if isinstance(form, Periods):
+        steps, writes = form.steps, len(form.lengths)
+    elif not any(isinstance(operation, Call) for operation in form):
+        raise BadInput("the compact schedule reverses nothing: there is no Revolve in it")
+    else:
+        steps = max(end for _, end in _spans(form))
+        writes = sum(isinstance(operation, Write) for operation in form)
+        back = sum(operation.length + 1 for operation in form if isinstance(operation, Call))
+        if back > steps:
+            raise BadInput(f"the compact schedule reverses {back} steps in all, and it has {steps}")
+    if chain.steps is None:
+        if steps > MOST_STEPS:
+            raise BadInput(
+                f"the compact schedule is of {steps} steps; of more than {MOST_STEPS} the number"
+                " has to be given with it"
+            )
+        chain = chain.with_steps(steps)
+    if chain.steps != steps:
+        raise BadInput(f"the compact schedule is of {steps} steps, and the chain of {chain.steps}")
+    alike(chain, planner="a compact schedule")
+    if steps == 1:
+        return Schedule(chain, revolved(1, 1, level=0))
+    near, far = _levels(compact, chain, platform, writes)
+    place = Place(slots=near.slots, far=far, advance=chain.advance)
+    builder = Builder(near=near.number, far=far.number, slots=near.slots)
+    if isinstance(form, Periods):
+        cut = by_revolve if compact.once else by_1d_revolve(place)
+        return Schedule(chain, builder.all(form, cut))
+    return Schedule(chain, joined(list(_pieces(form, builder, place))))
+
+
+def _levels(compact: Compact, chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
+    """The near level and the first far one with room for all writes, or the near one for none."""
+    # Without those that hold nothing, which a planner has mentioned, if no name is about them.
+    held = tuple(level for level in platform.levels if level.slots(chain.restart, 1))
+    known = {None, *(level.name for level in held)}
+    offered = Platform(held) if held and {compact.near, compact.far} <= known else platform
+    near, beyond = places(
+        chain, offered, planner="the compact schedule", near=compact.near, far=compact.far
+    )
+    name = offered.levels[near.number].name
+    for room in (*beyond, *([] if writes else [near])):
+        if room.slots >= writes:
+            number = platform.number(offered.levels[room.number].name)
+            return replace(near, number=platform.number(name)), replace(room, number=number)
+    raise NoSchedule(
+        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level: {name}"
+        " is the near one, and none beyond it has them"
+    )
+
+
+def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
+    """The steps that each operation is about, from where the state is when it begins."""
+    at: int | None = 0
+    for operation, before in zip(form, (None, *form), strict=False):
+        match operation:
+            case Write(key) | Read(key):
+                at = key.step
+                yield at, at + 1
+            case Advance(begin, end):
+                yield begin, end
+                at = end
+            case Call(name, length):
+                if at is None or (name == "1D-Revolve" and not isinstance(before, Read)):
+                    earlier = "RD_i" if name == "1D-Revolve" else "F_i->j or RD_i"
+                    raise BadInput(f"{operation} begins nowhere: {earlier} has to come before it")
+                yield at, at + length + 1
+                at = None
+
+
+def _pieces(form: Sequence[Operation], builder: Builder, place: Place) -> Iterator[Piece]:
+    """The actions of each operation; a far checkpoint is discarded after its last read."""
+    last = {
+        operation.key.step: number
+        for number, operation in enumerate(form)
+        if isinstance(operation, Read)
+    }
+    expansion = cache(partial(_expansion, builder=builder, place=place))
+    for number, (operation, (begin, end)) in enumerate(zip(form, _spans(form), strict=True)):
+        match operation:
+            case Write():
+                yield Actions.of([Write(FIRST, builder.far)]), begin
+            case Read(key):
+                if form[number + 1 : number + 2] and _is_period(form[number + 1]):
+                    continue  # which reads it
+                discard = [Discard(FIRST, builder.far)] if last[key.step] == number else []
+                yield Actions.of([Read(FIRST, builder.far), *discard]), begin
+            case Advance():
+                yield Actions.of([Advance(0, end - begin)]), begin
+            case Call():
+                yield expansion(operation), begin
+
+
+def _is_period(operation: Operation) -> bool:
+    return isinstance(operation, Call) and operation.name == "1D-Revolve"
+
+
+def _expansion(call: Call, *, builder: Builder, place: Place) -> Actions:
+    if call.slots > place.slots or call.slots < 1 <= call.length:
+        raise BadInput(f"{call} is in {call.slots} near slots, and there are {place.slots}")
+    there = replace(builder, slots=call.slots)
+    if call.name == "Revolve":
+        return there.revolve(call.length + 1)
+    return there.period(by_1d_revolve(replace(place, slots=call.slots))(call.length + 1))
+
+
+def proposals(schedule: Schedule, platform: Platform, concat: int) -> Iterator[Compact]:
+    """What may stand for a schedule; whether it does, `expand` tells."""
+    steps = schedule.chain.length
+    names = [level.name for level in platform.levels]
+    for near, far in _places(schedule, platform):
+        slots = (
+            0 if near is None else platform.levels[near].slots(schedule.chain.restart, steps - 1)
+        )
+        operations = tuple(_operations(schedule.actions, far, slots))
+        periods = _periods(operations, steps)
+        compact = Compact(
+            operations,
+            near=None if near is None else names[near],
+            far=None if far is None else names[far],
+        )
+        match concat:
+            case 1:
+                yield compact
+            case 2:
+                yield replace(compact, form=tuple(_by_period(operations, periods, slots)))
+            case _:
+                yield replace(compact, form=periods)
+                yield replace(compact, form=periods, once=True)
+
+
+def _places(schedule: Schedule, platform: Platform) -> list[tuple[int | None, int | None]]:
+    """Which levels may be the near and the far one: x_0 is written to the far one first."""
+    actions, restart = schedule.actions, schedule.chain.restart
+    match list(dict.fromkeys(actions.level[actions.op == WRITE].tolist())):
+        case []:
+            return [(None, None)]
+        case [only]:
+            others = (n for n, level in enumerate(platform.levels) if level.slots(restart, 1))
+            return [(only, None), *((other, only) for other in others if other != only)]
+        case [far, near]:
+            return [(near, far)]
+        case _:
+            return []
+
+
+def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Operation]:
+    """Form 1: the accesses of the far level, the advances from there, and Revolve for the rest."""
+    op = actions.op
+    back = np.concatenate(([0], np.cumsum(op == REVERSE)))
+    there = (op >= WRITE) & (actions.level == (-1 if far is None else far))
+    accesses = np.flatnonzero(there & (op != DISCARD)).tolist()
+    if not accesses:
+        yield Call("Revolve", int(back[-1]) - 1, slots)
+    for number, end in pairwise([*accesses, len(op)]):
+        access = Write if op[number] == WRITE else Read
+        yield access(Key(Kind.RESTART, int(actions.begin[number])), FAR)
+        after = number + 1
+        if after < end and op[after] == DISCARD:
+            after += 1
+        if after < end and op[after] == ADVANCE:
+            yield Advance(int(actions.begin[after]), int(actions.end[after]))
+            after += 1
+        if length := int(back[end] - back[after]):
+            yield Call("Revolve", length - 1, slots)
+
+
+def _periods(operations: Sequence[Operation], steps: int) -> Periods:
+    """Form 3: how far the forward sweep advances after each write."""
+    lengths = tuple(
+        advance.end - advance.begin
+        for write, advance in pairwise(operations)
+        if isinstance(write, Write) and isinstance(advance, Advance)
+    )
+    return Periods(lengths, steps - sum(lengths))
+
+
+def _by_period(
+    operations: Sequence[Operation], periods: Periods, slots: int
+) -> Iterator[Operation]:
+    """Form 2: all that follows the first read of a checkpoint that is read again, in one call."""
+    reads = Counter(read.key.step for read in operations if isinstance(read, Read))
+    length = dict(zip(accumulate((0, *periods.lengths)), periods.lengths, strict=False))
+    within = None
+    for operation in operations:
+        if isinstance(operation, Read) and operation.key.step != within:
+            step = operation.key.step
+            yield operation
+            within = step if reads[step] > 1 else None
+            if within is not None:
+                yield Call("1D-Revolve", length.get(step, 1) - 1, slots)
+        elif within is None:
+            yield operation
+
 
 _PER_LINE: Final = 6
 _MOST_DIGITS: Final = 18

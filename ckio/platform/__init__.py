@@ -15,12 +15,19 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.checks import as_float, check_cost, check_line, is_whole
 from ckio.errors import BadInput
-from ckio.platform.carried import Carried
 from ckio.platform.chain import SECONDS, SIZES, Chain
-from ckio.platform.prices import ACCESSES, FREE, Affine
-from ckio.platform.printed import Printed, Sheet, bytes_text, counted, seconds_text
-from ckio.platform.profile import Profile, checked_spread
-from ckio.platform.spreads import Lognormal, Quantiles, Spread
+from ckio.platform.profile import (
+    ACCESSES,
+    FREE,
+    Affine,
+    Carried,
+    Lognormal,
+    Profile,
+    Quantiles,
+    Spread,
+    checked_spread,
+)
+from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
 
 __all__ = [
     "ACCESSES",

@@ -14,10 +14,16 @@ from ckio.actions.checks import check_line
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
-from ckio.platform.prices import ACCESSES, Affine
-from ckio.platform.profile import PRICES, Profile
-from ckio.platform.spelling import meant
-from ckio.platform.spreads import Spread, parse_spread, spread_text
+from ckio.platform.profile import (
+    ACCESSES,
+    PRICES,
+    Affine,
+    Profile,
+    Spread,
+    parse_spread,
+    spread_text,
+)
+from ckio.platform.readable import meant
 
 _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
 
@@ -132,7 +138,7 @@ def loads(text: str, /, *, source: str) -> Platform:
     except (ValueError, RecursionError) as error:  # a number of 5000 digits is a bare ValueError
         raise BadInput(f"{source}: not TOML: {str(error).partition(';')[0]}") from None
     _check_values(data, source)
-    return _Reader(source).platform(data)
+    return _PlatformReader(source).platform(data)
 
 
 def _check_text(text: str, source: str) -> None:
@@ -180,7 +186,7 @@ def _check_values(data: dict[str, Any], source: str) -> None:
                 )
 
 
-class _Reader:
+class _PlatformReader:
     """Turns parsed TOML into a Platform; names the file, the level and the entry that is wrong."""
 
     def __init__(self, source: str) -> None:

@@ -46,7 +46,7 @@ from ckio.programs.sweeps import (
 from ckio.recover import recover
 from ckio.runner.forward import Forward, Stored, ready_for_the_way_back
 from ckio.schedule import Schedule
-from ckio.schedule.timeline import Event, Recorder
+from ckio.schedule.timeline import Event, TimelineRecorder
 
 S = TypeVar("S")
 
@@ -268,7 +268,7 @@ def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
         except BadInput:  # there is no room for an adjoint any more
             return recover(chain, rest, stored, level=None, every=inf)
 
-    before = Recorder().timeline(Actions.of(()))
+    before = TimelineRecorder().timeline(Actions.of(()))
     done = Forward(steps, before, platform, [backend])
     schedule, done = ready_for_the_way_back(partial(replan, chain), chain, done, say=log.warning)
     return task.back(model, schedule, done.platform, done.backends, replan)

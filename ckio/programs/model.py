@@ -15,9 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.actions import Buffers, Field, Key, Kind, Layout, nbytes_of
 from ckio.actions.checks import is_whole
-from ckio.actions.layout import nbytes_of
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import as_bytes, empty
 from ckio.platform.chain import Chain

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.errors import BadInput
-from ckio.platform.printed import Printed, Sheet, bytes_text
+from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
 
 _COMPUTE = {ADVANCE: "advance", RECORD: "record", REVERSE: "reverse"}
@@ -20,7 +20,7 @@ BETWEEN = "between actions"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """One class of action.
 
     Attributes
@@ -57,11 +57,11 @@ class Report(Printed):
     them in one timeline than in the other, and `actions` counts those that were measured.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     predicted: float
     measured: float
     lossy: Mapping[str, str] = field(default_factory=dict)
-    transfers: tuple[Row, ...] = ()
+    transfers: tuple[ReportRow, ...] = ()
 
     @property
     def waiting(self) -> tuple[float, float]:
@@ -78,7 +78,7 @@ class Report(Printed):
         return (self.predicted - self.measured) / self.measured if self.measured else 0.0
 
     @property
-    def culprit(self) -> Row:
+    def culprit(self) -> ReportRow:
         """The row that explains most of the difference."""
         return max(self.rows, key=lambda row: abs(row.difference))
 
@@ -123,7 +123,7 @@ def compare(
     actions = predicted.actions
     rows = [*_computing(predicted, measured), *_accesses(predicted, measured, names)]
     planned, ran = (float((each.stop - each.start).sum()) for each in (predicted, measured))
-    rows.append(Row(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
+    rows.append(ReportRow(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
     read = set(actions.level[actions.op == READ].tolist())
     rounded = {
         name: by
@@ -134,14 +134,14 @@ def compare(
     return Report(tuple(rows), predicted.makespan, measured.makespan, rounded, behind)
 
 
-def _computing(predicted: Timeline, measured: Timeline) -> Iterator[Row]:
+def _computing(predicted: Timeline, measured: Timeline) -> Iterator[ReportRow]:
     for op, name in _COMPUTE.items():
         plan, real = (_Class.of(each, each.actions.op == op) for each in (predicted, measured))
         if plan.actions:
-            yield Row(name, plan.actions, plan.steps, plan.seconds, real.seconds, 0)
+            yield ReportRow(name, plan.actions, plan.steps, plan.seconds, real.seconds, 0)
 
 
-def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[Row]:
+def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[ReportRow]:
     """A row for each access of each level that is in one of the timelines."""
     both = (predicted, measured)
     for level in range(max(int(each.actions.level.max(initial=0)) for each in both) + 1):
@@ -153,7 +153,7 @@ def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> 
             )
             if plan.actions or real.actions:
                 seconds = plan.seconds, real.seconds
-                yield Row(f"{name} {place}", real.actions, 0, *seconds, real.nbytes)
+                yield ReportRow(f"{name} {place}", real.actions, 0, *seconds, real.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def table(report: Report, /) -> list[list[str]]:
     """The rows of a comparison as text, the total last; seconds with four digits of the total."""
     cells = _Cells.of(report)
     actions = sum(row.actions for row in report.rows)
-    total = cells.row(Row("total", actions, 0, report.predicted, report.measured, 0))
+    total = cells.row(ReportRow("total", actions, 0, report.predicted, report.measured, 0))
     return [*map(cells.row, report.rows), total]
 
 
@@ -227,7 +227,7 @@ class _Cells:
         longest = max(report.predicted, report.measured)
         return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
 
-    def row(self, row: Row) -> list[str]:
+    def row(self, row: ReportRow) -> list[str]:
         return [
             row.name,
             f"{row.actions or ''}",

@@ -9,8 +9,17 @@ import numpy as np
 from ckio.actions.columns import READ, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
-from ckio.report.pictures import STYLE, Axis, Picture, resources, spacetime, storage, sweeps, zoom
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report.pictures import (
+    STYLE,
+    Picture,
+    PlotAxis,
+    resources,
+    spacetime,
+    storage,
+    sweeps,
+    zoom,
+)
 from ckio.schedule.occupancy import accesses, occupancies
 from ckio.schedule.timeline import Timeline
 
@@ -157,7 +166,7 @@ def _figure(heading: str, caption: str, pictures: Iterable[str]) -> str:
 
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
     """The pictures with time across, each of every timeline, all on the axis of the longest."""
-    axis = Axis(max(timeline.makespan for timeline in timelines.values()))
+    axis = PlotAxis(max(timeline.makespan for timeline in timelines.values()))
     drawn: dict[str, tuple[Picture, ...]] = {
         name: (
             resources(timeline, platform, axis),

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.report.pictures.lines import Places
-from ckio.report.raster import covered
+from ckio.report.pictures.lines import Places, covered
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
 
@@ -57,7 +56,7 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
         return "no actions"
     places = Places.of(actions)
     steps = np.maximum(actions.end, places.step + (actions.kind == _TAPE)).max()
-    scale = _Scale.of(int(steps), width)
+    scale = _TextScale.of(int(steps), width)
     fold = -(-(int(places.line[-1]) + 1) // LINES)
     row = places.line // fold
     canvas = _draw(actions, places, row, scale, folded=fold > 1)
@@ -82,7 +81,7 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _TextScale:
     """Steps across: `cell` columns for a step, or one column for `fold` steps."""
 
     steps: int
@@ -90,9 +89,9 @@ class _Scale:
     fold: int
 
     @staticmethod
-    def of(steps: int, width: int) -> "_Scale":
+    def of(steps: int, width: int) -> "_TextScale":
         room = width - MARGIN - 1
-        return _Scale(
+        return _TextScale(
             steps, cell=max(1, min(6, room // max(1, steps))), fold=-(-steps // room) or 1
         )
 
@@ -134,7 +133,9 @@ def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.floa
     return actions, np.array(start) if start else None
 
 
-def _draw(actions: Actions, places: Places, row: _Ints, scale: _Scale, *, folded: bool) -> _Canvas:
+def _draw(
+    actions: Actions, places: Places, row: _Ints, scale: _TextScale, *, folded: bool
+) -> _Canvas:
     """Paint in layers, the most telling last; where lines are folded that is the adjoint."""
     canvas = np.full((int(row[-1]) + 1, scale.columns), ord(" "), np.uint8)
     _paint_stays(canvas, actions, places, row, scale)
@@ -149,7 +150,14 @@ def _draw(actions: Actions, places: Places, row: _Ints, scale: _Scale, *, folded
 
 
 def _paint_spans(
-    canvas: _Canvas, actions: Actions, row: _Ints, scale: _Scale, *, op: int, body: str, head: str
+    canvas: _Canvas,
+    actions: Actions,
+    row: _Ints,
+    scale: _TextScale,
+    *,
+    op: int,
+    body: str,
+    head: str,
 ) -> None:
     here = actions.op == op
     line = row[here]
@@ -164,7 +172,7 @@ def _paint_spans(
 
 
 def _paint_marks(
-    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _Scale
+    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _TextScale
 ) -> None:
     scattered = _scattered(actions, places)
     for kind, (marks, _) in _MARKS.items():
@@ -183,7 +191,7 @@ def _scattered(actions: Actions, places: Places) -> NDArray[np.bool_]:
 
 
 def _paint_stays(
-    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _Scale
+    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _TextScale
 ) -> None:
     stays = Lifetimes.of(actions)
     lines, length = canvas.shape
@@ -193,14 +201,16 @@ def _paint_stays(
     canvas[covered(column, begin, end, lines=length, length=lines).T] = ord("|")
 
 
-def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _Scale) -> _Ints:
+def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _Ints:
     """Restart data and the adjoint stand at the point between two steps, a tape inside its step."""
     inside = (kind == _TAPE) & (scale.cell > 1)
     column: _Ints = scale.column(step) + inside
     return column
 
 
-def _legend(actions: Actions, places: Places, scale: _Scale, fold: int, width: int) -> list[str]:
+def _legend(
+    actions: Actions, places: Places, scale: _TextScale, fold: int, width: int
+) -> list[str]:
     entries = [_plural(scale.steps, "step") + ", " + _plural(len(actions), "action")]
     if scale.fold > 1:
         entries.append(f"one column is {scale.fold} steps")

@@ -11,7 +11,7 @@ from ckio.runner.leaving import within
 from ckio.runner.perform import ALONE, Stop, perform, performed
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
-from ckio.schedule.timeline import Event, Recorder, Timeline, Transfers
+from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder
 
 __all__ = ["Finite", "Stop", "Watcher", "perform", "run"]
 
@@ -68,7 +68,7 @@ def run(
         The model finished before the schedule's last step; or it, or a backend, raised something
         that is not ckio's own: then that is the `__cause__`, and the message names the action.
     """
-    recorder, behind = Recorder(), Transfers()
+    recorder, behind = TimelineRecorder(), TransferRecorder()
     times = performed(
         schedule,
         platform,

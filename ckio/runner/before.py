@@ -6,9 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from ckio.actions import Key
+from ckio.actions import Key, nbytes_of
 from ckio.actions.columns import KINDS, RECORD, WRITE
-from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, LevelFull
 from ckio.model import Model, layout_of

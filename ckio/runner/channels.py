@@ -20,7 +20,7 @@ from ckio.backends.base import Backend
 from ckio.backends.forms import Form
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed
-from ckio.overlap.rules import Step, Traffic, Transfer
+from ckio.overlap.rules import Handling, Traffic, Transfer
 from ckio.platform import Platform
 from ckio.platform.clock import Clock
 from ckio.runner.failure import Failure
@@ -108,7 +108,7 @@ class Channels:
 
     # For the program
 
-    def enter(self, level: int | None = None, direct: Buffers = (), /) -> Step:
+    def enter(self, level: int | None = None, direct: Buffers = (), /) -> Handling:
         """How to do the next action, as soon as it can be begun.
 
         `level` is the far level that it uses; `direct`, the model's own memory, should it be moved

@@ -14,7 +14,7 @@ from ckio.backends.buffers import gather, scatter
 from ckio.backends.forms import Form, form_of
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
-from ckio.overlap.rules import Traffic, Transfer, Way, memory_level
+from ckio.overlap.rules import ActionMode, Traffic, Transfer, memory_level
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.runner.before import make_ready
@@ -157,7 +157,7 @@ class _Hands(Hands):
         with channels.turn:
             channels.forms[level, key] = form
             step = channels.enter(level, data)
-            if step.way is Way.DIRECT:
+            if step.way is ActionMode.DIRECT:
                 channels.land(level)
                 return 0
             staged = channels.stage(_known(step.transfer), form, given=model is not None)
@@ -208,7 +208,7 @@ class _Hands(Hands):
             if self._lossy[level]:  # what was not encoded is not what it will read later
                 channels.wait_until_written(level, key)
             step = channels.enter(level, into)
-            if step.way is Way.DIRECT:
+            if step.way is ActionMode.DIRECT:
                 channels.land(level)
                 return None
             staged = channels.staged(_known(step.transfer))

@@ -16,9 +16,8 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ckio.actions import Action, Discard, Key, Kind
+from ckio.actions import Action, Discard, Key, Kind, nbytes_of
 from ckio.actions.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
-from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, NoSchedule, StorageError, UnsupportedKind
 from ckio.model import Model
@@ -33,7 +32,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
-from ckio.schedule.timeline import Event, Recorder, Timeline, Transfers
+from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder
 
 M = TypeVar("M", bound=Model)
 Watcher: TypeAlias = Callable[[Event], None]
@@ -205,8 +204,8 @@ class _Parts:
     ) -> None:
         self._overlap, self._clock, self._watch, self._stop = overlap, clock, watch, stop
         self._carried = carried
-        self._recorder, self._actions = Recorder(), Actions.of(())
-        self._transfers, self._behind = Transfers(), list[Timeline]()
+        self._recorder, self._actions = TimelineRecorder(), Actions.of(())
+        self._transfers, self._behind = TransferRecorder(), list[Timeline]()
         self._origin: float | None = None
         self._done, self._begun = 0, 0.0
 
@@ -218,7 +217,7 @@ class _Parts:
         Raises what `run` raises.
         """
         self._done, clock, actions = 0, self._clock, schedule.actions
-        self._transfers = Transfers()
+        self._transfers = TransferRecorder()
         stop = self._patient(actions)
         try:
             times = performed(

@@ -17,7 +17,7 @@ from ckio.runner.perform import Hands, Pace, where
 from ckio.runner.remains import Failure
 from ckio.runner.rule import Rule
 from ckio.schedule.machine import Machine
-from ckio.schedule.timeline import Event, Recorder
+from ckio.schedule.timeline import Event, TimelineRecorder
 
 _ENDLESS: Final = 2**62
 """Of steps, or of bytes of all checkpoints: more than any run has."""
@@ -43,7 +43,7 @@ class Performance:
         self._state = self.machine.state
         self._doing: Action = Advance(0, 1)
         self.actions: list[Action] = []
-        self.recorder = Recorder()
+        self.recorder = TimelineRecorder()
         self._model, self._watch = model, watch
         self._hands = Hands(model, backends)
         self._clock = clock or WallClock()

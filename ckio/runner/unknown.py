@@ -9,9 +9,8 @@ has the first half alone, which goes on when a level fails.
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from ckio.actions import Key, Kind
+from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.columns import Actions
-from ckio.actions.layout import nbytes_of
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, LevelFull
 from ckio.model import Model, layout_of

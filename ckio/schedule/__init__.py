@@ -1,6 +1,7 @@
 """A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import assert_never
@@ -23,8 +24,60 @@ from ckio.actions.columns import (
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
-from ckio.platform.printed import Printed, Sheet, bytes_text, counted
-from ckio.schedule.caching import cold_reads, first_writes
+from ckio.platform.readable import Printed, Sheet, bytes_text, counted
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+def first_writes(actions: Actions, nbytes: Ints, level: int, start: Sequence[int] = (), /) -> Bools:
+    """Which actions write to a slot of this level that nothing was written to before.
+
+    A level takes the slot of that size that became free last; so a write needs a new one where
+    more of its size lie there than ever before.
+
+    Parameters
+    ----------
+    actions
+        Of a legal schedule.
+    nbytes
+        Bytes of the checkpoint of each action.
+    level
+        Its number.
+    start
+        Bytes of each checkpoint that lies there at the start.
+    """
+    found: Bools = np.zeros(len(actions), np.bool_)
+    change = np.where(actions.op == WRITE, 1, np.where(actions.op == DISCARD, -1, 0))
+    here = np.flatnonzero((change != 0) & (actions.level == level))
+    at_start = Counter(start)
+    for size in np.unique(nbytes[here]).tolist():
+        rows = here[nbytes[here] == size]
+        held = at_start[size] + np.cumsum(change[rows])
+        most = np.maximum.accumulate(np.concatenate(([at_start[size]], held)))
+        found[rows] = held > most[:-1]
+    return found
+
+
+def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Bools:
+    """Which actions read from this level what has left the page cache since it was last touched.
+
+    It has where more than `cached` bytes were moved meanwhile, and where nothing has touched it
+    before. `moved` are the bytes that go through the page cache in each action.
+    """
+    found: Bools = np.zeros(len(actions), np.bool_)
+    here = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
+    rows = actions.take(here)
+    order = np.lexsort((rows.begin, rows.name, rows.kind))
+    here, rows = here[order], rows.take(order)
+    same: Bools = np.zeros(len(rows), np.bool_)
+    same[1:] = True
+    for column in (rows.kind, rows.name, rows.begin):
+        same[1:] &= column[1:] == column[:-1]
+    total = np.cumsum(moved)[here]
+    since = np.concatenate(([0], np.diff(total)))
+    found[here] = (rows.op == READ) & (~same | (since > cached))
+    return found
 
 
 @dataclass(frozen=True)
@@ -247,7 +300,7 @@ def counts(schedule: Schedule, /) -> Counts:
 
 
 def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
-    shelf = _Occupancy.of(schedule, number)
+    shelf = _LevelAccesses.of(schedule, number)
     return LevelCounts(
         writes=int((shelf.op == WRITE).sum()),
         reads=int((shelf.op == READ).sum()),
@@ -265,7 +318,7 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
             nbytes: shelf.peak((shelf.nbytes == nbytes).astype(np.int64), shelf.start.count(nbytes))
             for nbytes in sorted({*shelf.nbytes[shelf.op == WRITE].tolist(), *shelf.start})
         }
-        for shelf in (_Occupancy.of(schedule, number) for number in range(levels))
+        for shelf in (_LevelAccesses.of(schedule, number) for number in range(levels))
     )
 
 
@@ -282,7 +335,7 @@ def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
 
 
 def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
-    shelf, actions = _Occupancy.of(schedule, number), schedule.actions
+    shelf, actions = _LevelAccesses.of(schedule, number), schedule.actions
     here = actions.take((actions.op >= WRITE) & (actions.level == number))
     start = schedule.stored[number] if number < len(schedule.stored) else ()
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(here.names)):
@@ -295,7 +348,7 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
 
 
 @dataclass(frozen=True)
-class _Occupancy:
+class _LevelAccesses:
     """The accesses of one level in order, their bytes, and those of what lies there at first."""
 
     op: NDArray[np.uint8]
@@ -303,11 +356,11 @@ class _Occupancy:
     start: tuple[int, ...]
 
     @staticmethod
-    def of(schedule: Schedule, number: int) -> "_Occupancy":
+    def of(schedule: Schedule, number: int) -> "_LevelAccesses":
         actions, chain = schedule.actions, schedule.chain
         here = actions.take((actions.op >= WRITE) & (actions.level == number))
         start = schedule.stored[number] if number < len(schedule.stored) else ()
-        return _Occupancy(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
+        return _LevelAccesses(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
 
     def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
         """The most that lies there at one time, each checkpoint counted with its weight."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action
 from ckio.actions.columns import ACCESSES, SPANS, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platform.printed import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ EMPTY = Timeline(Actions.of([]), np.empty(0), np.empty(0), np.empty(0, np.int64)
 """A timeline in which nothing happens."""
 
 
-class Recorder:
+class TimelineRecorder:
     """Collects the times of actions as they happen, and makes the timeline of them."""
 
     def __init__(self) -> None:
@@ -159,11 +159,11 @@ class Recorder:
         )
 
 
-class Transfers:
+class TransferRecorder:
     """Collects transfers as they end, and makes the timeline of them."""
 
     def __init__(self) -> None:
-        self._rows, self._recorder = array("q"), Recorder()
+        self._rows, self._recorder = array("q"), TimelineRecorder()
 
     def add(self, row: int, start: float, stop: float, nbytes: int, /) -> None:
         """Note a transfer: the number of its action, its seconds and bytes."""

@@ -17,7 +17,7 @@ from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
-from ckio.schedule.timeline import Recorder, Timeline
+from ckio.schedule.timeline import Timeline, TimelineRecorder
 from ckio.sim import overlapped
 from ckio.sim.backlog import Backlog, backlogs_of
 
@@ -61,7 +61,10 @@ def simulate(
     channels = {level.channel: _Resource(environment) for level in platform.levels}
     resources = [compute, *(channels[level.channel] for level in platform.levels)]
 
-    recorder, backlogs = Recorder(), {1 + at: it for at, it in backlogs_of(platform).items()}
+    recorder, backlogs = (
+        TimelineRecorder(),
+        {1 + at: it for at, it in backlogs_of(platform).items()},
+    )
     seconds = seconds_of(schedule, platform)
     if factors is not None:
         seconds *= factors
@@ -102,7 +105,7 @@ def _program(
     environment: simpy.Environment,
     resources: list[_Resource],
     orders: Iterator[_Order],
-    recorder: Recorder,
+    recorder: TimelineRecorder,
     backlogs: Mapping[int, Backlog],
 ) -> Process:
     """The run: it gives each action to its resource and waits for it."""

@@ -20,7 +20,7 @@ from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import SECONDS, Chain
-from ckio.platform.spreads import Spread
+from ckio.platform.profile import Spread
 from ckio.schedule import Schedule, read_cold
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

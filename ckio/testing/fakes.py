@@ -6,8 +6,18 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ckio.actions import Action, Advance, Buffers, Field, Key, Kind, Layout, Record, Reverse
-from ckio.actions.layout import nbytes_of
+from ckio.actions import (
+    Action,
+    Advance,
+    Buffers,
+    Field,
+    Key,
+    Kind,
+    Layout,
+    Record,
+    Reverse,
+    nbytes_of,
+)
 from ckio.backends.base import Backend
 from ckio.errors import BadInput
 from ckio.model import Array, as_bytes

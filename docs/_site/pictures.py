@@ -34,7 +34,7 @@ from ckio import (
     store_all,
 )
 from ckio.recover import recover, with_adjoint_checkpoints
-from ckio.report.pictures import STYLE, Axis, Picture, resources, spacetime, storage
+from ckio.report.pictures import STYLE, Picture, PlotAxis, resources, spacetime, storage
 from ckio.report.pictures.svg import DARK, LIGHT
 
 HERE: Final = Path(__file__).parent
@@ -70,8 +70,8 @@ class Case:
         """How full each level is."""
         return storage(self.timeline, self.schedule.chain, self.platform, self._axis(until))
 
-    def _axis(self, until: float) -> Axis:
-        return Axis(max(until, self.timeline.makespan))
+    def _axis(self, until: float) -> PlotAxis:
+        return PlotAxis(max(until, self.timeline.makespan))
 
 
 def chain(steps: int, **costs: float) -> Chain:

@@ -10,8 +10,7 @@ from random import Random
 
 import numpy as np
 
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.model.arraymodel import ArrayModel
 
 SIZE = 6

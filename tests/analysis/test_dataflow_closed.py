@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.actions.variables import Steps
+from ckio.actions.variables import ChainFlows
 from ckio.analysis.dataflow import Array, Copy, LeastSeconds, latest
 from ckio.analysis.dataflow.arrays import needed_arrays
 from ckio.analysis.dataflow.closed import placed
@@ -32,7 +32,7 @@ def random_needed(random: Random) -> tuple[Schedule, list[Needed]]:
         seed = subset(random, NAMES, 0.3)
         if is_right(schedule, steps, seed):
             try:
-                return schedule, needed_arrays(schedule, Steps(steps, len(steps)), seed)
+                return schedule, needed_arrays(schedule, ChainFlows(steps, len(steps)), seed)
             except BadInput:  # what adjoint steps use in place is not on the tape
                 continue
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.lowering import lower
 from ckio.analysis.recorded import observe

@@ -7,7 +7,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pytest
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.guarded import Guarded
 from ckio.analysis.recorded import observe
 from ckio.analysis.recorded.poison import FILLS, digest, poison, same

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis import analyze
 from ckio.analysis.model_arrays import declaration, recomputable, uses
 from ckio.errors import BadInput

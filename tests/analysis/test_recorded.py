@@ -5,8 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.recorded import Recorder, contradictions, differences, flow_of, observe
 from ckio.analysis.recorded.poison import FILLS, NAN, poison, same
 from ckio.errors import BadInput, RunFailed

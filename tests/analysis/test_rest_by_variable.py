@@ -9,8 +9,7 @@ import pytest
 
 from ckio.actions import Key, Kind, Layout
 from ckio.actions.columns import KIND_CODE, WRITE
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.made import complete
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import next_plan

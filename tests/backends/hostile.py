@@ -18,7 +18,7 @@ import xxhash
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ckio.actions.layout import nbytes_of
+from ckio.actions import nbytes_of
 from ckio.backends.contents import Stored, sound
 from ckio.backends.directory.format import BLOCK, LIVE, MAGIC
 from ckio.backends.hdf5.group import Group

@@ -7,7 +7,7 @@ import pytest
 
 from ckio.calibrate.pagecache import dirty_limit, touch
 from ckio.calibrate.samples import quantiles
-from ckio.platform.spreads import Quantiles
+from ckio.platform.profile import Quantiles
 
 
 def system(root: Path, **numbers: int) -> Path:

@@ -17,7 +17,7 @@ from models.threaded import on_ranks
 
 from ckio.model.comm import Comm
 from ckio.models.wave import Wave
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import AgreedModel
 from ckio.parallel.team import Team
 
 HERE = Path(sys.executable).parent
@@ -77,7 +77,7 @@ def sizes(ranks: int) -> dict[str, int]:
     """Bytes of the checkpoints of a rank of a wave of 32 points."""
 
     def largest(comm: Comm) -> dict[str, int]:
-        return dict(Together(Wave(grid=32, comm=comm), Team(comm)).largest_sizes)
+        return dict(AgreedModel(Wave(grid=32, comm=comm), Team(comm)).largest_sizes)
 
     return on_ranks(ranks, largest)[0]
 

@@ -8,21 +8,20 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio.actions import Read, Write
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.reduced import ByVariable
 from ckio.models.permafrost import Permafrost
 from ckio.models.vorticity import Vorticity
 from ckio.planners.hrevolve import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import makespan
 
 MODELS = '''
 import numpy as np
 from ckio import ArrayModel
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.actions.variables import Variables
 
 

@@ -19,7 +19,7 @@ from ckio.jobs.planning import Planning
 from ckio.planners.hrevolve import hrevolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 from ckio.schedule import makespan, seconds_of
 from ckio.schedule.text import loads
 from ckio.sim.failures import Book, Failure, Life, Moment, Trajectory, trajectory

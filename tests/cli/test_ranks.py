@@ -13,7 +13,7 @@ from ckio.errors import BadInput
 from ckio.planners.hrevolve import hrevolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.spreads import Lognormal, Quantiles
+from ckio.platform.profile import Lognormal, Quantiles
 from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

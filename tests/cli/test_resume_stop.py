@@ -17,7 +17,7 @@ from ckio.cli import cli as command_line
 from ckio.cli import run
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.stopping import Stopper, began
-from ckio.platform.spelling import duration
+from ckio.platform.readable import duration
 
 IMPORTED = time.monotonic()
 TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))

@@ -10,7 +10,7 @@ from cli.commands import answer, ckio, complaint
 from ckio.adapters.registry import find_model, installed_codecs
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.spelling import duration
+from ckio.platform.readable import duration
 
 GROWTH = """\
 import numpy as np

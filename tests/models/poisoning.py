@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ckio.actions import Key, Kind
-from ckio.actions.flows import Flow
+from ckio.actions.variables import Flow
 from ckio.errors import RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays, copies

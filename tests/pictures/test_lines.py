@@ -12,15 +12,14 @@ import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import lower
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures import Axis, spacetime, storage, sweeps
+from ckio.report.pictures import PlotAxis, spacetime, storage, sweeps
 from ckio.report.pictures.lines import Places, members, of_program
 from ckio.report.render import render
 from ckio.schedule import Schedule
@@ -221,7 +220,7 @@ def test_they_have_one_line_as_long_as_one_of_them_is_stored() -> None:
     timeline = simulate(schedule, platform)
     for picture, css in (
         (spacetime(timeline, schedule.chain, platform), "line stay level1"),
-        (sweeps(timeline, schedule.chain, platform, Axis(timeline.makespan)), "line level1"),
+        (sweeps(timeline, schedule.chain, platform, PlotAxis(timeline.makespan)), "line level1"),
     ):
         titles = [title.split("\n") for title, _ in plotted(picture.element(), css)]
         assert [title[::2] for title in titles] == [
@@ -286,6 +285,6 @@ def test_a_key_that_is_written_twice_is_told_apart_by_time() -> None:
 def test_levels_hold_arrays_where_single_variables_are_stored() -> None:
     schedule, platform = small()
     timeline = simulate(schedule, platform)
-    axis = Axis(timeline.makespan)
+    axis = PlotAxis(timeline.makespan)
     told = storage(timeline, schedule.chain, platform, axis).element()
     assert re.findall(r"\d+ (?:array|checkpoint)s?(?=<)", told) == ["1 array", "3 arrays"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures import Axis, storage
+from ckio.report.pictures import PlotAxis, storage
 from ckio.report.pictures.staging import staged
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import occupancies
@@ -61,7 +61,7 @@ def test_it_has_a_floor_of_its_own_in_the_picture_where_something_overlaps() -> 
     schedule = Schedule(CHAIN, [Advance(0, 2), Write(X2, 1)])
     for overlap, seen in ((Overlap(1), True), (Overlap(), False)):
         timeline = simulate(schedule, PLATFORM, overlap=overlap)
-        text = storage(timeline, CHAIN, PLATFORM, Axis(timeline.makespan)).element()
+        text = storage(timeline, CHAIN, PLATFORM, PlotAxis(timeline.makespan)).element()
         assert (">on its way<" in text) == seen
 
 

@@ -22,8 +22,7 @@ from ckio.planners.bisection import Bisection, bisection
 from ckio.planners.bisection.halves import by_seconds
 from ckio.planners.blocks import at_level
 from ckio.platform import Affine, Level, Platform
-from ckio.platform.chain import Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import Chain, PerStep
 from ckio.runner.rule import Rule
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import Schedule, counts, makespan

@@ -12,7 +12,7 @@ from ckio.planners import compact
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Periods
-from ckio.planners.calls import Call, Compact
+from ckio.planners.compact import Call, Compact
 from ckio.planners.hrevolve import hrevolve
 from ckio.planners.literature import (
     disk_revolve,
@@ -24,8 +24,9 @@ from ckio.planners.literature import (
 )
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import counts, makespan, papertext
+from ckio.schedule import counts, makespan
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation as papertext
 
 from .cases import GOLDEN, chain, chains, platform, platforms
 

@@ -21,8 +21,9 @@ from ckio.planners.literature import (
 )
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, counts, makespan, papertext
+from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation as papertext
 
 from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
 from .oracle import least_makespan

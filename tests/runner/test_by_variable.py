@@ -8,8 +8,7 @@ import pytest
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, WRITE
-from ckio.actions.flows import Flow, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import lower, whole
 from ckio.analysis.reduced import ByVariable, reduced
 from ckio.backends.ram import Ram

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Advance, Discard, Key, Read, Record, Reverse, Write, nbytes_of
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory

@@ -13,8 +13,9 @@ from ckio.adapters.registry import find
 from ckio.planners import compact
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan, papertext
+from ckio.schedule import Schedule, makespan
 from ckio.schedule import text as texts
+from ckio.schedule.text import notation as papertext
 from ckio.sim.engine import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden"

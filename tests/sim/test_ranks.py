@@ -16,7 +16,7 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.spreads import Lognormal, Quantiles, parse_spread
+from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks

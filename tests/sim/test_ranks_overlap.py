@@ -14,8 +14,7 @@ from ckio.planners.hrevolve import hrevolve
 from ckio.planners.mixed import mixed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Profile
-from ckio.platform.spreads import Lognormal, Quantiles
+from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

@@ -11,8 +11,7 @@ from ckio.errors import BadInput
 from ckio.planners.hrevolve import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Profile
-from ckio.platform.spreads import Lognormal, Quantiles
+from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.schedule import makespan, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate

@@ -20,7 +20,7 @@ from sim.simgrid_disks import Disk, Outcome, Scenario, Word
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.spreads import Quantiles
+from ckio.platform.profile import Quantiles
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline

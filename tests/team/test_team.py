@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from models.threaded import on_ranks
 
-from ckio.actions import Field, Key, Kind
-from ckio.actions.layout import nbytes_of
+from ckio.actions import Field, Key, Kind, nbytes_of
 from ckio.backends.ram import Ram
 from ckio.calibrate.choice import Decision
 from ckio.calibrate.codecs import decide
@@ -20,8 +19,7 @@ from ckio.jobs.standing import store_standing
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave
-from ckio.parallel.levels import Agreed, Widest
-from ckio.parallel.model import Together
+from ckio.parallel.agreed import AgreedLevel, AgreedModel, LargestWrites
 from ckio.parallel.team import ALONE, MeetingsClock, Team
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -216,7 +214,7 @@ def test_a_checkpoint_is_there_if_all_ranks_have_it():
     def work(comm: Comm) -> tuple[list[Key], set[Key]]:
         own = Ram()
         stored(own, kept[comm.rank])
-        return list(Agreed(own, Team(comm)).keys()), set(own.keys())
+        return list(AgreedLevel(own, Team(comm)).keys()), set(own.keys())
 
     assert on_ranks(3, work) == [([X[0], X[2]], {X[0], X[2]})] * 3
 
@@ -224,7 +222,7 @@ def test_a_checkpoint_is_there_if_all_ranks_have_it():
 def test_what_one_rank_cannot_write_none_has():
     def work(comm: Comm) -> tuple[str, list[Key]]:
         own = Ram(capacity=4 if comm.rank == 1 else 100)
-        level = Agreed(own, Team(comm))
+        level = AgreedLevel(own, Team(comm))
         stored(level, {X[0]})
         with pytest.raises(LevelFull) as caught:
             stored(level, {X[1]})
@@ -237,7 +235,7 @@ def test_what_one_rank_cannot_write_none_has():
 def test_what_one_rank_cannot_read_none_takes():
     def work(comm: Comm) -> list[Key]:
         own = Ram()
-        level = Agreed(own, Team(comm))
+        level = AgreedLevel(own, Team(comm))
         stored(level, {X[0], X[1]})
         if comm.rank == 2:
             own.discard(X[1])
@@ -250,7 +248,7 @@ def test_what_one_rank_cannot_read_none_takes():
 
 def test_a_level_offers_what_its_parts_offer():
     def work(comm: Comm) -> None:
-        level = Agreed(Ram(), Team(comm))
+        level = AgreedLevel(Ram(), Team(comm))
         assert not hasattr(level, "evict")
         assert not level.durable
         level.reserve({4: 2})
@@ -262,7 +260,7 @@ def test_a_level_offers_what_its_parts_offer():
 def test_who_measures_hears_what_a_write_takes_where_it_takes_most():
     def work(comm: Comm) -> int:
         team = Team(comm)
-        level = Widest(Agreed(Ram(), team), team)
+        level = LargestWrites(AgreedLevel(Ram(), team), team)
         layout = (Field("u", "uint8", (4 + comm.rank,)),)
         return level.write(X[0], layout, [memoryview(bytes(4 + comm.rank))])
 
@@ -279,12 +277,12 @@ def test_ranks_with_parts_of_different_size_make_room_alike_for_where_they_stand
 
     def work(comm: Comm) -> tuple[set[Key], object]:
         team = Team(comm)
-        model = Together(Wave(grid=25, comm=comm.apart()), team)
+        model = AgreedModel(Wave(grid=25, comm=comm.apart()), team)
         nbytes = dict(sizes_of(model))
         chain = Chain(steps=9, advance=1, record=1, reverse=1, **nbytes)
         room = int(4.8 * nbytes["restart"])  # for five of the smaller parts
         platform = Platform((Level(name="disk", capacity=room),))
-        level = Agreed(Lasting(capacity=room), team)
+        level = AgreedLevel(Lasting(capacity=room), team)
         for key in sorted(there, key=str):
             level.write(key, model.layout(key), model.dump(key))
         assert (5 * nbytes_of(model.layout(X[0])) <= room) == (comm.rank == 0)
@@ -317,7 +315,7 @@ def test_a_step_that_fails_on_one_rank_fails_on_all():
     def work(team: Team) -> None:
         model = Broken(grid=24, comm=team.comm.apart())
         model.broken = 5 if team.rank == 1 else -1
-        Together(model, team).advance(0, 9)
+        AgreedModel(model, team).advance(0, 9)
 
     found = raised(3, work)
     assert {type(error) for error in found} == {RankFailed}
@@ -327,7 +325,7 @@ def test_a_step_that_fails_on_one_rank_fails_on_all():
 def test_what_is_planned_for_is_the_largest_part():
     def work(comm: Comm) -> tuple[dict[str, int], bool, int]:
         part = Wave(grid=25, comm=comm)
-        whole = Together(part, Team(comm))
+        whole = AgreedModel(part, Team(comm))
         mine = sum(a.nbytes for name, a in part.control.items())
         assert whole.estimated == whole.unequal
         return dict(whole.largest_sizes), whole.unequal, mine
@@ -341,7 +339,7 @@ def test_what_is_planned_for_is_the_largest_part():
 def test_progress_reaches_the_model():
     def work(comm: Comm) -> list[int]:
         seen: list[int] = []
-        model = Together(Wave(grid=24, comm=comm), Team(comm))
+        model = AgreedModel(Wave(grid=24, comm=comm), Team(comm))
         model.on_step = seen.append
         model.advance(0, 3)
         return seen
@@ -363,7 +361,7 @@ def decided(*parts: Checkpoint, capacity: int) -> list[Decision]:
 
     def work(comm: Comm) -> Decision:
         team = Team(comm)
-        level = Widest(Ram(capacity=capacity), team)
+        level = LargestWrites(Ram(capacity=capacity), team)
         mine, clock = [parts[team.rank]], MeetingsClock(team)
         found = decide(
             "ram", level, {"zstd": Zstd()}, mine, capacity=capacity, clock=clock, team=team

@@ -10,7 +10,7 @@ A piece of code is known by its `Flow`: what it uses, may overwrite, surely over
 A `Step` says it of one step of a chain, for the last of these.
 """
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.dataflow.arrays import ArrayPlan, plan_schedule
 from ckio.analysis.dataflow.cheapest import Prices, cheapest
 from ckio.analysis.dataflow.code import Checkpointed, Code, Plain, plan, successive

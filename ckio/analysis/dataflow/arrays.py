@@ -27,8 +27,7 @@ import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.columns import READ, WRITE, Actions
-from ckio.actions.flows import Names, Step, as_names
-from ckio.actions.variables import Steps
+from ckio.actions.variables import ChainFlows, Names, Step, as_names
 from ckio.analysis.dataflow.closed import placed
 from ckio.analysis.dataflow.events import awake, events
 from ckio.analysis.dataflow.needed import Accesses, Needed
@@ -132,7 +131,10 @@ def plan_schedule(
         steps is not that of the chain, or an action is on a single variable already.
     """
     validate(schedule, roomy(schedule))
-    chain_steps, names = Steps(steps, schedule.chain.length), as_names("plan_schedule: seed", seed)
+    chain_steps, names = (
+        ChainFlows(steps, schedule.chain.length),
+        as_names("plan_schedule: seed", seed),
+    )
     stored: list[set[Key]] = [set() for _ in schedule.stored]
     found: list[Accesses] = []
     for needed in needed_arrays(schedule, chain_steps, names):
@@ -146,7 +148,7 @@ def plan_schedule(
     )
 
 
-def needed_arrays(schedule: Schedule, steps: Steps, seed: Names, /) -> list[Needed]:
+def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[Needed]:
     """What a legal schedule has to store of each variable; raises BadInput as `plan_schedule`.
 
     The state that a recorded step leaves is taken not to be needed, until a variable finds that it

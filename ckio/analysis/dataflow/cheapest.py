@@ -18,7 +18,7 @@ innermost on, and then read off from the outermost on.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ckio.actions.flows import Names, as_names
+from ckio.actions.variables import Names, as_names
 from ckio.analysis.dataflow.code import Checkpointed, Code, Plain
 from ckio.analysis.dataflow.snapshots import Snapshot
 from ckio.errors import BadInput

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ckio.actions.checks import check_size
-from ckio.actions.flows import NOTHING, Flow, Names, Step, as_names
+from ckio.actions.variables import NOTHING, Flow, Names, Step, as_names
 from ckio.analysis.dataflow.snapshots import Cut, Policy, Snapshot, lazy
 from ckio.errors import BadInput
 

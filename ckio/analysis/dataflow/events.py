@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, Actions
-from ckio.actions.flows import Names
-from ckio.actions.variables import Bools, Ints, Steps
-from ckio.schedule.held import NONE
+from ckio.actions.variables import Bools, ChainFlows, Ints, Names
+from ckio.schedule.replay import NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,15 @@ class Events:
         return Events(place, need, leaves, through, np.full(size, NONE))
 
 
-def awake(actions: Actions, steps: Steps, /) -> Bools:
+def awake(actions: Actions, steps: ChainFlows, /) -> Bools:
     """Whether each recorded step surely needs all that the forward step needs."""
     alike = steps.column(lambda step: step.forward.use <= step.record.use)
     return alike[_each_step(actions, RECORD)[1]]
 
 
-def events(actions: Actions, steps: Steps, variable: str, seed: Names, awake: Bools, /) -> Events:
+def events(
+    actions: Actions, steps: ChainFlows, variable: str, seed: Names, awake: Bools, /
+) -> Events:
     """What a schedule, or the beginning of one, does to a variable.
 
     What is in `seed` is needed in x_n when the forward first gets there. Of all steps recorded, the
@@ -100,7 +101,7 @@ def events(actions: Actions, steps: Steps, variable: str, seed: Names, awake: Bo
     return Events.together(some)
 
 
-def _advances(actions: Actions, steps: Steps, variable: str, version: Ints) -> Events:
+def _advances(actions: Actions, steps: ChainFlows, variable: str, version: Ints) -> Events:
     """One event for each Advance, however long: inside of it all versions are right by themselves.
 
     It needs the variable where it uses it before it has overwritten it as a whole.
@@ -118,7 +119,9 @@ def _advances(actions: Actions, steps: Steps, variable: str, version: Ints) -> E
     return some.take(used | killed | through)
 
 
-def _records(actions: Actions, steps: Steps, variable: str, version: Ints, awake: Bools) -> Events:
+def _records(
+    actions: Actions, steps: ChainFlows, variable: str, version: Ints, awake: Bools
+) -> Events:
     """One event for each step: what it overwrites beyond the forward spoils the variable."""
     place, step = _each_step(actions, RECORD)
     use, kill, out = (steps.has(variable, "record", it)[step] for it in ("use", "kill", "out"))
@@ -131,7 +134,7 @@ def _records(actions: Actions, steps: Steps, variable: str, version: Ints, awake
     return Events(place, need, leaves, through, asleep).take(use | out)
 
 
-def _reverses(actions: Actions, steps: Steps, variable: str, version: Ints) -> Events:
+def _reverses(actions: Actions, steps: ChainFlows, variable: str, version: Ints) -> Events:
     """One event for each step, the last first: it finds x_{i+1}, and restores x_i or spoils it."""
     place, step = _each_step(actions, REVERSE)
     use, out = (steps.has(variable, "reverse", it)[step] for it in ("use", "out"))

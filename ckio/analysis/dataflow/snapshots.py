@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ckio.actions.flows import NOTHING, Flow, Names, as_names
+from ckio.actions.variables import NOTHING, Flow, Names, as_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ckio.analysis.dataflow.placing import BEFORE, Array
 from ckio.analysis.dataflow.stays import Stays
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
-from ckio.schedule.held import NONE
+from ckio.schedule.replay import NONE
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.actions.flows import NOTHING, Names
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Names, Variables
 from ckio.analysis.guarded.held import Held
 from ckio.analysis.guarded.trials import NO_FUNCTION, Broken, Trials
 from ckio.analysis.recorded.methods import Methods

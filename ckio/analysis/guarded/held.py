@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from ckio.actions import Key, Kind
-from ckio.actions.flows import NOTHING, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Names, Step, Variables
 from ckio.errors import RunFailed
-from ckio.schedule.versions import Versions
+from ckio.schedule.machine import Versions
 
 _AHEAD: Final = 64
 """Steps, at least, for which versions are known where all steps are alike."""

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 import numpy as np
 
-from ckio.actions.flows import NOTHING, Flow, Names
+from ckio.actions.variables import NOTHING, Flow, Names
 from ckio.analysis.guarded.held import Held
 from ckio.analysis.recorded.poison import FILLS, NAN, OTHER, listed, poison, quiet, same
 from ckio.analysis.recorded.seldom import seldom

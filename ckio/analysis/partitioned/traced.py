@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from ckio.actions.flows import Flow, Step
+from ckio.actions.variables import Flow, Step
 from ckio.analysis.partitioned.jaxprs import Equations, Held, jax
 from ckio.analysis.partitioned.program import (
     Assignment,

@@ -7,8 +7,7 @@ What it says holds for these steps. It can be declared, or compared with what wa
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
-from ckio.actions.flows import NOTHING, Flow, Names, Step
-from ckio.actions.variables import Variables
+from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables
 from ckio.analysis.recorded.methods import Methods
 from ckio.analysis.recorded.poison import flow_of
 from ckio.analysis.recorded.recorder import Recorder, either

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.flows import Flow, Names
+from ckio.actions.variables import Flow, Names
 from ckio.analysis.recorded.poison import OTHER, Results, flow_of, poison
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays, copies

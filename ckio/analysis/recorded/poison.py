@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ckio.actions.flows import NOTHING, Flow
+from ckio.actions.variables import NOTHING, Flow
 from ckio.errors import RunFailed
 from ckio.model.arrays import Array, Arrays, copies
 

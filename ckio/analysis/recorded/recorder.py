@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.actions.flows import Flow
+from ckio.actions.variables import Flow
 from ckio.analysis.recorded.poison import Results, Watched, digest, flow_of
 from ckio.errors import BadInput
 from ckio.model.arrays import Arrays

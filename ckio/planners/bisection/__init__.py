@@ -65,8 +65,7 @@ from ckio.planners.bisection.halves import (
 from ckio.planners.draft import Draft
 from ckio.planners.stored.standing import checked
 from ckio.platform import Platform
-from ckio.platform.chain import Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import Chain, PerStep
 from ckio.schedule import Schedule, makespan
 
 __all__ = ["Bisection", "Follower", "bisection"]

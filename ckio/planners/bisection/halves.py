@@ -12,8 +12,7 @@ from ckio.planners.base import Room, rooms
 from ckio.planners.blocks import at_level
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
-from ckio.platform.chain import Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import Chain, PerStep
 
 MOST: Final = 64
 """Checkpoints at a time, more than halves of any chain need."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import KINDS, WRITE
-from ckio.overlap.prices import beside_of
+from ckio.overlap.prices import transfer_seconds
 from ckio.planners import compiled
 from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -232,7 +232,7 @@ def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> 
     }
     made = program(len(actions), len(channels))
     access, far = actions.op >= WRITE, actions.level != (NONE if near is None else near)
-    nbytes, beside = schedule.chain.nbytes_of(actions), beside_of(schedule, platform)
+    nbytes, beside = schedule.chain.nbytes_of(actions), transfer_seconds(schedule, platform)
     made.way[:-1] = WAYS[np.where(access, 1 + far, 0), actions.op]
     made.direct[:-1] = seconds_of(schedule, platform)
     made.own[:-1] = np.where(access & far, beside.own, platform.overhead + made.direct[:-1])

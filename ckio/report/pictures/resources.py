@@ -10,16 +10,16 @@ import numpy as np
 
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.platform import Platform
-from ckio.platform.printed import seconds_text
+from ckio.platform.readable import seconds_text
 from ckio.report.pictures.svg import (
     COLUMNS,
     DISTINCT,
     FOOT,
     LEFT,
-    Axis,
     Floats,
     Ints,
     Picture,
+    PlotAxis,
     group,
     name,
     path,
@@ -40,7 +40,7 @@ BLOCKS: Final = 48
 """Tooltips across a merged track."""
 
 
-def resources(timeline: Timeline, platform: Platform, axis: Axis, /) -> Picture:
+def resources(timeline: Timeline, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across; in each lane one track for each action, busy where it is filled."""
     y = 4.0
     lanes: list[tuple[str, tuple[int, ...], Timeline]]
@@ -69,7 +69,7 @@ def resources(timeline: Timeline, platform: Platform, axis: Axis, /) -> Picture:
     return Picture(bottom + FOOT, parts, "Who works when")
 
 
-def _bars(timeline: Timeline, places: Ints, axis: Axis, y: float, word: str) -> list[str]:
+def _bars(timeline: Timeline, places: Ints, axis: PlotAxis, y: float, word: str) -> list[str]:
     start, stop, height = timeline.start[places], timeline.stop[places], TRACK - 2
     if len(places) > DISTINCT:
         return _shares(start, stop, axis, y=y, height=height, word=word)
@@ -82,7 +82,7 @@ def _bars(timeline: Timeline, places: Ints, axis: Axis, y: float, word: str) -> 
 
 
 def _shares(
-    start: Floats, stop: Floats, axis: Axis, *, y: float, height: float, word: str
+    start: Floats, stop: Floats, axis: PlotAxis, *, y: float, height: float, word: str
 ) -> list[str]:
     """In each column, a box as high as the share of the time in which this action was going on."""
     edges = axis.edges()

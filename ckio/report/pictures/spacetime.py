@@ -15,18 +15,24 @@ from ckio.actions import Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.printed import time_unit
-from ckio.report.pictures.lines import Places, members
-from ckio.report.pictures.marks import ADJOINT, BOX, CROSSES, TAPE, Shape, drawn, key
+from ckio.platform.readable import time_unit
+from ckio.report.pictures.lines import Places, covered, members, runs
 from ckio.report.pictures.svg import (
+    ADJOINT,
+    BOX,
     COLUMNS,
+    CROSSES,
     DISTINCT,
     LEFT,
     RIGHT,
+    TAPE,
     Floats,
     Ints,
     Picture,
+    Shape,
+    drawn,
     group,
+    key,
     line_css,
     number,
     path,
@@ -36,7 +42,6 @@ from ckio.report.pictures.svg import (
     text,
 )
 from ckio.report.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
-from ckio.report.raster import covered, runs
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Timeline
 
@@ -61,7 +66,7 @@ def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Pictur
     fold = ceil(count / MOST) or 1
     entries = _entries(actions, platform)
     legend, below = key(14, entries)
-    grid = _Grid.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
+    grid = _Cells.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
     places = replace(places, line=places.line // fold)
     parts = [
         legend,
@@ -78,7 +83,7 @@ def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Pictur
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _Cells:
     """Where steps and lines are.
 
     Attributes
@@ -97,8 +102,8 @@ class _Grid:
     folded: bool
 
     @staticmethod
-    def of(steps: int, lines: int, top: float, /, *, folded: bool) -> "_Grid":
-        return _Grid(steps, lines, top, min(TALLEST, DEEP / max(1, lines)), folded)
+    def of(steps: int, lines: int, top: float, /, *, folded: bool) -> "_Cells":
+        return _Cells(steps, lines, top, min(TALLEST, DEEP / max(1, lines)), folded)
 
     @property
     def bottom(self) -> float:
@@ -152,7 +157,7 @@ def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape
     return entries
 
 
-def _steps(grid: _Grid) -> str:
+def _steps(grid: _Cells) -> str:
     """The axis above."""
     ticks = [tick for tick in round_numbers(grid.steps, about=10) if tick == int(tick)]
     marks = [(LEFT + grid.cell * tick, tick) for tick in ticks]
@@ -160,7 +165,7 @@ def _steps(grid: _Grid) -> str:
     return ruler("step", marks, across, until=float(grid.steps), base=grid.top - 6, words="step")
 
 
-def _times(timeline: Timeline, line: Ints, grid: _Grid) -> list[str]:
+def _times(timeline: Timeline, line: Ints, grid: _Cells) -> list[str]:
     """The axis at the left: when lines begin."""
     unit, sign = time_unit(timeline.makespan)
     every = ceil(APART / grid.pitch)
@@ -174,7 +179,7 @@ def _times(timeline: Timeline, line: Ints, grid: _Grid) -> list[str]:
     return [text(0, grid.top - 6, f"time ({sign})", "name"), *labels[::every]]
 
 
-def _layers(timeline: Timeline, places: Places, grid: _Grid, platform: Platform) -> list[str]:
+def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform) -> list[str]:
     """What is drawn, the most telling last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
@@ -193,7 +198,7 @@ def _layers(timeline: Timeline, places: Places, grid: _Grid, platform: Platform)
     return layers
 
 
-def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Grid) -> list[str]:
+def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
     """The shafts of one action's arrows, and then their heads."""
     actions, word, back = timeline.actions, WORDS[op], op == REVERSE
     places = np.flatnonzero(actions.op == op)
@@ -219,7 +224,7 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Grid) -> list[str]:
     return [group(line_css(op), shafts), group(f"line move tip {side} {word}", heads)]
 
 
-def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Grid, level: str) -> list[str]:
+def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: str) -> list[str]:
     """The accesses of one level: variables that are written, or read, at one step have one mark."""
     _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
     shown = here[first]
@@ -254,7 +259,7 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Grid, level: s
 
 
 def _stays(
-    timeline: Timeline, each: Lifetimes, places: Places, grid: _Grid, level: str
+    timeline: Timeline, each: Lifetimes, places: Places, grid: _Cells, level: str
 ) -> list[str]:
     """A line down from where each checkpoint is written to where it is discarded."""
     stays, which = places.together(each)
@@ -285,7 +290,7 @@ def _stays(
 
 
 def _merged(
-    css: str, line: Ints, span: tuple[Ints, Ints], grid: _Grid, /, *, lower: float, title: str
+    css: str, line: Ints, span: tuple[Ints, Ints], grid: _Cells, /, *, lower: float, title: str
 ) -> str:
     """Spans of columns, merged within each line."""
     unit, strokes = 1, _strokes(line, span, grid, 1)
@@ -301,7 +306,7 @@ def _merged(
 
 
 def _strokes(
-    line: Ints, span: tuple[Ints, Ints], grid: _Grid, unit: int
+    line: Ints, span: tuple[Ints, Ints], grid: _Cells, unit: int
 ) -> tuple[Ints, Ints, Ints]:
     begin, end = span[0] // unit, -(-span[1] // unit)
     return runs(covered(line, begin, end, lines=grid.lines, length=-(-COLUMNS // unit)))

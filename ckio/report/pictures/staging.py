@@ -46,7 +46,7 @@ def staged(timeline: Timeline, chain: Chain, platform: Platform, /) -> Occupancy
 
 
 @dataclass(frozen=True, slots=True)
-class _Accesses:
+class _StagedAccesses:
     """Some accesses with their times; `place` numbers the keys on the levels."""
 
     actions: Actions
@@ -55,15 +55,17 @@ class _Accesses:
     stop: Floats
     place: Ints
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_], /) -> "_Accesses":
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_], /) -> "_StagedAccesses":
         actions, row, place = self.actions.take(index), self.row[index], self.place[index]
-        return _Accesses(actions, row, self.start[index], self.stop[index], place)
+        return _StagedAccesses(actions, row, self.start[index], self.stop[index], place)
 
-    def of(self, op: int, /) -> "_Accesses":
+    def of(self, op: int, /) -> "_StagedAccesses":
         return self.take(self.actions.op == op)
 
 
-def _far_accesses(timeline: Timeline, platform: Platform) -> tuple[_Accesses, _Accesses]:
+def _far_accesses(
+    timeline: Timeline, platform: Platform
+) -> tuple[_StagedAccesses, _StagedAccesses]:
     """Those of the program, and the transfers."""
     memory, actions, moved = memory_level(platform), timeline.actions, timeline.transfers
     row = np.flatnonzero(
@@ -72,8 +74,10 @@ def _far_accesses(timeline: Timeline, platform: Platform) -> tuple[_Accesses, _A
     own = actions.take(row)
     place = _places(own + moved.actions)
     return (
-        _Accesses(own, row, timeline.start[row], timeline.stop[row], place[: len(row)]),
-        _Accesses(moved.actions, np.arange(len(moved)), moved.start, moved.stop, place[len(row) :]),
+        _StagedAccesses(own, row, timeline.start[row], timeline.stop[row], place[: len(row)]),
+        _StagedAccesses(
+            moved.actions, np.arange(len(moved)), moved.start, moved.stop, place[len(row) :]
+        ),
     )
 
 
@@ -97,7 +101,9 @@ def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
     return seconds
 
 
-def _written(writes: _Accesses, transfers: _Accesses, discards: _Accesses, until: float) -> Floats:
+def _written(
+    writes: _StagedAccesses, transfers: _StagedAccesses, discards: _StagedAccesses, until: float
+) -> Floats:
     """When each write is staged no more."""
     cancelled = _latest(discards.place, -discards.row, writes.place, -writes.row)
     end = np.append(discards.start, until)[cancelled]
@@ -108,7 +114,7 @@ def _written(writes: _Accesses, transfers: _Accesses, discards: _Accesses, until
     return end
 
 
-def _uses(reads: _Accesses, brought: _Accesses) -> Ints:
+def _uses(reads: _StagedAccesses, brought: _StagedAccesses) -> Ints:
     """The read that each transfer is for, -1 where it was not reached: one after the other."""
     order = np.lexsort((reads.row, reads.place))
     transfers = np.lexsort((brought.start, brought.place))

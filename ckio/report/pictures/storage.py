@@ -7,7 +7,7 @@ import numpy as np
 
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures.staging import staged
 from ckio.report.pictures.svg import (
     COLUMNS,
@@ -15,9 +15,9 @@ from ckio.report.pictures.svg import (
     FOOT,
     LEFT,
     RIGHT,
-    Axis,
     Floats,
     Picture,
+    PlotAxis,
     group,
     name,
     number,
@@ -39,7 +39,7 @@ ON_ITS_WAY: Final = "on its way"
 """What memory between the model and the far levels is called."""
 
 
-def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) -> Picture:
+def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across, bytes up; a dashed line is the capacity."""
     floors = _floors(timeline, chain, platform)
     tops = [4.0 + place * (FLOOR + GAP) for place in range(len(floors))]
@@ -94,7 +94,7 @@ def _words(floor: _Floor, base: float, chain: Chain) -> list[str]:
     return [text(0, base - 34 + 14 * row, line, "faint") for row, line in enumerate(lines)]
 
 
-def _fill(floor: _Floor, axis: Axis, base: float, chain: Chain) -> list[str]:
+def _fill(floor: _Floor, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
     """The staircase step by step; or, merged, its highest and its lowest in each column."""
     occupancy, css, capacity = floor.occupancy, floor.css, floor.capacity
     peak = occupancy.peak_bytes
@@ -117,7 +117,7 @@ def _fill(floor: _Floor, axis: Axis, base: float, chain: Chain) -> list[str]:
     return parts if limit is None else [*parts, _limit(base - limit * scale)]
 
 
-def _extremes(occupancy: Occupancy, height: Floats, axis: Axis) -> tuple[Floats, Floats]:
+def _extremes(occupancy: Occupancy, height: Floats, axis: PlotAxis) -> tuple[Floats, Floats]:
     """The highest and the lowest in each column."""
     entering = np.searchsorted(occupancy.times, axis.edges()[:-1], side="right") - 1
     high, low = height[entering], height[entering]
@@ -138,7 +138,7 @@ def _staircase(x: Floats, tops: Floats, base: float) -> str:
     return f"M{LEFT} {number(base)}{stairs}V{number(base)}Z"
 
 
-def _hints(occupancy: Occupancy, axis: Axis, base: float, chain: Chain) -> list[str]:
+def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
     """What lies there at each time, for the pointer; unseen otherwise."""
     times = np.append(occupancy.times, axis.until)
     x = axis.x(times).tolist()

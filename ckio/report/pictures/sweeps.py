@@ -11,17 +11,17 @@ from ckio.actions import Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, RECORD, REVERSE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures.lines import Places, members, of_program
+from ckio.report.pictures.lines import Places, covered, members, of_program, runs
 from ckio.report.pictures.svg import (
     COLUMNS,
     DISTINCT,
     FOOT,
     LEFT,
     RIGHT,
-    Axis,
     Floats,
     Ints,
     Picture,
+    PlotAxis,
     group,
     legend,
     line_css,
@@ -32,7 +32,6 @@ from ckio.report.pictures.svg import (
     text,
 )
 from ckio.report.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
-from ckio.report.raster import covered, runs
 from ckio.schedule.occupancy import Lifetimes, accesses
 from ckio.schedule.timeline import Timeline
 
@@ -43,7 +42,7 @@ RUNS: Final = 6000
 """The most strokes of a merged class; beyond, they are merged more coarsely."""
 
 
-def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: Axis, /) -> Picture:
+def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across, steps up."""
     names, scale = [level.name for level in platform.levels], DEEP / chain.length
     there = [accesses(timeline, platform, place) for place in range(len(names))]
@@ -86,7 +85,7 @@ def _steps(length: int, scale: float) -> str:
     )
 
 
-def _moves(timeline: Timeline, op: int, axis: Axis, scale: float) -> list[str]:
+def _moves(timeline: Timeline, op: int, axis: PlotAxis, scale: float) -> list[str]:
     """The slanted lines of one action."""
     actions = timeline.actions
     places = np.flatnonzero(actions.op == op)
@@ -142,7 +141,7 @@ def _strokes(column: Ints, low: Floats, high: Floats, unit: int) -> tuple[Ints, 
 
 
 def _stays(
-    timeline: Timeline, places: Places, axis: Axis, scale: float, level: str, *, until: float
+    timeline: Timeline, places: Places, axis: PlotAxis, scale: float, level: str, *, until: float
 ) -> list[str]:
     """A level line for each checkpoint, with a tick where it is written.
 

@@ -12,8 +12,7 @@ from math import inf
 from typing import Final
 
 from ckio.errors import BadInput
-from ckio.platform.printed import bytes_text, seconds_text, time_unit
-from ckio.report.pictures.amounts import value_text
+from ckio.platform.readable import bytes_text, seconds_text, time_unit
 from ckio.report.pictures.svg import (
     COLUMNS,
     LEFT,
@@ -27,7 +26,41 @@ from ckio.report.pictures.svg import (
     text,
 )
 from ckio.report.pictures.words import round_numbers
-from ckio.sim.sweep import Answer, Axis
+from ckio.sim.sweep import Answer, Axis, Value
+
+_TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def value_text(axis: Axis, value: Value, /) -> str:
+    """A value of an axis, with its unit."""
+    if value is None or isinstance(value, str):
+        return value or axis.endless
+    match axis.knob.rpartition(".")[2]:
+        case "capacity" | "working_memory" | "restart" | "tape" | "adjoint":
+            return bytes_text(int(value))
+        case "bandwidth":
+            return _rate_text(int(value))
+        case "latency" | "advance" | "record" | "reverse":
+            return seconds_text(value)
+        case "mtbf":
+            return _time_text(value)
+        case _:
+            return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _rate_text(rate: int) -> str:
+    """Bytes per second in the units in which drives are sold, powers of 1000."""
+    power = min(4, (len(str(rate)) - 1) // 3)
+    return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
+
+
+def _time_text(seconds: float) -> str:
+    """A long time in the unit in which it is easy to read, up to days."""
+    for unit, sign in _TIMES:
+        if seconds >= unit:
+            return f"{seconds / unit:.4g} {sign}"
+    return seconds_text(seconds)
+
 
 HIGH: Final = 260
 """Of each of the two panels."""
@@ -47,7 +80,7 @@ _LETTERS: Final = 132
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _ColorScale:
     """Numbers from `low` to `high` along `length` units, evenly or by their logarithms."""
 
     low: float
@@ -56,12 +89,12 @@ class _Scale:
     logarithmic: bool = False
 
     @staticmethod
-    def over(numbers: Sequence[float], length: float) -> "_Scale":
+    def over(numbers: Sequence[float], length: float) -> "_ColorScale":
         """One that shows all of these."""
         low, high = min(numbers), max(numbers)
         if low > 0 and high > _DECADE * low:
-            return _Scale(low, high, length, True)
-        return _Scale(low, high if high > low else low + (abs(low) or 1.0), length)
+            return _ColorScale(low, high, length, True)
+        return _ColorScale(low, high if high > low else low + (abs(low) or 1.0), length)
 
     def at(self, value: float) -> float:
         """How far along a number is."""
@@ -144,7 +177,7 @@ def _makespans(
 ) -> list[str]:
     across, bottom = _across(axes[0]), top + HIGH
     known = [seconds for line in lines for seconds in line if seconds < inf]
-    up = _Scale.over(known, HIGH - 16)
+    up = _ColorScale.over(known, HIGH - 16)
     parts = [
         rect(LEFT, top, COLUMNS, HIGH, css="lane"),
         text(0, top - 26, name, "name"),
@@ -180,7 +213,7 @@ def _across(axis: Axis) -> list[float]:
     if not axis.is_ordered or not numbers:
         count = len(axis.values)
         return [LEFT + COLUMNS * (at + 0.5) / count for at in range(count)]
-    scale = _Scale.over(numbers, COLUMNS - (120 if None in axis.values else 60))
+    scale = _ColorScale.over(numbers, COLUMNS - (120 if None in axis.values else 60))
     return [
         RIGHT - 30 if not isinstance(value, int | float) else LEFT + 30 + scale.at(value)
         for value in axis.values
@@ -208,7 +241,7 @@ def _legend(axis: Axis, y: float) -> list[str]:
     return [text(0, y, axis.name, "faint"), legend(y, list(zip(_COLOURS, shown, strict=False)))]
 
 
-def _seconds_up(scale: _Scale, bottom: float) -> list[str]:
+def _seconds_up(scale: _ColorScale, bottom: float) -> list[str]:
     """Lines at round times with their labels at the left."""
     unit, sign = time_unit(scale.high)
     ticks = [(tick, bottom - 8 - scale.at(tick)) for tick in scale.ticks(unit)]
@@ -239,8 +272,8 @@ def _memories(
         return [*parts, text(LEFT + 12, top + 24, "not known of any point", "faint")]
     # Nothing stored has no logarithm; it stands to the left of the least that is stored.
     nothing = min((room for room, *_ in known if room), default=2) / 2
-    right = _Scale.over([room or nothing for room, *_ in known], COLUMNS - 60)
-    up = _Scale.over([seconds for _, seconds, _ in known], HIGH - 16)
+    right = _ColorScale.over([room or nothing for room, *_ in known], COLUMNS - 60)
+    up = _ColorScale.over([seconds for _, seconds, _ in known], HIGH - 16)
     places = {
         (room, seconds): (LEFT + 30 + right.at(room or nothing), bottom - 8 - up.at(seconds), best)
         for room, seconds, best in known
@@ -261,7 +294,7 @@ def _memories(
     return [*parts, group("line write", [path(f"{d}H{RIGHT}")])]
 
 
-def _bytes_across(scale: _Scale, bottom: float, *, least: float) -> list[str]:
+def _bytes_across(scale: _ColorScale, bottom: float, *, least: float) -> list[str]:
     """Labels at powers of two; 0 where less than `least`, which stands for it, is shown."""
     first, last = math.floor(math.log2(scale.low)), math.ceil(math.log2(scale.high))
     if scale.logarithmic:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.platform.chain import Chain
-from ckio.platform.printed import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule.occupancy import Lifetimes
 from ckio.schedule.timeline import Event
 

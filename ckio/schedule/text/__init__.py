@@ -40,13 +40,19 @@ from ckio.actions.checks import check_line
 from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, Chain
-from ckio.platform.perstep import PerStep
+from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
-from ckio.schedule.text.reader import Document, Reader
-from ckio.schedule.text.variables import header_lines
-from ckio.schedule.text.words import LETTERS, NO_OVERLAP, TRANSFER, VERBS, VERSION
+from ckio.schedule.text.reader import (
+    LETTERS,
+    NO_OVERLAP,
+    TRANSFER,
+    VERBS,
+    VERSION,
+    Document,
+    TextReader,
+    header_lines,
+)
 from ckio.schedule.timeline import Timeline
 
 __all__ = ["VERSION", "Document", "dump", "dumps", "load", "loads"]
@@ -109,7 +115,7 @@ def loads(text: str, /, *, source: str = "schedule") -> Document:
 
 def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
     """Read a schedule or a timeline from its lines, an open file say; see `loads`."""
-    return Reader(iter(lines), source).document()
+    return TextReader(iter(lines), source).document()
 
 
 def _headers(

@@ -15,12 +15,12 @@ import simpy
 from numpy.typing import NDArray
 
 from ckio.actions.columns import WRITE
-from ckio.overlap.prices import beside_of
-from ckio.overlap.rules import Traffic, Way
+from ckio.overlap.prices import transfer_seconds
+from ckio.overlap.rules import ActionMode, Traffic
 from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
-from ckio.schedule.timeline import Recorder, Timeline
+from ckio.schedule.timeline import Timeline, TimelineRecorder
 from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.sim.overlapped.behind import Behind, Process
 
@@ -54,7 +54,7 @@ class _Simulation(Behind):
     ) -> None:
         super().__init__(simpy.Environment(), Traffic(schedule, platform, overlap))
         self.actions, self.watch = schedule.actions, watch
-        beside, times = beside_of(schedule, platform), 1.0 if factors is None else factors
+        beside, times = transfer_seconds(schedule, platform), 1.0 if factors is None else factors
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.seconds = (seconds_of(schedule, platform) * times).data
         self.overhead = platform.overhead
@@ -63,7 +63,7 @@ class _Simulation(Behind):
         self.moved = bytes_moved(schedule, platform).data
         self.backlogs = backlogs_of(platform)
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
-        self.program, self.transfers = Recorder(), Recorder()
+        self.program, self.transfers = TimelineRecorder(), TimelineRecorder()
         self.rows: list[int] = []
         self.begun = [(0.0, -1)] * len(self.traffic.channels)  # when, and which row
 
@@ -91,16 +91,16 @@ class _Simulation(Behind):
                 yield self.wait()
                 seconds = self.handoffs[row]
             match step.way:
-                case Way.ITSELF:
+                case ActionMode.ITSELF:
                     seconds, nbytes = self.overhead + self.seconds[row], self.moved[row]
                     backlog = self.backlog(row)
-                case Way.STAGE | Way.STAGED | Way.AHEAD:
+                case ActionMode.STAGE | ActionMode.STAGED | ActionMode.AHEAD:
                     seconds += self.own[row]
-                case Way.DIRECT:
+                case ActionMode.DIRECT:
                     while not traffic.ended():
                         yield self.wait()
                     seconds = self.handoffs[row]
-                case Way.LATER:
+                case ActionMode.LATER:
                     pass
             if backlog is not None:
                 seconds += backlog.longer(self.now, nbytes)

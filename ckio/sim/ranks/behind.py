@@ -14,8 +14,8 @@ import simpy
 
 from ckio.actions.columns import READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap.prices import beside_of
-from ckio.overlap.rules import Way
+from ckio.overlap.prices import transfer_seconds
+from ckio.overlap.rules import ActionMode
 from ckio.platform import Affine, Platform
 from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
@@ -52,7 +52,7 @@ class Program:
     ) -> None:
         _check(ranks)
         self.traffic = NearTraffic(schedule, platform, overlap)
-        beside = beside_of(schedule, platform)
+        beside = transfer_seconds(schedule, platform)
         self.seconds = seconds_of(schedule, platform).data
         self.beside, self.own = beside.seconds.data, beside.own.data
         self.hinders, self.handoffs = beside.hinders.data, beside.handoffs.data
@@ -166,9 +166,9 @@ class _Rank(Behind):
             yield self.wait()
             seconds = self.program.handoffs[row]
         match step.way:
-            case Way.STAGE | Way.STAGED | Way.AHEAD:
+            case ActionMode.STAGE | ActionMode.STAGED | ActionMode.AHEAD:
                 seconds += self.program.own[row]
-            case Way.DIRECT:
+            case ActionMode.DIRECT:
                 while not traffic.ended():
                     yield self.wait()
                 seconds = self.program.handoffs[row]

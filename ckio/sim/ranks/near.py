@@ -10,8 +10,7 @@ from typing import Final, Self
 import numpy as np
 
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.overlap.map import Map
-from ckio.overlap.rules import Channel, Traffic, Transfer, memory_level
+from ckio.overlap.rules import ChannelQueue, Traffic, Transfer, TransferColumns, memory_level
 from ckio.platform import Platform
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
@@ -43,7 +42,7 @@ class Near:
     far: list[int]
 
     @staticmethod
-    def of(schedule: Schedule, platform: Platform, there: Map) -> "Near":
+    def of(schedule: Schedule, platform: Platform, there: TransferColumns) -> "Near":
         actions, memory = schedule.actions, memory_level(platform)
         access = actions.op >= WRITE
         near = access & (actions.level == (-1 if memory is None else memory))
@@ -68,7 +67,7 @@ class _Full(dict[tuple[int, ...], int]):
     """Up to which row reads do not fit; by the program's row, that of the read, and those ahead."""
 
 
-_SHARED: Final = Actions, Map, Near, _Made, _Full
+_SHARED: Final = Actions, TransferColumns, Near, _Made, _Full
 
 _MOST_FULL: Final = 1 << 16
 _FEW: Final = 4
@@ -158,7 +157,7 @@ class NearTraffic(Traffic):
             first += 1
         return first
 
-    def _fits_up_to(self, row: int, channel: Channel) -> bool:
+    def _fits_up_to(self, row: int, channel: ChannelQueue) -> bool:
         """What one rank has found out holds for all others too."""
         if self.row <= channel.full:
             return False

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platform import size
-from ckio.platform.carried import Carried
-from ckio.platform.spreads import FAR, Spread
+from ckio.platform.profile import FAR, Carried, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Each takes some bytes in a few columns, also where all are alike."""

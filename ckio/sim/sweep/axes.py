@@ -10,7 +10,7 @@ from ckio.errors import BadInput
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 from ckio.platform.chain import SECONDS, Chain
-from ckio.platform.spelling import meant
+from ckio.platform.readable import meant
 from ckio.schedule.policy import POLICIES, Overlap, Policy
 from ckio.sim.ranks.words import Ranks
 from ckio.sim.sweep.answers import Question

@@ -1,17 +1,18 @@
 """A level of which every rank has its part: a checkpoint is there if every rank has its own."""
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, StorageError
+from ckio.model import Differentiable, Handing, Sizes, reached, sizes_of
 from ckio.parallel.team import Team
 
 
-class Agreed:
+class AgreedLevel:
     """The same level on all ranks of a team, as one level that all of them see alike.
 
     Every call is made by all ranks, in the same order. What fails on one rank fails on all, with an
@@ -93,28 +94,28 @@ class Agreed:
         return lambda *given: self._team.each(lambda: offered(*given))
 
 
-class Widest(Agreed):
+class LargestWrites(AgreedLevel):
     """The same, for those who measure: what is written takes what it does where it takes most."""
 
     def __init__(self, level: Backend, team: Team, /) -> None:
-        super().__init__(level.own if isinstance(level, Agreed) else level, team)
+        super().__init__(level.own if isinstance(level, AgreedLevel) else level, team)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return max(self._team.gather(super().write(key, layout, data)))
 
 
-def behind(level: Backend, /) -> Backend:
+def in_background(level: Backend, /) -> Backend:
     """What a rank reaches a level by that goes on behind its own computation."""
     match level:
-        case Agreed(own=Ram() as memory):
+        case AgreedLevel(own=Ram() as memory):
             return memory  # which lends room to what is on its way
-        case Agreed():
-            return Behind(level)
+        case AgreedLevel():
+            return BackgroundLevel(level)
         case _:
             return level
 
 
-class Behind:
+class BackgroundLevel:
     """A level that each rank reaches behind its own computation, when it comes to it.
 
     There ranks have no order that they share, so they agree on nothing but the beginning. What
@@ -122,7 +123,7 @@ class Behind:
     step; what all ranks hold is found out when the level is opened again.
     """
 
-    def __init__(self, level: Agreed, /) -> None:
+    def __init__(self, level: AgreedLevel, /) -> None:
         self._level, self._own = level, level.own
         self.durable, self.lossless = level.durable, getattr(level.own, "lossless", True)
         self.reserve, self.close = level.reserve, level.close
@@ -158,3 +159,92 @@ class Behind:
             yield
         except StorageError as error:
             raise RunFailed(f"{error}; resume the run when that is mended") from error
+
+
+T = TypeVar("T")
+
+
+class AgreedModel:
+    """A rank's part of a model, whose moves end well on all ranks or on none.
+
+    A rank that fails in the middle of a step calls it off, so that none waits for its halo. Ranks
+    may have parts of different size: what is planned is for the largest.
+
+    Parameters
+    ----------
+    model : Differentiable
+    team : Team
+
+    Attributes
+    ----------
+    largest_sizes : Sizes
+        Bytes of a checkpoint of each kind on the rank where they are largest.
+    unequal : bool
+        Whether they are smaller on other ranks.
+    estimated : bool
+        Whether they are, or are not known beforehand.
+    """
+
+    def __init__(self, model: Differentiable, team: Team, /) -> None:
+        self._model, self._team = model, team
+        mine = team.each(lambda: sizes_of(model))
+        every = team.gather(mine)
+        self.largest_sizes = Sizes(
+            restart=max(sizes["restart"] for sizes in every),
+            tape=max(sizes["tape"] for sizes in every),
+            adjoint=max(sizes["adjoint"] for sizes in every),
+        )
+        self.unequal = any(sizes != mine for sizes in every)
+        self.estimated = self.unequal or bool(getattr(model, "estimated", False))
+        if isinstance(model, Handing):
+            self.handed, self.give, self.take = model.handed, model.give, model.take
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._stepped("advance", self._model.advance, begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self._stepped("record", self._model.record, begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._moved(lambda: self._model.reverse(begin, end))
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._model.layout(key)
+
+    def dump(self, key: Key, /) -> Buffers:
+        return self._model.dump(key)
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        return self._model.load(key, layout)
+
+    @property
+    def functional(self) -> float:
+        return self._moved(lambda: self._model.functional)
+
+    @property
+    def gradient(self) -> Mapping[str, Any]:
+        return self._model.gradient
+
+    @property
+    def control(self) -> Mapping[str, Any]:
+        return self._model.control
+
+    @property
+    def on_step(self) -> Any:
+        """What the model calls after each step, where it does."""
+        return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
+
+    @on_step.setter
+    def on_step(self, call: Callable[[int], None] | None) -> None:
+        setattr(self._model, "on_step", call)  # noqa: B010
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def _stepped(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
+        """The step that all ranks came to."""
+        return self._moved(lambda: reached(name, move(begin, end), begin, end), number=int)
+
+    def _moved(self, move: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
+        """Move on all ranks; one that fails leaves nobody waiting for its halo."""
+        return self._team.each(move, number=number, calls_off=True)
