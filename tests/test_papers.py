@@ -11,7 +11,7 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -46,7 +46,7 @@ def test_a_listing_of_paper_004_is_legal_and_costs_what_is_printed(
     name: str, platform: Platform, chain: Chain, steps: int, cost: float
 ) -> None:
     text = golden(f"{name}.txt")
-    schedule = papertext.loads(text, chain, source=name)
+    schedule = notation.loads(text, chain, source=name)
     assert schedule.chain.steps == counts(schedule).reversed == steps
     assert validate(schedule, platform).adjoint == 0
     assert makespan(schedule, platform) == cost == float(text.rpartition("Makespan:")[2])
@@ -59,7 +59,7 @@ def test_a_listing_names_each_state_that_it_stores_once_by_level(
     text = golden(f"{name}.txt")
     printed = re.findall(r"^(?:Storage level \d|Memory|Disk): \[(.*)\]$", text, re.MULTILINE)
     written: list[dict[int, None]] = [{} for _ in printed]
-    for action in papertext.loads(text, chain).actions:
+    for action in notation.loads(text, chain).actions:
         if isinstance(action, Write):
             written[action.level][action.key.step] = None
     assert [", ".join(map(str, steps)) for steps in written] == printed
@@ -70,7 +70,7 @@ def test_a_listing_names_each_state_that_it_stores_once_by_level(
 )
 def test_a_listing_is_printed_again_as_it_was(name: str, disk: bool) -> None:
     text = golden(f"{name}.txt")
-    again = papertext.dumps(papertext.loads(text, costs(u_f=1, u_b=0)), disk=disk)
+    again = notation.dumps(notation.loads(text, costs(u_f=1, u_b=0)), disk=disk)
     assert again.split() == text[text.index("Sequence:") : text.index("]") + 1].split()
 
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 import ckio
-from ckio.cli import COMMANDS
+from ckio.cli.entry import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

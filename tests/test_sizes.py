@@ -28,7 +28,7 @@ from ckio.platform.toml import MOST_LEVELS, MOST_TEXT
 from ckio.report.render import render
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Failure, parse_trace
 from ckio.testing import FLOW, put, x
@@ -157,7 +157,7 @@ def test_a_platform_of_the_most_levels_is_read() -> None:
 )
 def test_a_sequence_claims_more_than_it_has(text: str) -> None:
     with small(), pytest.raises(BadInput, match=r"^FILE") as error:
-        papertext.loads(text, _endless(), source="FILE")
+        notation.loads(text, _endless(), source="FILE")
     assert len(str(error.value)) < 400
 
 
@@ -255,7 +255,7 @@ READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "levels": ("2\n20 1 1\n500 5.5 5\n", lambda text: Platform.loads(text, source="FILE")),
     "sequence": (
         "[W^0_0, F_0->6, B_7, R^0_0]",
-        lambda text: papertext.loads(text, _endless(), source="FILE"),
+        lambda text: notation.loads(text, _endless(), source="FILE"),
     ),
     "compact": (SEQUENCE, lambda text: compact.loads(text, _endless(), PLATFORM, source="FILE")),
     "costs": (

@@ -17,7 +17,7 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule import text as texts
 from ckio.schedule.policy import Overlap
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, any_schedules, legal_schedules
@@ -457,7 +457,7 @@ FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjo
 
 
 def test_the_notation_of_paper_004_means_actions() -> None:
-    schedule = papertext.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
+    schedule = notation.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
     assert list(schedule.actions) == [
         Write(Key(Kind.RESTART, 0), 2),
         Advance(0, 2),
@@ -473,16 +473,16 @@ def test_the_notation_of_paper_004_means_actions() -> None:
 
 
 def test_the_length_follows_from_the_list_unless_the_chain_has_one() -> None:
-    assert papertext.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
-    assert papertext.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
-    assert papertext.loads("[]", FREE).chain.steps == 1
+    assert notation.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
+    assert notation.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
+    assert notation.loads("[]", FREE).chain.steps == 1
 
 
 def test_what_surrounds_the_list_is_passed_over() -> None:
     text = (
         "# [F_9]\n$> ./H.py 3 [options]\nSequence: [F_0,\n# F_5\nB_1]\nMemory: [0]\nMakespan: 3\n"
     )
-    assert list(papertext.loads(text, FREE).actions) == [
+    assert list(notation.loads(text, FREE).actions) == [
         Advance(0, 1),
         Record(1, 2),
         Reverse(1, 2),
@@ -498,22 +498,22 @@ def test_what_surrounds_the_list_is_passed_over() -> None:
 )
 def test_what_is_no_operation_is_refused_with_its_line(word: str) -> None:
     with pytest.raises(BadInput) as caught:
-        papertext.loads(f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]", FREE, source="l.txt")
+        notation.loads(f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]", FREE, source="l.txt")
     assert str(caught.value).startswith(f"l.txt, line 3: {word!r}: ")
 
 
 def test_a_text_without_a_list_is_refused() -> None:
     with pytest.raises(BadInput, match=r"l\.txt: no list of operations"):
-        papertext.loads("F_0, B_1", FREE, source="l.txt")
+        notation.loads("F_0, B_1", FREE, source="l.txt")
 
 
 def test_a_schedule_is_printed_in_the_notation_of_paper_004() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
-    schedule = papertext.loads(text, FREE)
-    assert papertext.dumps(schedule) == text
+    schedule = notation.loads(text, FREE)
+    assert notation.dumps(schedule) == text
     disk = "Sequence: [WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]\n"
-    assert papertext.dumps(schedule, disk=True) == disk
-    assert papertext.loads(disk, FREE) == schedule
+    assert notation.dumps(schedule, disk=True) == disk
+    assert notation.loads(disk, FREE) == schedule
 
 
 OPERATIONS = st.one_of(
@@ -533,7 +533,7 @@ def test_what_the_notation_can_say_comes_back_equal(
     operations: list[list[Action]], disk: bool
 ) -> None:
     schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert papertext.loads(papertext.dumps(schedule, disk=disk), CHAIN) == schedule
+    assert notation.loads(notation.dumps(schedule, disk=disk), CHAIN) == schedule
 
 
 BEYOND: dict[str, list[Action]] = {
@@ -550,16 +550,16 @@ BEYOND: dict[str, list[Action]] = {
 @pytest.mark.parametrize(("message", "actions"), BEYOND.items(), ids=BEYOND.keys())
 def test_what_the_notation_cannot_say_is_refused(message: str, actions: list[Action]) -> None:
     with pytest.raises(BadInput, match=f"the paper's notation cannot say {message}"):
-        papertext.dumps(Schedule(CHAIN, actions))
+        notation.dumps(Schedule(CHAIN, actions))
 
 
 def test_the_disk_family_has_two_places_only() -> None:
     schedule = Schedule(CHAIN, [Write(X0, 2)])
-    assert papertext.dumps(schedule) == "Sequence: [W^2_0]\n"
+    assert notation.dumps(schedule) == "Sequence: [W^2_0]\n"
     with pytest.raises(BadInput, match="its two places are levels 0 and 1"):
-        papertext.dumps(schedule, disk=True)
+        notation.dumps(schedule, disk=True)
 
 
 def test_a_start_with_something_stored_cannot_be_said_in_the_notation() -> None:
     with pytest.raises(BadInput, match="cannot say what is stored at the start"):
-        papertext.dumps(Schedule(CHAIN, [], [{X0}]))
+        notation.dumps(Schedule(CHAIN, [], [{X0}]))

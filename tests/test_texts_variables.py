@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.cli import cli
+from ckio.cli.entry import cli
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule import text as texts
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 
 from .test_texts import CHAIN, SHORT
 
@@ -161,7 +161,7 @@ def test_the_notation_of_paper_004_has_no_variables() -> None:
     with pytest.raises(
         BadInput, match=r"cannot say #0 Write\(x_0\.zeta, .*: only whole restart da"
     ):
-        papertext.dumps(schedule)
+        notation.dumps(schedule)
 
 
 BY_HAND = (

@@ -1,7 +1,8 @@
-"""The vocabulary of schedules: what is stored (keys) and what is done (six actions).
+"""Keys of checkpoints, the layout of their bytes, and the six actions of a schedule.
 
 A step i takes the state x_i to x_{i+1}; every span is half-open, `[begin, end)`, and increasing,
-also in `Reverse`, which walks it backwards. What the actions *mean* is in `machine.py`, only there.
+also in `Reverse`, which walks it backwards. Their meaning is defined in
+`schedule/machine.py`, and only there.
 """
 
 import math
@@ -20,14 +21,14 @@ Buffers: TypeAlias = Sequence[memoryview]
 
 
 class Kind(Enum):
-    """What a checkpoint holds; the value is its letter in texts and pictures."""
+    """The kind of data in a checkpoint; the value is its letter in texts and pictures."""
 
     RESTART = "x"
-    """x_i: what the forward needs to start step i (a snapshot)."""
+    """Restart data x_i, from which the forward starts step i (a snapshot)."""
     TAPE = "t"
-    """What the adjoint needs to reverse step i (non-linear dependency data)."""
+    """The tape of step i: the non-linear dependency data that the adjoint needs to reverse it."""
     ADJOINT = "a"
-    """What the adjoint sweep holds when it stands at step i, for resuming."""
+    """The adjoint at step i, from which an interrupted adjoint sweep is resumed."""
 
     # There is one of each; that of Enum hashes their names, in python, at every look-up of a key.
     __hash__ = object.__hash__
@@ -75,7 +76,7 @@ class Field:
 
 
 Layout: TypeAlias = tuple[Field, ...]
-"""What the buffers of a checkpoint are, one field per buffer."""
+"""The fields of a checkpoint, one for each buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +157,17 @@ Action: TypeAlias = Advance | Record | Reverse | Write | Read | Discard
 
 
 def field_nbytes(field: Field, /) -> int:
-    """Bytes of one array."""
+    """Return the bytes of one array."""
     return np.dtype(field.dtype).itemsize * math.prod(field.shape)
 
 
 def nbytes_of(layout: Layout, /) -> int:
-    """Bytes of a whole checkpoint."""
+    """Return the bytes of a whole checkpoint."""
     return sum(map(field_nbytes, layout))
 
 
 def is_layout(value: object, /) -> TypeGuard[Layout]:
-    """Whether something is a layout, of dtypes and shapes that there are."""
+    """Return whether a value is a layout whose dtypes and shapes exist."""
     if not isinstance(value, tuple) or not all(isinstance(field, Field) for field in value):
         return False
     try:

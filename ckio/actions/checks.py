@@ -1,4 +1,4 @@
-"""Numbers and names from outside, checked where they enter."""
+"""Checks of the numbers and names that users and files give."""
 
 import math
 import re
@@ -47,7 +47,7 @@ def as_float(value: object, /) -> float | None:
 
 
 def told(value: object, /) -> str:
-    """What is no good, in a message: a number as it is, an array by its shape, others by type."""
+    """Return a rejected value for a message: a number itself, an array's shape, or the type."""
     match value:
         case np.ndarray():
             return f"an array of shape {value.shape}"

@@ -42,7 +42,7 @@ def as_names(what: str, given: object, /) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a piece of code uses and overwrites; any iterable of names is taken.
+    """The variables that a piece of code uses and overwrites, as any iterables of names.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step i of a chain does to the state, forward, recording and back.
+    """The flow of one step i of a chain: forward, recording, and adjoint.
 
     Forward and recording take x_i to x_{i+1}. The adjoint step finds some values on its tape, about
     which nothing need be said here; others it reads where they are, in the state.
@@ -174,7 +174,7 @@ By: TypeAlias = Literal["flow", "version", "state"]
 
 
 class ChainFlows:
-    """What every step of a chain does; a sequence of a step for each, or one for all of them.
+    """The flows of every step of a chain: one for each step, or one that all steps share.
 
     Raises BadInput where there are not as many as the chain has.
     """
@@ -191,7 +191,7 @@ class ChainFlows:
         self.variables: Names = NOTHING.union(*(step.variables for step in self.different))
 
     def __getitem__(self, number: int) -> Step:
-        """What one step does."""
+        """Return the flow of one step."""
         return self.different[self._which.item(number)]
 
     def runs(self, begin: int, end: int, /) -> Iterator[tuple[int, int]]:
@@ -316,7 +316,7 @@ class Variables:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What is stored variable by variable."""
+        """The kinds of checkpoints that are stored variable by variable."""
         return (Kind.RESTART, Kind.TAPE) if self.taped else (Kind.RESTART,)
 
     def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
@@ -344,24 +344,24 @@ class Variables:
 
     @cached_property
     def changed(self) -> Names:
-        """What some step overwrites, forward, recording or back: all others stay as in x_0."""
+        """Variables that some step overwrites, in any direction; all others stay as in x_0."""
         flows = [it for step in self.different for it in (step.forward, step.record, step.reverse)]
         return NOTHING.union(*(flow.out for flow in flows))
 
     @cached_property
     def live(self) -> Names:
-        """What is live in some x_i: all that is read of a state, each where it is read."""
+        """Variables that are live in some x_i: all that are read of a state."""
         flows = [it for step in self.different for it in (step.forward, step.record, step.reverse)]
         return self.seed.union(*(flow.use for flow in flows))
 
     @property
     def stored(self) -> Names:
-        """What checkpoints have to hold: what is live, and is overwritten by some step."""
+        """Variables that checkpoints have to hold: live ones that some step overwrites."""
         return self.live & self.changed
 
     @property
     def taped(self) -> Names:
-        """What tapes have to hold: of what they are made of, all that some step overwrites."""
+        """Variables that tapes have to hold: those they are made of that some step overwrites."""
         return self.tape & self.changed
 
     @property
@@ -383,8 +383,8 @@ class Variables:
             groups.setdefault(treated, []).append(name)
         parts: dict[str, Names] = {}
         for group in groups.values():
-            taken = len(group) > 1 and TOGETHER.join(group) in self.nbytes
-            for part in [[name] for name in group] if taken else [group]:
+            is_name = len(group) > 1 and TOGETHER.join(group) in self.nbytes
+            for part in [[name] for name in group] if is_name else [group]:
                 parts[TOGETHER.join(part)] = frozenset(part)
         nbytes = {name: sum(self.nbytes[part] for part in parts[name]) for name in parts}
         renamed = {step: _renamed(step, parts) for step in self.different}
@@ -396,7 +396,7 @@ class Variables:
         return Variables(nbytes, steps, _any_of(parts, self.seed), _any_of(parts, self.tape))
 
     def _treated(self, name: str, by: By) -> tuple[object, ...]:
-        """What all steps do to a variable, as far as it tells its group."""
+        """Return the effects of all steps on a variable, by which variables are grouped."""
         columns = tuple(
             (name in step.restored, *(name in names for names in _sets(step, by)))
             for step in self.different
@@ -408,8 +408,8 @@ class Variables:
 def _before(happens: Bools, ends: Bools) -> Bools:
     """For each place, whether something happens from there on before, or where, it ends."""
     first = following(happens)
-    found: Bools = (first < len(happens)) & (first <= following(ends))
-    return found
+    before: Bools = (first < len(happens)) & (first <= following(ends))
+    return before
 
 
 def _sizes(nbytes: object) -> dict[str, int]:
@@ -425,11 +425,11 @@ def _sizes(nbytes: object) -> dict[str, int]:
 
 
 def _all_steps(steps: object) -> tuple[Step, ...]:
-    found = tuple(steps) if isinstance(steps, Iterable) else (steps,)
-    for step in found:
+    sequence = tuple(steps) if isinstance(steps, Iterable) else (steps,)
+    for step in sequence:
         if not isinstance(step, Step):
             raise BadInput(f"Variables: steps has {step!r}; it must be a Step, or one for each")
-    return found
+    return sequence
 
 
 def _sets(step: Step, by: By) -> Iterable[Names]:

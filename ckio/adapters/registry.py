@@ -1,4 +1,4 @@
-"""Things found by name: backends, planners, codecs and models, ours and other people's.
+"""Backends, planners, codecs and models by name, those of other packages too.
 
 All are entry points, in groups `ckio.backends`, `ckio.planners`, `ckio.codecs` and `ckio.models`; a
 thing is imported when it is asked for.
@@ -51,7 +51,7 @@ _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
 
 @cache
 def _entries(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """What is registered under each name: one thing, unless packages are at odds."""
+    """Return the entry points of each name: one, unless packages disagree."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"ckio.{group}"):
         found[entry.name] = *found.get(entry.name, ()), entry
@@ -280,7 +280,7 @@ def _has_methods(thing: object) -> bool:
 
 
 def _returned(thing: Callable[..., Any]) -> Any:
-    """What a function is annotated to return, an abstract class too; `Signature.empty` without."""
+    """Return the annotation of a function's result; `Signature.empty` where there is none."""
     if inspect.isclass(thing):
         return None
     try:
@@ -413,7 +413,7 @@ def takes(factory: Callable[..., Any], option: str, /) -> bool:
 
 
 def codec_of(level: Level, /) -> "Codec | None":
-    """What compresses on a level, if anything does; BadInput where it cannot be made here."""
+    """Return the codec of a level, if it has one; raises BadInput where it cannot be made here."""
     name, options = level.options.get("codec"), _codec_options(level)
     what = f"level {level.name!r}"
     if name is None:
@@ -489,5 +489,5 @@ def close(backend: Backend, /, *, remove: bool) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """What an error of somebody else's says, with its kind."""
+    """Return the text of a foreign error, with its class."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def missing_folders(path: Path, /) -> list[Path]:
-    """What has to be made for `path` to be a directory, the innermost first."""
+    """Return the folders to create for `path` to be a directory, the innermost first."""
     return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 

@@ -1,4 +1,4 @@
-"""The command line: strings in and out; everything it does is a call of the library.
+"""The command `ckio`: its subcommands, its errors in one line, and its exit status.
 
 0       done, and the gradient is verified where that was asked for
 1       a run failed, or its gradient is wrong
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import click
 
-from ckio import __version__, started
-from ckio.cli import console
+from ckio import __version__
+from ckio.cli import console, started
 from ckio.cli.streams import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched

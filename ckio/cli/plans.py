@@ -18,7 +18,7 @@ from ckio.platform.chain import COSTS, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Policy
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 
 __all__ = ["OVERLAPPED"]
 
@@ -93,7 +93,7 @@ def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
         if compact.is_compact(text):
             schedule = compact.loads(text, chain, machine, source=str(path))
         else:
-            schedule = papertext.loads(text, chain, source=str(path))
+            schedule = notation.loads(text, chain, source=str(path))
         with blamed_on(path):
             left = validate(schedule, machine).adjoint
     except (MemoryError, OverflowError):

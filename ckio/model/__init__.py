@@ -1,4 +1,4 @@
-"""The user's computation as ckio drives it: three moves, and two doors for checkpoints."""
+"""The protocol of a model: forward, recording and adjoint steps, and its checkpoints' bytes."""
 
 import reprlib
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Model(Protocol):
     """
 
     def layout(self, key: Key, /) -> Layout:
-        """What the buffers of a checkpoint are; raises UnsupportedKind."""
+        """Return the layout of a checkpoint; raises UnsupportedKind."""
 
     def advance(self, begin: int, end: int, /) -> int:
         """Run the forward from x_begin; returns the step reached, `end` unless it finished."""
@@ -120,7 +120,7 @@ def reached(method: str, value: object, begin: int, end: int, /) -> int:
 
 
 def layout_of(model: Model, key: Key, /) -> Layout:
-    """What a model says that a checkpoint is; raises BadInput where that is no layout."""
+    """Return the layout that a model gives a checkpoint; raises BadInput where it is none."""
     layout: object = model.layout(key)
     if is_layout(layout):
         return layout

@@ -131,6 +131,7 @@ class ArrayModel(ABC):
         # What the adjoint reads and no tape holds: arrays that are computed for each step, and
         # those of the state that no step overwrites.
         self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
+        self._needed = self._derived.stored(self._taped)  # what those are computed from, too
 
         # What a checkpoint is read into before it takes the place of the above.
         restart, tape = (
@@ -335,7 +336,7 @@ class ArrayModel(ABC):
         if not self._tapes.may_hold(i) and self._checkpoints.reads_tape(i):
             raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
         tape = self._tapes.to_spend(i)
-        elsewhere = [n for n in self._taped if n not in tape and n not in self._scratch]
+        elsewhere = [n for n in self._state if n in self._needed and n not in tape]
         if not self._scratch and not elsewhere:
             return tape
         self._ensure_started()

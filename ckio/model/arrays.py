@@ -1,4 +1,4 @@
-"""Named arrays that stay where they are, and their memory as bytes."""
+"""Named arrays that stay where they are, their memory as bytes, and registers made of them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -48,8 +48,8 @@ class ByteViews:
         return [(known.get(id(array)) or self._learn(array))[1] for array in arrays]
 
     def _learn(self, array: Array) -> tuple[Array, memoryview]:
-        found = self._known[id(array)] = array, as_bytes(array)
-        return found
+        pair = self._known[id(array)] = array, as_bytes(array)
+        return pair
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return type(self), ()  # a copy of a model has arrays of its own
@@ -99,14 +99,14 @@ class Arrays(dict[str, NDArray[Any]]):
 
 def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
     """Copies, in C order; raises BadInput, which says `what` they are, for arrays of objects."""
-    found = Arrays({name: copy(value) for name, value in arrays.items()})
-    if objects := [name for name, x in found.items() if x.dtype.hasobject]:
+    copied = Arrays({name: copy(value) for name, value in arrays.items()})
+    if objects := [name for name, x in copied.items() if x.dtype.hasobject]:
         raise BadInput(f"{what} {objects} hold objects, whose bytes mean nothing")
-    return found
+    return copied
 
 
 def is_differentiable(array: Array, /) -> bool:
-    """Whether it holds numbers that have a derivative: real or complex, not whole ones."""
+    """Return whether an array holds real or complex numbers, which have a derivative."""
     return np.issubdtype(array.dtype, np.inexact)
 
 
@@ -195,7 +195,7 @@ class Tapes:
         begins = dict(zip(_widest_first(like), ends, strict=False))
         self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
         self._nbytes = sum(array.nbytes for array in like.values())
-        self._slots = self._rooms(1)  # memory of its own
+        self._slots = self._allocated(1)  # memory of its own
         self._shared: Arrays | None = None  # the tape of a single step, elsewhere
         self._given = False  # whether a level relies on what it holds
         self._begin = self._end = 0  # whose tapes they hold
@@ -203,17 +203,17 @@ class Tapes:
         self._read = set[str]()  # the parts that were read since the last record
 
     def record(self, begin: int, end: int, /) -> None:
-        """Make room for the tape of these steps; what was held is lost."""
+        """Allocate the tape of these steps; the previous contents are lost."""
         if (lacking := end - begin - len(self._slots)) > 0:
-            self._slots += self._rooms(lacking)
+            self._slots += self._allocated(lacking)
         self._begin = self._end = begin
         self._shared = None
         self._read.clear()
 
     def keep(self, step: int, state: Arrays, /) -> None:
         """Keep what the state holds now as the tape of this step, the next one."""
-        for name, kept in self._slots[step - self._begin].items():
-            np.copyto(kept, state[name])
+        for name, slot in self._slots[step - self._begin].items():
+            np.copyto(slot, state[name])
         self._end = step + 1
 
     def of(self, step: int, /) -> Arrays:
@@ -228,7 +228,7 @@ class Tapes:
         return self._begin <= step < self._end or bool(self._read)
 
     def to_spend(self, step: int, /) -> Arrays:
-        """That of a step that is reversed, which may overwrite it: no level relies on it."""
+        """Return the tape of a step to reverse, which may overwrite it: no level relies on it."""
         if self._shared is not None and self._given:
             self._copy_back()
         return self.of(step)
@@ -238,7 +238,7 @@ class Tapes:
         self._end = min(self._end, step)
         self._shared = None
         if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
-            self._slots = self._rooms(1)
+            self._slots = self._allocated(1)
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
         """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
@@ -257,20 +257,20 @@ class Tapes:
 
     def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
         """The tape of a step, in memory that is not recorded into any more."""
-        held = self.of(step)
+        tape = self.of(step)
         if self._shared is None:
             memory = self._memory(slot)
             if (self._begin, self._end) == (step, step + 1):
-                self._slots[0], self._shared = memory, held
+                self._slots[0], self._shared = memory, tape
             else:
                 for name, array in memory.items():
-                    np.copyto(array, held[name])
-                held = memory
+                    np.copyto(array, tape[name])
+                tape = memory
         self._given = True
-        return held
+        return tape
 
     def single(self) -> Arrays:
-        """That of the one step which single arrays are written from."""
+        """Return the tape of the one step from which single arrays are written."""
         if self._end - self._begin == 1:
             return self.of(self._begin)
         return self._in_parts()
@@ -286,25 +286,25 @@ class Tapes:
         try:
             memory = slot(self._nbytes)
         except StorageError:
-            return self._rooms(1)[0]
+            return self._allocated(1)[0]
         arrays = Arrays(
             {name: np.ndarray(*form, memory, begin) for name, (form, begin) in self._places.items()}
         )
         if all(array.flags.aligned for array in arrays.values()):
             return arrays
-        return self._rooms(1)[0]
+        return self._allocated(1)[0]
 
     def _in_parts(self) -> Arrays:
         if self._parts is None:
-            (self._parts,) = self._rooms(1)
+            (self._parts,) = self._allocated(1)
         return self._parts
 
-    def _rooms(self, count: int) -> list[Arrays]:
-        """Room for so many steps; in one piece, which costs fewer page faults."""
-        rooms = {
+    def _allocated(self, count: int) -> list[Arrays]:
+        """Allocate the tapes of `count` steps in one piece, which costs fewer page faults."""
+        memory = {
             name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
         }
-        return [Arrays({name: rooms[name][k, ...] for name in rooms}) for k in range(count)]
+        return [Arrays({name: memory[name][k, ...] for name in memory}) for k in range(count)]
 
 
 def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -312,5 +312,5 @@ def _widest_first(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def field(name: str, array: Array, unit: str) -> Field:
-    """What an array is."""
+    """Return the field that describes an array."""
     return Field(name, array.dtype.str, array.shape, unit)

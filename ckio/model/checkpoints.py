@@ -1,4 +1,9 @@
-"""Which arrays of a model lie in which of its checkpoints."""
+"""Which arrays of a model lie in which of its checkpoints, and which are computed again.
+
+An array that can be computed from others, in every x_i and to the last bit, need not be stored. For
+the analysis it does not exist: a step that uses it uses its arguments, as if every step computed it
+for itself.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,8 +99,8 @@ class Derived:
         )
 
     def _flow(self, flow: Flow) -> Flow:
-        gone = self.names
-        return Flow(self.stored(flow.use), flow.out.difference(gone), flow.kill.difference(gone))
+        names = self.names
+        return Flow(self.stored(flow.use), flow.out.difference(names), flow.kill.difference(names))
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ class Checkpoints:
         return names
 
     def layout(self, key: Key, /) -> Layout:
-        """What the buffers of a checkpoint are; raises UnsupportedKind."""
+        """Return the layout of a checkpoint; raises UnsupportedKind."""
         return self._of(self.names(key)) if key.name else self._whole[key.kind]
 
     @cached_property
@@ -155,7 +160,7 @@ class Checkpoints:
             )
 
     def reads_tape(self, step: int, /) -> bool:
-        """Whether its adjoint reads anything that a tape has to hold."""
+        """Return whether the adjoint of a step reads anything that a tape has to hold."""
         if self.variables is None:
             return bool(self.tape)
         steps = self.variables.steps

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Comm(Protocol):
-    """What ranks ask of each other. All of it is asked by all ranks, in the same order.
+    """The communicator of a job: each method is called by all ranks, in the same order.
 
     Where a rank is gone, RankFailed is raised, which names it.
 
@@ -45,7 +45,7 @@ class Comm(Protocol):
         """
 
     def apart(self) -> "Comm":
-        """The same ranks for a conversation of its own, such as a model's within its steps.
+        """Return a separate communicator of these ranks, such as a model's within its steps.
 
         There nobody waits for a rank that has called it off: RankFailed is raised, which names it.
         """

@@ -38,7 +38,7 @@ UNCHANGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GradientCheck(Printed):
-    """What a Taylor test found, with steps h that halve each time.
+    """The result of a Taylor test, with steps h that halve each time.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) 
 
 
 def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Generator]:
-    """What draws the direction in each control.
+    """Return the random generator of the direction in each control.
 
     Where there are several ranks, each control has its own: what all of them have gets the same on
     each, whatever the parts of the others are.
@@ -320,7 +320,7 @@ def _rate(whole: float, half: float) -> float:
 def _verdict(
     remainders: tuple[float, ...], rates: tuple[float, ...], *, rounding: float, change: float
 ) -> bool:
-    """As in check_gradient; `change` is what the gradient predicts for the largest h."""
+    """Return the verdict; `change` is the gradient's prediction for the largest h."""
     if not all(math.isfinite(r) for r in remainders):
         return False
     least = ABOVE_ROUNDING * rounding

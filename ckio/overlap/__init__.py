@@ -1,1 +1,1 @@
-"""Which transfers go on beside the computation: the rules that simulator and runner share."""
+"""Transfers that are concurrent with the computation: rules that simulator and runner share."""

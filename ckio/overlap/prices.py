@@ -1,4 +1,4 @@
-"""What transfers take beside the computation, by the numbers of a schedule's actions."""
+"""Seconds of transfers that are concurrent with the computation, by a schedule's actions."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True, eq=False)
 class TransferSeconds:
-    """Of transfers that are staged or made ahead, were each action to be one.
+    """Seconds of each action, were it a transfer that is staged or made ahead.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
             (READ, profile.read_beside, profile.read_own, profile.read_hinders, profile.handoff),
             (DISCARD, None, None, profile.discard_hinders, None),
         ):
-            there = (actions.op == op) & (actions.level == number)
+            rows = (actions.op == op) & (actions.level == number)
             for column, price, size in (
                 (seconds, beside, nbytes),
                 (own, copy, copied),
@@ -65,7 +65,7 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
                 (handoffs, handoff, nbytes),
             ):
                 if price is not None:
-                    column[there] = _of(price, size[there])
+                    column[rows] = _of(price, size[rows])
     return TransferSeconds(seconds, own, hinders, handoffs)
 
 

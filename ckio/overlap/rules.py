@@ -1,4 +1,4 @@
-"""The traffic between memory and the levels behind it, while a schedule is being performed.
+"""Transfers between memory and the far levels while a schedule is performed.
 
 `Traffic` is the rules alone: the simulator moves it in simulated time, the runner with threads. The
 program does one action after the other; each channel does one transfer at a time.
@@ -12,8 +12,8 @@ staged, and how many read ahead, is counted over all channels together.
 
 What the program does with
 
-    memory level, write      waits until the pool has room
-    far level, write         copies it to the pool, and goes on. As long as the pool has no room, or
+    memory level, write      waits until the pool has space
+    far level, write         copies it to the pool, and goes on. As long as the pool is full, or
                              too many are staged, it waits for one of those that are; if there is
                              none, it waits until the channel has written the checkpoint directly
     far level, read          copies what is still staged, or was read ahead; waits for what is being
@@ -25,8 +25,9 @@ What a channel does next, if there is
     1. the read that the program waits for
     2. the next read in the order of the program, unless the program waits for a write here, if what
        it reads lies on the level, not too many have been read ahead, not more than the horizon is
-       to be computed between the end of the current action and its use, and the pool has room: now,
-       and at each later point up to its use for what the memory level and the reads ahead hold then
+       to be computed between the end of the current action and its use, and the pool has space:
+       now, and at each later point up to its use for what the memory level and the reads ahead hold
+       then
     3. the oldest write or discard
 
 Rule 2 is what lets nothing wait for ever: what the memory level is going to need is never given to
@@ -67,7 +68,7 @@ class ActionMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a channel does.
+    """A transfer of a channel.
 
     Attributes
     ----------
@@ -96,7 +97,7 @@ _Bools = NDArray[np.bool_]
 
 
 class TransferEffect(Enum):
-    """What an action means for the traffic."""
+    """The effect of an action on the transfers."""
 
     NONE = "it computes, or reads from the memory level"
     TAKE = "it writes to the memory level"
@@ -127,7 +128,7 @@ class TransferColumns:
         the number of each level's; -1 for the memory level.
     reads : list of list of int
         The rows of the far reads, by channel.
-    sort : list of Sort
+    sort : list of TransferEffect
     nbytes : int64
         What a checkpoint takes of the pool.
     place : int64
@@ -193,16 +194,16 @@ class TransferColumns:
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:
-    """What lies on the memory level, the first, at the start."""
+    """Return the keys on the memory level, the first, at the start."""
     return schedule.stored[0] if schedule.stored else frozenset()
 
 
 def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
-    here = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
-    there = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
-    sorts = np.array([*there, *here], object)
-    found: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(there))].tolist()
-    return found
+    near_effects = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    far_effects = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
+    sorts = np.array([*far_effects, *near_effects], object)
+    effects: list[TransferEffect] = sorts[actions.op + near * np.uint8(len(far_effects))].tolist()
+    return effects
 
 
 def _clock(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
@@ -214,8 +215,8 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     """The place of each access, and of each read its source."""
     place, source = np.full((2, len(actions)), -1, np.int64)
     rows = np.flatnonzero(actions.op >= WRITE)
-    here = actions.take(rows)
-    names = (here.begin, here.name, here.kind, here.level)
+    accesses = actions.take(rows)
+    names = (accesses.begin, accesses.name, accesses.kind, accesses.level)
     order = np.lexsort(names)
     opens = np.zeros(len(order), np.int64)
     for column in names:
@@ -224,12 +225,10 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     place[rows[order]] = group
     # A running maximum of the rows of writes, which begins anew with each place.
     lift = group * (len(actions) + 1)
-    written = np.where(here.op[order] == WRITE, rows[order], -1)
+    written = np.where(accesses.op[order] == WRITE, rows[order], -1)
     source[rows[order]] = np.maximum.accumulate(written + lift) - lift
     return place, source
 
-
-__all__ = ["Handling", "Traffic", "Transfer", "ActionMode", "memory_level"]
 
 _ITSELF: Final = Handling(ActionMode.ITSELF)
 
@@ -368,7 +367,7 @@ class Traffic:
     # The channels
 
     def begin(self, number: int, /) -> Transfer | None:
-        """What an idle channel does now; None if nothing."""
+        """Return the transfer that an idle channel begins now, if any."""
         channel = self._channels[number]
         if channel.wanted is not None:
             channel.now, channel.wanted = channel.wanted, None
@@ -395,17 +394,17 @@ class Traffic:
             self._unstage(transfer)
 
     def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
-        """Whether the channel's next read may begin now; then its room in the pool is taken."""
-        there = self._map
+        """Return whether the channel's next read may begin now, and if so, take its space."""
+        columns = self._map
         return (
-            there.source[row] < self.row
-            and there.place[row] not in self._staged
+            columns.source[row] < self.row
+            and columns.place[row] not in self._staged
             and len(self._ahead) < self._most_ahead
             and not (self._direct is not None and self._direct.row in channel.queue)
-            and there.clock[row] - there.clock[self.row + 1] <= self._horizon
-            and self._fits(there.nbytes[row])
+            and columns.clock[row] - columns.clock[self.row + 1] <= self._horizon
+            and self._fits(columns.nbytes[row])
             and self._fits_up_to(row, channel)
-            and self._take(there.nbytes[row])
+            and self._take(columns.nbytes[row])
         )
 
     def _fits_up_to(self, row: int, channel: "ChannelQueue") -> bool:
@@ -413,34 +412,34 @@ class Traffic:
 
         The program's points are taken together between far reads, where nothing ahead is used.
         """
-        there = self._map
+        columns = self._map
         if self.row <= channel.full:
             return False
-        room = there.room - there.nbytes[row]
-        lying = sum(there.nbytes[other] for other in self._ahead)
-        if there.highest[self.row] + lying <= room:
+        room = columns.room - columns.nbytes[row]
+        lying = sum(columns.nbytes[other] for other in self._ahead)
+        if columns.highest[self.row] + lying <= room:
             return True
         at = self.row
-        for use in there.reads_between(at, row):
-            if there.peak[at] + lying > room:
+        for use in columns.reads_between(at, row):
+            if columns.peak[at] + lying > room:
                 channel.full = at  # what lies ahead there now will still lie there then
                 return False
             if use in self._ahead:
-                lying -= there.nbytes[use]
+                lying -= columns.nbytes[use]
             at = use + 1
         return True
 
     # The pool
 
     def _take(self, nbytes: int) -> bool:
-        """Take room in the pool, if there is enough."""
+        """Take space in the pool, if there is enough."""
         fits = self._fits(nbytes)
         if fits:
             self.used += nbytes
         return fits
 
     def _fits(self, nbytes: int) -> bool:
-        """Whether there is enough room in the pool now."""
+        """Return whether the pool has enough free space now."""
         return self.used + nbytes <= self._map.room
 
     def _unstage(self, staged: Transfer) -> None:

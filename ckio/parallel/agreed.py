@@ -1,4 +1,7 @@
-"""A level of which every rank has its part: a checkpoint is there if every rank has its own."""
+"""A level and a model of which every rank has its part: all ranks agree on each call.
+
+A checkpoint is stored if every rank has stored its part.
+"""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -13,7 +16,7 @@ from ckio.parallel.team import Team
 
 
 class AgreedLevel:
-    """The same level on all ranks of a team, as one level that all of them see alike.
+    """One level of a team, of which every rank has its part.
 
     Every call is made by all ranks, in the same order. What fails on one rank fails on all, with an
     error that names it; what the others have written for it is discarded. `keys` lists what every
@@ -41,10 +44,10 @@ class AgreedLevel:
     def __init__(self, backend: Backend, team: Team, /) -> None:
         self.own, self._team = backend, team
         self.durable = backend.durable
-        held = team.each(lambda: set(backend.keys()))
-        common = set[Key].intersection(*team.gather(held))
-        for key in sorted(held - common, key=str):
-            with suppress(StorageError):  # it takes room, and is not listed
+        keys = team.each(lambda: set(backend.keys()))
+        common = set[Key].intersection(*team.gather(keys))
+        for key in sorted(keys - common, key=str):
+            with suppress(StorageError):  # it takes space, and is not listed
                 backend.discard(key)
         if isinstance(backend, Keeping):
             self.slot, self.keep, self.kept = backend.slot, self._keep, self._kept
@@ -69,8 +72,8 @@ class AgreedLevel:
         self._team.each(lambda: self.own.discard(key))
 
     def keys(self) -> Iterable[Key]:
-        held = self._team.each(lambda: set(self.own.keys()))
-        return sorted(set[Key].intersection(*self._team.gather(held)), key=str)
+        keys = self._team.each(lambda: set(self.own.keys()))
+        return sorted(set[Key].intersection(*self._team.gather(keys)), key=str)
 
     def close(self) -> None:
         self.own.close()
@@ -85,7 +88,7 @@ class AgreedLevel:
         return self._team.each(lambda: self._keeping.kept(key))
 
     def __getattr__(self, name: str) -> Any:
-        """What some levels offer beside, where this one does: see Backend."""
+        """Return an optional method of the level, where it has one: see Backend."""
         if name not in ("prepare", "evict", "remove"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         offered = getattr(self.own, name)
@@ -95,7 +98,7 @@ class AgreedLevel:
 
 
 class LargestWrites(AgreedLevel):
-    """The same, for those who measure: what is written takes what it does where it takes most."""
+    """A level of a team whose writes return the bytes of the rank that stores most."""
 
     def __init__(self, level: Backend, team: Team, /) -> None:
         super().__init__(level.own if isinstance(level, AgreedLevel) else level, team)
@@ -105,10 +108,10 @@ class LargestWrites(AgreedLevel):
 
 
 def in_background(level: Backend, /) -> Backend:
-    """What a rank reaches a level by that goes on behind its own computation."""
+    """Return a level as a rank uses it in the background of its computation."""
     match level:
         case AgreedLevel(own=Ram() as memory):
-            return memory  # which lends room to what is on its way
+            return memory  # which lends space to transfers
         case AgreedLevel():
             return BackgroundLevel(level)
         case _:
@@ -116,7 +119,7 @@ def in_background(level: Backend, /) -> Backend:
 
 
 class BackgroundLevel:
-    """A level that each rank reaches behind its own computation, when it comes to it.
+    """A level that each rank uses in the background, at times of its own.
 
     There ranks have no order that they share, so they agree on nothing but the beginning. What
     fails on one rank ends the run there, as RunFailed, and the others hear of it at their next
@@ -165,7 +168,7 @@ T = TypeVar("T")
 
 
 class AgreedModel:
-    """A rank's part of a model, whose moves end well on all ranks or on none.
+    """A rank's part of a model: each call succeeds on all ranks or on none.
 
     A rank that fails in the middle of a step calls it off, so that none waits for its halo. Ranks
     may have parts of different size: what is planned is for the largest.
@@ -231,7 +234,7 @@ class AgreedModel:
 
     @property
     def on_step(self) -> Any:
-        """What the model calls after each step, where it does."""
+        """The function that the model calls after each step, if it calls one."""
         return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
 
     @on_step.setter

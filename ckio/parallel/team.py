@@ -1,11 +1,12 @@
 """The ranks of a job that run one schedule together: what one of them cannot do, none has done.
 
-They agree at meetings. Each says whether it failed, whether somebody asked it to stop, and what
-time it is; of each, all hear the largest. As every meeting is the same few numbers, a rank that
-fails where it should not have, goes to the next one from wherever it is, and finds the others. All
-else that they tell each other they do apart, where nobody waits for a rank that has failed.
+They agree in meetings, a collective of a few numbers: whether a rank failed, whether it was asked
+to stop, and its time; of each number, all ranks get the largest. Because all meetings are alike, a
+rank that fails anywhere calls the next one from where it is, and the others are there. All other
+messages go through separate communicators, in which no rank waits for one that has failed.
 
-What they could see differently, such as files, sizes and hashes, one of them decides, or all tell.
+Values that ranks could see differently, such as files, sizes and hashes, are decided by one rank,
+or gathered from all.
 """
 
 import pickle
@@ -28,7 +29,7 @@ _WELL, _ECHO, _FAILED = 0.0, 1.0, 2.0
 
 
 class Team:
-    """The ranks of a job, which do the same and fail together.
+    """The ranks of a job, which perform the same actions and fail together.
 
     Whatever a rank raises within `each`, `once` or `together` is raised by all of them, as an error
     that names it. Its kind is that of the first rank that failed, if it is one of ckio's, and
@@ -37,15 +38,15 @@ class Team:
     Parameters
     ----------
     comm : Comm, optional
-        The ranks; by default this process alone. Who else has something to say to them does so
-        in a conversation that is `apart`.
+        The ranks; by default this process alone. Other users of the ranks take a communicator
+        of their own by `apart`.
     wish : callable, optional
-        Asked before each meeting: whether this rank is to stop.
+        Called before each meeting: whether this rank is to stop.
 
     Attributes
     ----------
     comm : Comm
-        Where they meet, and nothing else is said.
+        The communicator of the meetings, and of nothing else.
     rank, size : int
         As `comm` has them.
     wished : bool
@@ -108,7 +109,7 @@ class Team:
         What fails `calls_off` where others may wait for this rank meanwhile, apart.
         """
         try:
-            done = do()
+            value = do()
         except Exception as error:
             if _is_shared(error):
                 raise
@@ -117,13 +118,13 @@ class Team:
             self.meet(error)
             raise  # not reached: who fails hears of it
         try:
-            self.meet(number=0 if number is None else number(done))
+            self.meet(number=0 if number is None else number(value))
         except CkioError:
             if undo is not None:
                 with suppress(StorageError):
-                    undo(done)
+                    undo(value)
             raise
-        return done
+        return value
 
     def once(self, do: Callable[[], T], /) -> T:
         """Do something on the first rank alone; all return what it does, or raise what it did.
@@ -132,21 +133,21 @@ class Team:
         """
         if self.is_alone:
             return do()
-        done, failed = b"", None
+        pickled, failed = b"", None
         if self.rank == 0:
             try:
-                done = pickle.dumps(do())  # here, where it may fail
+                pickled = pickle.dumps(do())  # here, where it may fail
             except Exception as error:
                 if _is_shared(error):
                     raise
                 failed = error
         self.meet(failed, named=False)
-        found: T = pickle.loads(self.gather(done)[0])
-        return found
+        value: T = pickle.loads(self.gather(pickled)[0])
+        return value
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks do to the end, or none: also what is raised outside of meetings is shared.
+        """Run a block that all ranks end, or none: errors outside of collectives are shared, too.
 
         The others learn of it at their next meeting, if not before, in an exchange.
         """
@@ -160,7 +161,7 @@ class Team:
         self.meet()
 
     def _heard(self, error: BaseException | None, number: int) -> tuple[float, float, float]:
-        """How the worst of all ranks is, and the least and the largest of their numbers."""
+        """Return the worst state of all ranks, and the least and the largest of their numbers."""
         state = _WELL if error is None else _ECHO if isinstance(error, RankFailed) else _FAILED
         wish = self.wish is not None and self.wish()
         mine = np.array([state, wish, time.perf_counter() - self._origin, -number, number])
@@ -204,11 +205,11 @@ class MeetingsClock:
 
 
 ALONE: Final = Team()
-"""This process, and nobody else."""
+"""The team of this process alone."""
 
 
 class _ErrorNote(NamedTuple):
-    """How a rank is, and what it has to say of it."""
+    """The state of a rank, and the error that explains it."""
 
     state: float
     kind: str
@@ -226,7 +227,7 @@ def _note(error: BaseException | None) -> _ErrorNote:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, with its kind where it is not one of ckio's."""
+    """Return the text of an error, with its class where that is not one of ckio's."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, KeyboardInterrupt):

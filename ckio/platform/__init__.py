@@ -72,7 +72,7 @@ class Level(Carried):
     note : str
         Why the level is as it is, for who reads the file; nothing depends on it.
     profile : Profile or None
-        What was measured of it beside its prices.
+        Further measurements of the level.
     """
 
     name: str
@@ -160,7 +160,7 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
 
 @dataclass(frozen=True)
 class Platform(Carried, Printed):
-    """The storage levels, nearest first, and the room for the tape.
+    """The storage levels, nearest first, and the memory for the tape.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class Platform(Carried, Printed):
         The factor of a whole run on all that it takes: runs are not alike on a machine that others
         use too.
     overhead : float
-        Seconds that an action takes in addition where storage goes on behind the program.
+        Seconds that an action takes in addition where I/O overlaps with the program.
     """
 
     levels: tuple[Level, ...]
@@ -203,11 +203,11 @@ class Platform(Carried, Printed):
         object.__setattr__(self, "spreads", MappingProxyType(spreads))
         if not isinstance(self.drift, Lognormal | Quantiles | None):
             raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
-        seen: set[str] = set()
+        names: set[str] = set()
         for level in self.levels:
-            if level.name in seen:
+            if level.name in names:
                 raise BadInput(f"platform: two levels are named {level.name!r}; names must differ")
-            seen.add(level.name)
+            names.add(level.name)
         room = self.working_memory
         if room is not None and not (is_whole(room) and room >= 0):
             raise BadInput(
@@ -231,12 +231,12 @@ class Platform(Carried, Printed):
         room = self.working_memory
         if room is None or not (largest := chain.largest("tape")):
             return chain.length
-        held = min(chain.length, room // largest)
+        count = min(chain.length, room // largest)
         if not chain.varies:
-            return held
+            return count
         steps = np.arange(chain.length + 1)
-        more = range(held + 1, chain.length + 1)
-        return held + bisect_right(
+        more = range(count + 1, chain.length + 1)
+        return count + bisect_right(
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 
@@ -263,15 +263,15 @@ class Platform(Carried, Printed):
 
     def digest(self) -> str:
         """A short name for everything that a plan depends on: levels, capacities, costs."""
-        from ckio.platform import toml as platformtext  # which is written in terms of this module
+        from ckio.platform import toml  # which is written in terms of this module
 
-        return platformtext.digest(self)
+        return toml.digest(self)
 
     def dumps(self) -> str:
         """The TOML form, made to be read and edited."""
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        return platformtext.dumps(self)
+        return toml.dumps(self)
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
@@ -279,9 +279,9 @@ class Platform(Carried, Printed):
 
         `source` is named in errors, usually the file.
         """
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        read = platformtext.loads_paper if is_paper_text(text) else platformtext.loads
+        read = toml.loads_paper if is_paper_text(text) else toml.loads
         return read(text, source=source)
 
     @staticmethod
@@ -290,9 +290,9 @@ class Platform(Carried, Printed):
 
         A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
         """
-        from ckio.platform import toml as platformtext
+        from ckio.platform import toml
 
-        return platformtext.loads_paper(text, source=source)
+        return toml.loads_paper(text, source=source)
 
 
 def _price_text(cost: Affine) -> str:
@@ -317,7 +317,7 @@ def _brief(chain: Chain) -> str:
 
 
 def memory_level(platform: Platform, /) -> int | None:
-    """The level whose room is shared with what is on its way: the first, if it is plain memory."""
+    """Return the level whose memory transfers share: the first, if it is plain memory."""
     first = platform.levels[0] if platform.levels else None
     plain = first is not None and first.backend == "ram" and "codec" not in first.options
     return 0 if plain else None

@@ -263,7 +263,7 @@ class Chain(Printed):
         return any(isinstance(getattr(self, name), PerStep) for name in COSTS)
 
     def with_steps(self, steps: int, /) -> "Chain":
-        """The same costs and sizes over `steps` steps: where they differ, over the first ones.
+        """Return this chain with `steps` steps; where its steps differ, the first of them.
 
         Raises BadInput for more steps than there are costs of.
         """
@@ -311,7 +311,7 @@ class Chain(Printed):
         return size
 
     def parts(self, key: Key, /) -> tuple[Key, ...]:
-        """What a checkpoint is stored as: itself, or one key for each of its variables."""
+        """Return the keys that a checkpoint is stored under: its own, or one for each variable."""
         return (key,) if self.variables is None else self.variables.parts(key, self.length)
 
     def seconds(self, action: Action, /) -> float:
@@ -359,10 +359,10 @@ class Chain(Printed):
             sizes = np.array([self.nbytes(Key(kind, 0)) for kind in KINDS], np.int64)
             nbytes = np.where(actions.op >= WRITE, sizes[actions.kind], 0)
         for name in range(1, len(actions.names)):
-            there = actions.name == name
-            for kind in np.unique(actions.kind[there]).tolist():
+            rows = actions.name == name
+            for kind in np.unique(actions.kind[rows]).tolist():
                 key = Key(KINDS[kind], 0, actions.names[name])
-                nbytes[there & (actions.kind == kind)] = self._bytes_of_variable(key)
+                nbytes[rows & (actions.kind == kind)] = self._bytes_of_variable(key)
         return nbytes
 
     def copied(self, key: Key, /) -> int:
@@ -403,24 +403,24 @@ class Chain(Printed):
         nbytes = np.zeros(len(actions), np.int64)
         for code, kind in enumerate(KINDS):
             size = getattr(self, kind.name.lower())
-            there = (actions.op >= WRITE) & (actions.kind == code)
+            rows = (actions.op >= WRITE) & (actions.kind == code)
             if isinstance(size, PerStep):
-                self._check_within(actions, there)
-                nbytes[there] = size.values[actions.begin[there]]
+                self._check_within(actions, rows)
+                nbytes[rows] = size.values[actions.begin[rows]]
             else:
-                nbytes[there] = size
+                nbytes[rows] = size
         return nbytes
 
     def _seconds_of(self, actions: Actions) -> NDArray[np.float64]:
         seconds = np.zeros(len(actions))
         for op, span in enumerate(SPANS):
-            price, there = getattr(self, span.__name__.lower()), actions.op == op
-            begin, end = actions.begin[there], actions.end[there]
+            price, rows = getattr(self, span.__name__.lower()), actions.op == op
+            begin, end = actions.begin[rows], actions.end[rows]
             if isinstance(price, PerStep):
-                self._check_within(actions, there)
-                seconds[there] = price.before[end] - price.before[begin]
+                self._check_within(actions, rows)
+                seconds[rows] = price.before[end] - price.before[begin]
             else:
-                seconds[there] = (end - begin) * price
+                seconds[rows] = (end - begin) * price
         return seconds
 
     def _check_within(self, actions: Actions, which: NDArray[np.bool_]) -> None:

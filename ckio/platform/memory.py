@@ -71,13 +71,13 @@ def _offers(root: Path) -> Iterator[int]:
         if controllers not in ("", "memory"):
             continue
         mount, limit, used, cache = _LIMITS[controllers == "memory"]
-        here = root / mount / group.lstrip("/")
+        directory = root / mount / group.lstrip("/")
         # Every group above has a limit of its own.
-        for folder in (here, *here.parents):
+        for folder in (directory, *directory.parents):
             most, now = _number(folder / limit), _number(folder / used)
             if most is not None and now is not None:
-                held = _table(folder / "memory.stat")
-                yield max(0, most - now + sum(held.get(name, 0) for name in cache))
+                statistics = _table(folder / "memory.stat")
+                yield max(0, most - now + sum(statistics.get(name, 0) for name in cache))
             if folder == root / mount:
                 break
 

@@ -1,4 +1,4 @@
-"""What was measured of a level beside its prices: what takes longer when, and what varies."""
+"""Prices of accesses to a level, how they vary, and its measured profile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -28,7 +28,7 @@ class Carried:
 
 
 def _plain(value: object) -> object:
-    """The same with dicts in place of mappings that pickle cannot carry."""
+    """Return a value with dicts in place of mappings that pickle cannot store."""
     if not isinstance(value, MappingProxyType):
         return value
     return {name: _plain(inner) for name, inner in value.items()}
@@ -169,7 +169,7 @@ class Profile(Carried):
     first : Affine or None
         Writing to a slot for the first time in a run.
     write_beside, read_beside : Affine or None
-        Writing and reading behind the computation, which goes on beside it.
+        Writing and reading concurrently with the computation.
     write_own, read_own : Affine or None
         What the program itself does of these: a copy to the memory between, and from it.
     write_hinders, read_hinders, discard_hinders : Affine

@@ -216,8 +216,8 @@ class _PlatformReader:
         drift = self.factors(data["drift"], "drift") if "drift" in data else None
         spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
         try:
-            found = {name: each for name, each in spreads.items() if each}
-            return Platform(levels, room, chains, found, drift, data.get("overhead", 0.0))
+            varying = {name: each for name, each in spreads.items() if each}
+            return Platform(levels, room, chains, varying, drift, data.get("overhead", 0.0))
         except BadInput as error:
             self.fail(str(error))
 

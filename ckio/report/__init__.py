@@ -66,8 +66,8 @@ class Report(Printed):
     @property
     def waiting(self) -> tuple[float, float]:
         """Seconds that the program itself spends on storage, predicted and measured."""
-        here = [row for row in self.rows if row.actions and not row.steps]
-        return sum(row.predicted for row in here), sum(row.measured for row in here)
+        rows = [row for row in self.rows if row.actions and not row.steps]
+        return sum(row.predicted for row in rows), sum(row.measured for row in rows)
 
     @property
     def error(self) -> float:
@@ -90,7 +90,7 @@ class Report(Printed):
 
     @property
     def rounding(self) -> str:
-        """What lossy levels mean for the gradient, in one sentence; empty where there are none."""
+        """The effect of lossy levels on the gradient, in one sentence; empty without them."""
         levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
         return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
 
@@ -212,7 +212,7 @@ def table(report: Report, /) -> list[list[str]]:
 
 
 def behind(report: Report, /) -> list[list[str]]:
-    """What channels did beside the program, as text in the same columns; often nothing."""
+    """The transfers of channels, as text in the same columns; often empty."""
     return list(map(_Cells.of(report).row, report.transfers))
 
 

@@ -125,21 +125,21 @@ def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
 
 
 def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
-    """What went to and from each level."""
+    """Return the table of the bytes to and from each level."""
     peak = "peak slots" if chain.variables is None else "peak arrays"
     heading = f"level, writes, reads, written, read, busy, {peak}, peak bytes, capacity"
     rows = [heading.split(", ")]
     for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
-        level, there = platform.levels[place], accesses(timeline, platform, place)
-        writes, reads = there.actions.op == WRITE, there.actions.op == READ
+        level, events = platform.levels[place], accesses(timeline, platform, place)
+        writes, reads = events.actions.op == WRITE, events.actions.op == READ
         rows.append(
             [
                 level.name,
                 f"{np.count_nonzero(writes):,}",
                 f"{np.count_nonzero(reads):,}",
-                bytes_text(int(there.nbytes[writes].sum())),
-                bytes_text(int(there.nbytes[reads].sum())),
-                seconds_text(float((there.stop - there.start).sum())),
+                bytes_text(int(events.nbytes[writes].sum())),
+                bytes_text(int(events.nbytes[reads].sum())),
+                seconds_text(float((events.stop - events.start).sum())),
                 f"{occupancy.peak_checkpoints:,}",
                 bytes_text(occupancy.peak_bytes),
                 "never fills" if level.capacity is None else bytes_text(level.capacity),

@@ -159,9 +159,9 @@ def _paint_spans(
     body: str,
     head: str,
 ) -> None:
-    here = actions.op == op
-    line = row[here]
-    begin, stop = scale.column(actions.begin[here]), scale.stop(actions.end[here])
+    rows = actions.op == op
+    line = row[rows]
+    begin, stop = scale.column(actions.begin[rows]), scale.stop(actions.end[rows])
     lines, length = canvas.shape
     canvas[covered(line, begin, stop, lines=lines, length=length)] = ord(body)
     if op == REVERSE:
@@ -177,10 +177,10 @@ def _paint_marks(
     scattered = _scattered(actions, places)
     for kind, (marks, _) in _MARKS.items():
         codes = np.frombuffer((marks + "+").encode(), np.uint8)
-        here = np.isin(actions.op, (WRITE, READ)) & (actions.kind == KIND_CODE[kind])
-        column = _mark_column(places.step[here], actions.kind[here], scale)
-        code = codes[np.minimum(actions.level[here], len(marks))]
-        canvas[row[here], column] = np.where(scattered[here], ord(SCATTERED), code)
+        rows = np.isin(actions.op, (WRITE, READ)) & (actions.kind == KIND_CODE[kind])
+        column = _mark_column(places.step[rows], actions.kind[rows], scale)
+        code = codes[np.minimum(actions.level[rows], len(marks))]
+        canvas[row[rows], column] = np.where(scattered[rows], ord(SCATTERED), code)
 
 
 def _scattered(actions: Actions, places: Places) -> NDArray[np.bool_]:
@@ -226,8 +226,8 @@ def _legend(
         if (actions.op == op).any()
     ]
     for kind, (marks, word) in _MARKS.items():
-        here = (actions.op >= WRITE) & (actions.kind == KIND_CODE[kind])
-        levels = np.unique(actions.level[here]).tolist()
+        rows = (actions.op >= WRITE) & (actions.kind == KIND_CODE[kind])
+        levels = np.unique(actions.level[rows]).tolist()
         if levels:
             used = " ".join(dict.fromkeys((marks + "+")[min(k, len(marks))] for k in levels))
             entries.append(f"{used} {word} on level {', '.join(map(str, levels))}")

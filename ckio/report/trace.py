@@ -1,4 +1,11 @@
-"""A timeline as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a thread per resource."""
+"""A timeline as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a thread per resource.
+
+Where slices of a track are many and short, few stand for them. Time is cut into cells. A slice that
+lasts longer than a cell stays as it is, and so does the last slice of each track. The others of one
+track and cell become one for each kind of action, one after the other from where the first of them
+began: each lasts as long as all that it stands for, so that busy seconds stay the same, and the
+rest of the cell is idle.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,16 +96,16 @@ class Slices:
         by_kind = np.lexsort((these.op, run))
         kinds = np.flatnonzero(_changes(run[by_kind], these.op[by_kind]))
         run = run[by_kind[kinds]]  # from here on, of each kind
-        found = _together(these.take(by_kind), kinds)
+        slices = _together(these.take(by_kind), kinds)
         first = np.flatnonzero(_changes(run))
-        several = np.logical_or.reduceat(found.count > 1, first)
+        several = np.logical_or.reduceat(slices.count > 1, first)
         of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(run))))
-        before = np.cumsum(found.lasts) - found.lasts
-        begin = np.minimum.reduceat(found.start, first)
+        before = np.cumsum(slices.lasts) - slices.lasts
+        begin = np.minimum.reduceat(slices.start, first)
         laid = begin[of] + before - before[first][of]
-        start = np.where(several[of], laid, found.start)
-        return replace(found, start=start).take(
-            np.lexsort((np.where(several[of], 0, found.row), run))
+        start = np.where(several[of], laid, slices.start)
+        return replace(slices, start=start).take(
+            np.lexsort((np.where(several[of], 0, slices.row), run))
         )
 
 
@@ -139,8 +146,8 @@ def steps(occupancy: Occupancy, cell: int = 0, /, *, tick: int = 1) -> tuple[Int
     last = np.append(_changes(cells)[1:], True)
     order = np.lexsort((-np.arange(len(cells)), nbytes, cells))  # the first of equal ones, last
     largest = order[np.append(_changes(cells[order])[1:], True)]
-    kept = np.union1d(largest, np.flatnonzero(last))
-    return times[kept], nbytes[kept]
+    rows = np.union1d(largest, np.flatnonzero(last))
+    return times[rows], nbytes[rows]
 
 
 COMPUTING: Final = 0
@@ -172,7 +179,7 @@ def trace(
 
     Times are in microseconds, to the nanosecond; where they come to more than 26 days, in whole
     ones, or a reader's rounding would make slices overlap that touch. Of the counters, one value
-    for each time. What would be more than `most` events is merged, as `pictures.detail` says,
+    for each time. What would be more than `most` events is merged, as this module says,
     and named in the plural; the process has a label that says so. For None, nothing is merged.
 
     Raises BadInput where it takes more than 285 years, which no reader can count.
@@ -184,10 +191,10 @@ def trace(
     served = np.array([channels.index(level.channel) + first for level in platform.levels])
     behind = served[moved.actions.level] if len(moved) else np.empty(0, np.int64)
     used = {place: channels[place - first] for place in sorted(set(behind.tolist()))}
-    held = occupancies(timeline, chain, platform)
+    by_level = occupancies(timeline, chain, platform)
     counted = {
         f"bytes on {level.name}": occupancy
-        for level, occupancy in zip(platform.levels, held, strict=True)
+        for level, occupancy in zip(platform.levels, by_level, strict=True)
     }
     if len(moved):
         counted["bytes on their way"] = staged(timeline, chain, platform)
@@ -215,19 +222,19 @@ def _tick(seconds: float) -> int:
 
 def _microseconds(times: Ints, tick: int) -> list[float] | list[int]:
     """Without a fraction where a tick is one: readers keep whole numbers as they are."""
-    found: list[float] | list[int]
-    found = (times / 1000 if tick == _NANOSECOND else times // 1000).tolist()
-    return found
+    counts: list[float] | list[int]
+    counts = (times / 1000 if tick == _NANOSECOND else times // 1000).tolist()
+    return counts
 
 
 def _few(sliced: Sliced, counted: Counted, most: int | None) -> tuple[int, Sliced]:
     """The cell in nanoseconds, 0 where nothing has to be merged, and the slices."""
     longest = max(int(slices.until.max(initial=0)) for _, slices in sliced)
-    cell, found = 0, sliced
-    while most is not None and _events(found, counted, cell) > most and cell <= longest:
+    cell, merged = 0, sliced
+    while most is not None and _events(merged, counted, cell) > most and cell <= longest:
         cell = max(1, 2 * cell, longest // most)
-        found = [(of, slices.merged(cell)) for of, slices in sliced]
-    return cell, found
+        merged = [(of, slices.merged(cell)) for of, slices in sliced]
+    return cell, merged
 
 
 def _events(sliced: Sliced, counted: Counted, cell: int) -> int:
@@ -265,8 +272,8 @@ def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
     actions: Actions = timeline.actions.take(slices.row)
     columns = (slices.count, slices.amount, slices.lasts / 1e9)
     until = _microseconds(slices.until, tick)
-    said = zip(*(column.tolist() for column in columns), until, strict=True)
-    for row, (count, amount, seconds, until) in zip(actions.rows(), said, strict=True):
+    rows = zip(*(column.tolist() for column in columns), until, strict=True)
+    for row, (count, amount, seconds, until) in zip(actions.rows(), rows, strict=True):
         op, _, _, begin, end, _ = row
         if count > 1:
             what = "steps" if op < WRITE else "bytes"
@@ -278,9 +285,9 @@ def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
 
 
 def _counter(name: str, values: tuple[Ints, Ints], tick: int) -> Iterator[str]:
-    times, held = values
+    times, nbytes_held = values
     quoted = json.dumps(name)
-    for ts, nbytes in zip(_microseconds(times, tick), held.tolist(), strict=True):
+    for ts, nbytes in zip(_microseconds(times, tick), nbytes_held.tolist(), strict=True):
         yield (
             f'{{"ph": "C", "pid": 0, "name": {quoted}, "ts": {ts}, "args": {{"bytes": {nbytes}}}}}'
         )

@@ -33,7 +33,7 @@ class Finite:
     anything but floating-point numbers.
 
     All else is passed to the model, with its optional attributes. On many ranks it belongs inside
-    of `Together`, which agrees on what one rank raises.
+    of `AgreedModel`, which agrees on what one rank raises.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ from ckio.backends.buffers import gather, scatter
 from ckio.backends.forms import Form, form_of
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
-from ckio.overlap.rules import ActionMode, Traffic, Transfer, memory_level
-from ckio.platform import Platform
+from ckio.overlap.rules import ActionMode, Traffic, Transfer
+from ckio.platform import Platform, memory_level
 from ckio.platform.clock import Clock, WallClock
 from ckio.runner.before import make_ready
 from ckio.runner.channels import Channels

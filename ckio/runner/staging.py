@@ -17,8 +17,8 @@ from ckio.actions.columns import READ, RECORD, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form
 from ckio.backends.ram import Loan, Ram
-from ckio.overlap.rules import Transfer, memory_level
-from ckio.platform import Platform
+from ckio.overlap.rules import Transfer
+from ckio.platform import Platform, memory_level
 from ckio.platform.memory import available
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.policy import Overlap

@@ -47,16 +47,16 @@ def first_writes(actions: Actions, nbytes: Ints, level: int, start: Sequence[int
     start
         Bytes of each checkpoint that lies there at the start.
     """
-    found: Bools = np.zeros(len(actions), np.bool_)
+    first: Bools = np.zeros(len(actions), np.bool_)
     change = np.where(actions.op == WRITE, 1, np.where(actions.op == DISCARD, -1, 0))
-    here = np.flatnonzero((change != 0) & (actions.level == level))
+    accesses = np.flatnonzero((change != 0) & (actions.level == level))
     at_start = Counter(start)
-    for size in np.unique(nbytes[here]).tolist():
-        rows = here[nbytes[here] == size]
-        held = at_start[size] + np.cumsum(change[rows])
-        most = np.maximum.accumulate(np.concatenate(([at_start[size]], held)))
-        found[rows] = held > most[:-1]
-    return found
+    for size in np.unique(nbytes[accesses]).tolist():
+        rows = accesses[nbytes[accesses] == size]
+        count = at_start[size] + np.cumsum(change[rows])
+        most = np.maximum.accumulate(np.concatenate(([at_start[size]], count)))
+        first[rows] = count > most[:-1]
+    return first
 
 
 def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Bools:
@@ -65,19 +65,19 @@ def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Boo
     It has where more than `cached` bytes were moved meanwhile, and where nothing has touched it
     before. `moved` are the bytes that go through the page cache in each action.
     """
-    found: Bools = np.zeros(len(actions), np.bool_)
-    here = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
-    rows = actions.take(here)
+    cold: Bools = np.zeros(len(actions), np.bool_)
+    accesses = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
+    rows = actions.take(accesses)
     order = np.lexsort((rows.begin, rows.name, rows.kind))
-    here, rows = here[order], rows.take(order)
+    accesses, rows = accesses[order], rows.take(order)
     same: Bools = np.zeros(len(rows), np.bool_)
     same[1:] = True
     for column in (rows.kind, rows.name, rows.begin):
         same[1:] &= column[1:] == column[:-1]
-    total = np.cumsum(moved)[here]
+    total = np.cumsum(moved)[accesses]
     since = np.concatenate(([0], np.diff(total)))
-    found[here] = (rows.op == READ) & (~same | (since > cached))
-    return found
+    cold[accesses] = (rows.op == READ) & (~same | (since > cached))
+    return cold
 
 
 @dataclass(frozen=True)
@@ -109,32 +109,32 @@ class Schedule(Printed):
         stored: Iterable[Iterable[Key]] = (),
         note: str = "",
     ) -> None:
-        kept = [frozenset(keys) for keys in stored]
-        while kept and not kept[-1]:
-            kept.pop()
+        keys_by_level = [frozenset(keys) for keys in stored]
+        while keys_by_level and not keys_by_level[-1]:
+            keys_by_level.pop()
         object.__setattr__(self, "chain", chain)
         object.__setattr__(self, "actions", Actions.of(actions))
-        object.__setattr__(self, "stored", tuple(kept))
+        object.__setattr__(self, "stored", tuple(keys_by_level))
         object.__setattr__(self, "note", note)
 
     def __len__(self) -> int:
         return len(self.actions)
 
     def _sheet(self) -> Sheet:
-        found = counts(self)
+        total = counts(self)
         rows = [
             [
                 f"level {number}",
                 *map(str, (level.writes, level.reads, level.discards, level.peak)),
                 bytes_text(level.peak_bytes),
             ]
-            for number, level in enumerate(found.levels)
+            for number, level in enumerate(total.levels)
         ]
         length = counted(self.chain.length, "step")
         title = f"schedule of {length}: {counted(len(self), 'action')}"
         steps = (
-            f"{counted(found.forward, 'forward step')} ({found.recorded} of them recorded),"
-            f" {counted(found.reversed, 'adjoint step')}"
+            f"{counted(total.forward, 'forward step')} ({total.recorded} of them recorded),"
+            f" {counted(total.reversed, 'adjoint step')}"
         )
         header = ["stored on", "writes", "reads", "discards", "at most", "bytes at most"]
         return Sheet(title, header, rows, [steps, *([self.note] if self.note else [])])
@@ -142,7 +142,7 @@ class Schedule(Printed):
 
 @dataclass(frozen=True, slots=True)
 class LevelCounts:
-    """What a schedule does on one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
+    """Accesses to one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
 
     writes: int = 0
     reads: int = 0
@@ -153,7 +153,7 @@ class LevelCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a schedule does: steps by action, and accesses by level up to the last one used."""
+    """Steps of a schedule by action, and its accesses by level up to the last one used."""
 
     advanced: int
     recorded: int
@@ -167,7 +167,7 @@ class Counts:
 
 
 def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
-    """What one action costs on this platform, in seconds.
+    """Return the seconds that one action takes on this platform.
 
     Raises BadInput for a level that the platform does not have.
     """
@@ -217,10 +217,10 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
             (READ, level.read, moved),
             (DISCARD, level.discard, nbytes),
         ):
-            there = (actions.op == op) & (actions.level == number)
-            costs[there] = price.latency + price.per_byte * size[there]
-        for there, price in _not_warm(schedule, platform, nbytes, number):
-            costs[there] = price.latency + price.per_byte * moved[there]
+            rows = (actions.op == op) & (actions.level == number)
+            costs[rows] = price.latency + price.per_byte * size[rows]
+        for rows, price in _not_warm(schedule, platform, nbytes, number):
+            costs[rows] = price.latency + price.per_byte * moved[rows]
     return costs
 
 
@@ -231,8 +231,8 @@ def moved_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
     for kind in chain.handed:
         for number in range(len(platform.levels)):
             if not copies(chain, platform, number, kind):
-                there = (actions.kind == KIND_CODE[kind]) & (actions.level == number)
-                nbytes[there & (actions.name == 0)] = 0
+                rows = (actions.kind == KIND_CODE[kind]) & (actions.level == number)
+                nbytes[rows & (actions.name == 0)] = 0
     return nbytes
 
 
@@ -268,8 +268,8 @@ def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
     nbytes = schedule.chain.nbytes_of(actions)
     moved = np.zeros(len(actions), np.int64)
     for number, level in enumerate(platform.levels):
-        there = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
-        moved[there] = level.stored_of(nbytes[there])
+        rows = ((actions.op == WRITE) | (actions.op == READ)) & (actions.level == number)
+        moved[rows] = level.stored_of(nbytes[rows])
     return moved
 
 
@@ -311,7 +311,7 @@ def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
 
 
 def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
-    """What each level must have room for: {bytes of a checkpoint: most of them at one time}."""
+    """Return for each level {bytes of a checkpoint: the most of that size at one time}."""
     levels = len(counts(schedule).levels)
     return tuple(
         {
@@ -336,11 +336,11 @@ def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
 
 def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
     shelf, actions = _LevelAccesses.of(schedule, number), schedule.actions
-    here = actions.take((actions.op >= WRITE) & (actions.level == number))
+    accesses = actions.take((actions.op >= WRITE) & (actions.level == number))
     start = schedule.stored[number] if number < len(schedule.stored) else ()
-    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(here.names)):
-        one = (here.kind == code) & (here.name == name)
-        writes = here.take((here.op == WRITE) & one)
+    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(accesses.names)):
+        one = (accesses.kind == code) & (accesses.name == name)
+        writes = accesses.take((accesses.op == WRITE) & one)
         if len(writes):
             at_start = sum((key.kind, key.name) == (kind, words) for key in start)
             most = shelf.peak(one.astype(np.int64), at_start)
@@ -358,9 +358,11 @@ class _LevelAccesses:
     @staticmethod
     def of(schedule: Schedule, number: int) -> "_LevelAccesses":
         actions, chain = schedule.actions, schedule.chain
-        here = actions.take((actions.op >= WRITE) & (actions.level == number))
+        accesses = actions.take((actions.op >= WRITE) & (actions.level == number))
         start = schedule.stored[number] if number < len(schedule.stored) else ()
-        return _LevelAccesses(here.op, chain.nbytes_of(here), tuple(map(chain.nbytes, start)))
+        return _LevelAccesses(
+            accesses.op, chain.nbytes_of(accesses), tuple(map(chain.nbytes, start))
+        )
 
     def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
         """The most that lies there at one time, each checkpoint counted with its weight."""

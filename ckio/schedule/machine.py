@@ -1,4 +1,4 @@
-"""What the six actions mean: the only rules of legality in the project.
+"""The meaning of the six actions: the only rules of legality in the project.
 
 The machine has two registers, one cursor and K levels:
 
@@ -13,7 +13,7 @@ It starts with state = 0 (a fresh model), no tape and adjoint = n. `apply` is th
 action at a time; `replay.py` says the same of whole columns and is tested against it.
 
 Where a chain has `variables`, restart data is stored variable by variable, and so may tapes be: a
-key names a variable in one version, and the registers hold a version of each (`versions.py`).
+key names a variable in one version, and the registers hold a version of each (`Versions`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Wrong:
 
 
 class Versions:
-    """What the state holds of each variable, from x_0 on.
+    """The version of each variable that the state holds, from x_0 on.
 
     Attributes
     ----------
@@ -95,8 +95,8 @@ class Versions:
         if self.stands is not None and self.complete(self.stands):
             return self.stands
         names, version, live = self._columns
-        held = [-1 if (has := self.held[name]) is None else has for name in names]
-        right = version == np.array(held, np.int64).reshape(-1, 1)
+        versions = [-1 if (has := self.held[name]) is None else has for name in names]
+        right = version == np.array(versions, np.int64).reshape(-1, 1)
         most = np.where((right | ~live).all(axis=0), right.sum(axis=0), -1)
         step = int(most.argmax())
         return step if most[step] >= 0 else None
@@ -119,17 +119,17 @@ class Versions:
         return self._forward(begin, end, _FORWARD, after, seed)
 
     def record(self, begin: int, end: int, /, seed: Names = NOTHING) -> Wrong | None:
-        """The same with their tape.
+        """Run the steps of a span forward, and record their tape.
 
         Where a step has all that its tape needs, but not all that the forward uses, the state that
         it leaves is no x_i.
         """
 
         def after(step: Step, right: Names) -> Names:
-            kept = right - step.record.out
+            unchanged = right - step.record.out
             if not step.forward.use <= right:
-                return kept
-            return kept | (step.forward.out & (right | step.record.kill))
+                return unchanged
+            return unchanged | (step.forward.out & (right | step.record.kill))
 
         wrong = self._forward(begin, end, _RECORD, after, seed)
         if wrong is None:
@@ -138,18 +138,18 @@ class Versions:
 
     def reverse(self, begin: int, end: int, /) -> Wrong | None:
         """The adjoint of the steps [begin, end), the last first; see `advance`."""
-        held = dict(self.held)
+        versions = dict(self.held)
         for first, last in reversed(list(self._steps.runs(begin, end))):
             does = self._steps[first]
             # The second of equal steps finds what all those before them find.
             for step in reversed(range(max(first, last - 2), last)):
-                if wrong := self._wrong(held, does.reverse.use, step + 1):
+                if wrong := self._wrong(versions, does.reverse.use, step + 1):
                     return wrong
-                held.update(dict.fromkeys(does.reverse.out))
-                held.update(self._as_in(does.restored, step))
-            held.update(self._as_in(does.restored, first))
-        if held != self.held:
-            self.held, self.stands = held, None
+                versions.update(dict.fromkeys(does.reverse.out))
+                versions.update(self._as_in(does.restored, step))
+            versions.update(self._as_in(does.restored, first))
+        if versions != self.held:
+            self.held, self.stands = versions, None
         return None
 
     def read(self, key: Key, /) -> None:
@@ -361,7 +361,7 @@ class Machine:
         self.turned = self.turned or at_the_end
 
     def _seed(self) -> Names:
-        """What is read of x_n when the forward gets there: nothing, once the adjoint has begun."""
+        """Variables of x_n that are read when the forward ends; none once the adjoint began."""
         begun = self.turned or self.adjoint < self.chain.length
         return NOTHING if begun or not (variables := self.chain.variables) else variables.seed
 
@@ -375,12 +375,12 @@ class Machine:
         tape = self.tape if self.tape and self.tape[0] <= begin and self.tape[1] == end else None
         by_variable = self.versions and end - begin == 1 and self.versions.tapes(begin)
         if tape is None and not by_variable:
-            held = (
+            contents = (
                 "no tape is held"
                 if self.tape is None
                 else f"the tape of {_span(self.tape)} is held"
             )
-            self._refuse(action, f"needs the tape of [{begin}, {end}); {held}")
+            self._refuse(action, f"needs the tape of [{begin}, {end}); {contents}")
         if end == self.chain.length and not self.turned:
             self._refuse(
                 action,
@@ -401,8 +401,8 @@ class Machine:
             case Kind.RESTART if self.state != key.step:
                 self._refuse(action, f"needs the state x_{key.step}; {self._held_state()}")
             case Kind.TAPE if self.tape != (key.step, key.step + 1):
-                held = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
-                self._refuse(action, f"needs the tape of step {key.step} alone; {held}")
+                contents = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
+                self._refuse(action, f"needs the tape of step {key.step} alone; {contents}")
             case Kind.ADJOINT if self.adjoint != key.step:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
         if key in self.stored[level]:
@@ -444,11 +444,11 @@ class Machine:
                 self.turned = self.turned or key.step == self.chain.length
 
     def _by_variable(self, key: Key) -> bool:
-        """Whether it is one variable that is stored; so is all restart data of such a chain."""
+        """Return whether a key is of one variable; all restart data of such a chain has to be."""
         return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
 
     def _check_version(self, key: Key, level: int) -> None:
-        """What is stored at the start is as its step left it; a key in no other way names it."""
+        """Check that a key that is stored at the start names a version that its step leaves."""
         if not key.name or self.versions is None or key.name not in self.versions.held:
             return
         if (version := self.versions.of(key.name, key.step)) != key.step:

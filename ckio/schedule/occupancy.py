@@ -1,4 +1,4 @@
-"""What lies on the levels over time: how long each checkpoint stays, and how full a level gets."""
+"""Occupancy of the levels over time: how long each checkpoint stays, and how full a level gets."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -61,7 +61,7 @@ class Lifetimes:
         )
 
     def seconds(self, timeline: Timeline, /) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When each begins to take room (its Write starts) and ceases to (its Discard stops).
+        """Return when each stay begins (its Write starts) and ends (its Discard stops).
 
         `timeline` is of the actions that the stays are of.
         """
@@ -103,7 +103,7 @@ class Occupancy:
 
 
 def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline:
-    """What was done on a level, and when: in the program, or with overlap by its channel."""
+    """Return the accesses to a level and their times: the program's, or a channel's."""
     moved = timeline.transfers
     far = len(moved) and number != memory_level(platform)
     events = moved if far else timeline
@@ -111,7 +111,7 @@ def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline
 
 
 def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
-    """What the program itself copies, or waits for, at far levels."""
+    """Return the copies and waits of the program itself at far levels."""
     actions, memory = timeline.actions, memory_level(platform)
     far = (actions.op >= WRITE) & (timeline.stop > timeline.start)
     return _part(timeline, far if memory is None else far & (actions.level != memory))
@@ -139,14 +139,16 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     stays = Lifetimes.of(timeline.actions)
     room = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
-    gone = stays.discarded < len(timeline)
-    # At one time, the earlier action first: room is freed before it is taken again.
-    times = np.concatenate((start, stop[gone]))
-    order = np.lexsort((np.concatenate((stays.written, stays.discarded[gone])), times))
-    taken = np.concatenate((room, -room[gone]))[order].cumsum()
-    count = np.concatenate((np.ones(len(stays.written), np.int64), -np.ones(gone.sum(), np.int64)))
+    discarded = stays.discarded < len(timeline)
+    # At one time, the earlier action first: space is freed before it is taken again.
+    times = np.concatenate((start, stop[discarded]))
+    order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
+    nbytes = np.concatenate((room, -room[discarded]))[order].cumsum()
+    count = np.concatenate(
+        (np.ones(len(stays.written), np.int64), -np.ones(discarded.sum(), np.int64))
+    )
     return Occupancy(
         np.concatenate(([0.0], times[order])),
-        np.concatenate(([0], taken)),
+        np.concatenate(([0], nbytes)),
         np.concatenate(([0], count[order].cumsum())),
     )

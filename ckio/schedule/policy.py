@@ -1,4 +1,4 @@
-"""Overlap: how much storage may go on behind the computation."""
+"""The policy of overlap: how much I/O may be concurrent with the computation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Overlap:
     Attributes
     ----------
     write_behind : int or None
-        Checkpoints that may wait in memory to be written; None: as many as there is room for.
+        Checkpoints that may wait in memory to be written; None: as many as fit.
     read_ahead : int or None
-        Checkpoints that may be read before they are needed; None: as many as there is room for.
+        Checkpoints that may be read before they are needed; None: as many as fit.
     horizon : float
         How long before its use a checkpoint may be read, in seconds of computing.
     """
@@ -84,7 +84,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "all": Overlap(None, None),
     "none": SYNCHRONOUS,
 }
-"""Policies in one word; `all` is as much as memory has room for."""
+"""Policies in one word; `all` is as much as fits in memory."""
 
 
 def exactly(asked: Policy | None, /) -> Overlap | None:

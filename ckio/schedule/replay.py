@@ -1,8 +1,7 @@
-"""The rules of `machine.py`, said of whole columns: millions of actions checked in a second or two.
+"""The rules of `machine.py` on whole columns: millions of actions are checked in seconds.
 
 Every register before an action is the last value that an earlier action gave it, so each rule is a
 comparison of columns. Only the verdict is taken from here: the `Machine` objects, in its own words.
-What the registers hold of single variables is in `held.py`.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
 
 NONE: Final = -1
-"""As what is needed: nothing. As what is there: no value of the forward."""
+"""Among needed versions: none is needed. Among contents: no value of the forward."""
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
 _ROUNDS, _AGAIN = 9, 9
@@ -39,24 +38,24 @@ _ROUNDS, _AGAIN = 9, 9
 
 @dataclass(frozen=True)
 class Register:
-    """What a register holds: `start`, then `values` of the last row that `gives` it one."""
+    """The contents of a register: `start`, then `values` of the last row that `gives` it one."""
 
     start: int
     gives: Bools
     values: Ints
 
     def history(self) -> Ints:
-        """What it holds before each row, and after the last."""
+        """Return the contents before each row, and after the last."""
         row = last(self.gives)
-        held = self.values[row] if len(self.values) else row
-        return np.where(row >= 0, held, self.start)
+        values = self.values[row] if len(self.values) else row
+        return np.where(row >= 0, values, self.start)
 
     def before(self) -> Ints:
-        """What it holds before each row."""
+        """Return the contents before each row."""
         return self.history()[:-1]
 
     def last(self) -> int:
-        """What it holds after the last row."""
+        """Return the contents after the last row."""
         rows = np.flatnonzero(self.gives)
         return int(self.values[rows[-1]]) if len(rows) else self.start
 
@@ -83,7 +82,7 @@ class _StepRows:
     reverse: Ints
 
     @staticmethod
-    def of(actions: Actions, length: int) -> "_Rows | None":
+    def of(actions: Actions, length: int) -> "_StepRows | None":
         """None where steps are recorded so often that their rows are too many."""
         op, begin, end = actions.op, actions.begin, actions.end
         within = (op < WRITE) & (end <= length)
@@ -115,12 +114,12 @@ class VariableColumn:
 
     @property
     def after(self) -> Ints:
-        """What it holds after each row."""
+        """Return the contents after each row."""
         return np.where(self.register.gives, self.register.values, self.before)
 
 
 class VariableColumns:
-    """All variables over a schedule.
+    """The versions of all variables in the registers, over a schedule.
 
     Attributes
     ----------
@@ -164,14 +163,14 @@ class VariableColumns:
     def tapes(self) -> Bools:
         """The Reverses of one step that find all variables of its tape, each read by itself."""
         actions, taped = self.actions, self.variables.taped
-        found: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
-        found &= bool(taped) & (actions.end <= self.steps.length)
-        at = np.flatnonzero(found)
+        complete: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
+        complete &= bool(taped) & (actions.end <= self.steps.length)
+        at = np.flatnonzero(complete)
         step = actions.begin[at]
         for name in taped:
             right = self._taped[name].before()[at] == self.steps.versions(name)[step]
-            found[at] &= right | ~self.steps.has(name, "record", "use")[step]
-        return found
+            complete[at] &= right | ~self.steps.has(name, "record", "use")[step]
+        return complete
 
     def lacks(self, begin: Ints, end: Ints, /) -> Bools:
         """The Writes of a variable of a tape that is not held; [begin, end) is what is recorded."""
@@ -186,8 +185,8 @@ class VariableColumns:
                 (end - begin == 1)[at] & (end[at] <= self.steps.length),
             )
             step = begin[at[alone]]
-            made = self.steps.has(name, "record", "use")[step] & (name in self.variables.tape)
-            has[alone] = np.where(made, self.steps.versions(name)[step], NONE)
+            on_tape = self.steps.has(name, "record", "use")[step] & (name in self.variables.tape)
+            has[alone] = np.where(on_tape, self.steps.versions(name)[step], NONE)
             lacks[at] = has != actions.begin[at]
         return lacks
 
@@ -233,16 +232,16 @@ class VariableColumns:
             {name: self.steps.has(name, flow, "use")[step] for name in names}
             for flow in ("forward", "record")
         )
-        asked = {name for name in names if (uses[name] & ~tapes[name]).any()}
+        used = {name for name in names if (uses[name] & ~tapes[name]).any()}
         full = np.ones(len(step), np.bool_)
         for _ in range(_ROUNDS):
-            found = {name: self._column(name, rows, full) for name in asked}
+            columns = {name: self._column(name, rows, full) for name in used}
             now = np.ones(len(step), np.bool_)
-            for name in asked:
-                there = found[name].before[rows.record] == self.steps.versions(name)[step]
-                now &= there | ~uses[name] | tapes[name]
+            for name in used:
+                right = columns[name].before[rows.record] == self.steps.versions(name)[step]
+                now &= right | ~uses[name] | tapes[name]
             if (now == full).all():
-                return found | {name: self._column(name, rows, full) for name in names - asked}
+                return columns | {name: self._column(name, rows, full) for name in names - used}
             full = now
         return {}
 
@@ -261,11 +260,11 @@ class VariableColumns:
 
         at, step = rows.record, rows.begin[rows.record]
         use, out, kill = (self.steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
-        uses, made = (self.steps.has(name, "forward", it)[step] for it in ("use", "out"))
-        made &= full
+        uses, computed = (self.steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        computed &= full
         need[at] = np.where(use, version[step], NONE)
-        gives[at], value[at] = out, np.where(made, version[step + 1], NONE)
-        through[at] = made & ~use & ~uses & ~kill
+        gives[at], value[at] = out, np.where(computed, version[step + 1], NONE)
+        through[at] = computed & ~use & ~uses & ~kill
 
         at, step = rows.reverse, rows.begin[rows.reverse]
         restored = self.steps.restores(name)[step]
@@ -397,8 +396,8 @@ class _Replay:
         begins = Register(0, gives, self.begin).history()
         ends = Register(0, gives | self.back, end).history()
         if self.held is not None:
-            lost = last(self.back & ~self._spans(begins, ends)) > last(gives)
-            ends = np.where(lost, begins, ends)
+            overwritten = last(self.back & ~self._spans(begins, ends)) > last(gives)
+            ends = np.where(overwritten, begins, ends)
         return begins, ends
 
     def _spans(self, begins: _Ints, ends: _Ints) -> _Mask:
@@ -456,8 +455,8 @@ class _Replay:
         record, read = self.op == RECORD, self._is(READ, _TAPE)
         broken: _Mask = record | read
         if not chain.varies:
-            held = self.platform.tapes(chain)
-            return broken & (np.where(record, self.end - self.begin, 1) > held)
+            most = self.platform.tapes(chain)
+            return broken & (np.where(record, self.end - self.begin, 1) > most)
         if room is None:
             return np.zeros(len(broken), np.bool_)
         broken &= chain.within(self.schedule.actions)
@@ -482,10 +481,10 @@ class _Replay:
             if level.capacity is None:
                 continue
             start = schedule.stored[number] if number < len(schedule.stored) else ()
-            here = schedule.actions.level == number
-            used = np.cumsum(np.where(here, sign * level.stored_of(nbytes), 0))
+            rows = schedule.actions.level == number
+            used = np.cumsum(np.where(rows, sign * level.stored_of(nbytes), 0))
             used += sum(level.stored(chain.nbytes(key)) for key in start)
-            broken |= here & write & (used > level.capacity)
+            broken |= rows & write & (used > level.capacity)
         return broken
 
     def _nbytes(self) -> _Ints:
@@ -516,7 +515,7 @@ def _after_first(mask: _Mask) -> _Mask:
 
 @dataclass(frozen=True)
 class _StoredKeys:
-    """What lies on the levels: whether an action finds its key there, and which keys remain."""
+    """Keys on the levels: whether an action finds its key there, and which keys remain."""
 
     present: _Mask
     remaining: Actions
@@ -542,8 +541,8 @@ class _StoredKeys:
         opens = np.ones(len(rows), np.bool_)
         opens[1:] = False
         for column in names:
-            there = column[order]
-            opens[1:] |= there[1:] != there[:-1]
+            values = column[order]
+            opens[1:] |= values[1:] != values[:-1]
         op = rows.op[order]
         changed = np.maximum.accumulate(np.where(op != READ, np.arange(len(rows)), 0))
         after = op[changed] == WRITE

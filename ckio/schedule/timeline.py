@@ -35,7 +35,7 @@ class Timeline(Sequence[Event], Printed):
     nbytes : int64 array
         Bytes that reached or left the level; 0 for computing, and where a transfer moved them.
     transfers : Timeline
-        With overlap: what went on behind the program, in the order in which it ended. An action
+        With overlap: the concurrent transfers, in the order in which they ended. An action
         has then the time that the program itself took for it, or waited.
     """
 
@@ -121,13 +121,13 @@ def _rows(timeline: Timeline) -> Iterator[list[str]]:
     actions, seconds = timeline.actions, timeline.stop - timeline.start
     for op, action in enumerate((*SPANS, *ACCESSES)):
         for level in np.unique(actions.level[actions.op == op]).tolist():
-            here = (actions.op == op) & (actions.level == level)
+            rows = (actions.op == op) & (actions.level == level)
             where = f" level {level}" if op >= WRITE else ""
-            nbytes = int(timeline.nbytes[here].sum())
+            nbytes = int(timeline.nbytes[rows].sum())
             yield [
                 f"{action.__name__.lower()}{where}",
-                f"{int(here.sum())}",
-                seconds_text(float(seconds[here].sum())),
+                f"{int(rows.sum())}",
+                seconds_text(float(seconds[rows].sum())),
                 bytes_text(nbytes) if nbytes else "",
             ]
 

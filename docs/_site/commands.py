@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ckio.cli import COMMANDS, cli
+from ckio.cli.entry import COMMANDS, cli
 
 _WIDTH = 92
 

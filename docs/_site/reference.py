@@ -14,8 +14,9 @@ PAGES: Final = {
         "Chains, platforms, schedules",
         "Values: frozen, comparable, and checked when they are made. Seconds and bytes throughout.",
         "Chain Platform Level Affine Overlap Schedule counts makespan validate Machine Timeline"
-        " Event Advance Record Reverse Write Read Discard Key Kind Field Flow Step Variables clock"
-        " memory costs spreads profile texts.* papertext",
+        " Event Advance Record Reverse Write Read Discard Key Kind Field Flow Step Variables"
+        " platform.clock platform.memory platform.costs platform.profile"
+        " schedule.policy schedule.text.* schedule.text.notation",
     ),
     "planners": (
         "Planners",
@@ -30,7 +31,7 @@ PAGES: Final = {
         "Models",
         "What you write: the forward and the adjoint of a step. [Your own model](../own_model.md)"
         " begins with an example.",
-        "ArrayModel Model Handing sizes_of check_gradient model arraymodel",
+        "ArrayModel Model Handing sizes_of check_gradient model model.arraymodel",
     ),
     "levels": (
         "Levels",
@@ -48,8 +49,8 @@ PAGES: Final = {
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
         "calibrate simulate run perform persevere run_to_end compare render recover"
-        " with_adjoint_checkpoints recover.* report sim.failures.* sim.sweep.* trace"
-        " page",
+        " with_adjoint_checkpoints recover.* report sim.failures.* sim.sweep.* report.trace"
+        " report.page",
     ),
     "variables": (
         "What goes into a checkpoint",
@@ -65,7 +66,7 @@ PAGES: Final = {
     "doors": (
         "Adapters and extensions",
         "Other frameworks, and other people's backends, planners, codecs and models.",
-        "comm registry testing.* adapters.*",
+        "model.comm parallel.team parallel.agreed testing.* adapters.*",
     ),
 }
 """Title, a sentence, and names; first those of `import ckio`, then what lies deeper."""

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from ckio.cli import COMMANDS, main
+from ckio.cli.entry import COMMANDS, main
 from ckio.planners import compiled
 
 CKIO = Path(sys.executable).with_name("ckio")

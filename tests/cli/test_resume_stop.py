@@ -13,8 +13,8 @@ import pytest
 from cli.commands import answer, ckio
 from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, reference, words, work
 
-from ckio.cli import cli as command_line
 from ckio.cli import run
+from ckio.cli.entry import cli as command_line
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.stopping import Stopper, began
 from ckio.platform.readable import duration

@@ -26,7 +26,7 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 
 from .cases import GOLDEN, chain, chains, platform, platforms
 
@@ -170,7 +170,7 @@ def test_a_list_of_single_operations_is_not_compact() -> None:
     assert not compact.is_compact(golden("listing_3"))
     assert not compact.is_compact("Sequence: [WD_0]  # Revolve(1, 2)")
     with pytest.raises(BadInput, match="has to be expanded first"):
-        papertext.loads(golden("listing_4"), chain(101))
+        notation.loads(golden("listing_4"), chain(101))
 
 
 @pytest.mark.parametrize(

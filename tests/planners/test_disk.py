@@ -23,7 +23,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 
 from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
 from .oracle import least_makespan
@@ -97,7 +97,7 @@ def accesses_of_disk(schedule: Schedule) -> list[tuple[int, type, int]]:
 )
 def test_the_disk_is_used_just_as_in_a_listing(planner: Planner, listing: str) -> None:
     costs = paper_chain(10, u_f=1, u_b=0)
-    printed = papertext.loads((GOLDEN / f"{listing}.txt").read_text(encoding="utf-8"), costs)
+    printed = notation.loads((GOLDEN / f"{listing}.txt").read_text(encoding="utf-8"), costs)
     mine = planner(chain(11), two_levels(2, 2, 1))
     assert accesses_of_disk(mine) == accesses_of_disk(printed)
 

@@ -15,7 +15,7 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 from ckio.schedule import text as texts
-from ckio.schedule.text import notation as papertext
+from ckio.schedule.text import notation
 from ckio.sim.engine import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -67,12 +67,12 @@ def test_a_listing_takes_the_makespan_that_is_printed_below_it(
 ) -> None:
     text = golden(f"{name}.txt")
     assert float(text.rpartition("Makespan:")[2]) == printed
-    schedule = papertext.loads(text, paper_chain(None, u_b=u_b))
+    schedule = notation.loads(text, paper_chain(None, u_b=u_b))
     assert seconds(schedule, platform) == printed
 
 
 def test_listing_2_takes_21_seconds_less_where_its_21_backward_steps_take_none() -> None:
-    schedule = papertext.loads(golden("listing_2.txt"), paper_chain(None, u_b=0))
+    schedule = notation.loads(golden("listing_2.txt"), paper_chain(None, u_b=0))
     assert seconds(schedule, file("listing_1")) == 89 - 21
 
 

@@ -16,15 +16,15 @@ from ckio.platform.chain import Chain
 from ckio.report.pictures.resources import resources
 from ckio.report.pictures.spacetime import spacetime
 from ckio.report.pictures.storage import storage
-from ckio.report.pictures.svg import STYLE, Axis, Picture
+from ckio.report.pictures.svg import STYLE, Picture, PlotAxis
 from ckio.report.pictures.sweeps import sweeps
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline
 
 __all__ = [
     "STYLE",
-    "Axis",
     "Picture",
+    "PlotAxis",
     "draw",
     "draw_schedule",
     "draw_timeline",
@@ -39,7 +39,7 @@ _GAP = 16
 
 def draw(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
     """The pictures, one below another, as the text of one SVG file."""
-    axis = Axis(timeline.makespan)
+    axis = PlotAxis(timeline.makespan)
     pictures = (
         spacetime(timeline, chain, platform),
         resources(timeline, platform, axis),
@@ -63,14 +63,14 @@ def draw_timeline(timeline: Timeline, /) -> str:
     platform, actions = _numbered(timeline.actions), timeline.actions
     last = int(max(actions.end.max(initial=1), actions.begin.max(initial=0) + 1))
     chain = Chain(steps=last, advance=0, record=0, reverse=0, restart=0, tape=0, adjoint=0)
-    axis = Axis(timeline.makespan)
+    axis = PlotAxis(timeline.makespan)
     return _stacked(
         [spacetime(timeline, chain, platform), resources(timeline, platform, axis)], "A timeline"
     )
 
 
 def _numbered(actions: Actions) -> Platform:
-    """As many levels as actions use, called by their numbers."""
+    """Return as many levels as actions use, named by their numbers."""
     last = int(actions.level[actions.op >= WRITE].max(initial=-1))
     return Platform(tuple(Level(name=f"level{number}") for number in range(last + 1)))
 

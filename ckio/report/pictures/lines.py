@@ -40,7 +40,6 @@ def runs(grid: Grid, /) -> tuple[Ints, Ints, Ints]:
     return line, begin, np.nonzero(change == -1)[1]
 
 
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _RESTART: Final = KIND_CODE[Kind.RESTART]
@@ -113,17 +112,17 @@ def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
 
     A channel writes after the program has written, and not at all what is cancelled.
     """
-    here = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
-    own, actions = program.actions.take(here), events.actions
+    accesses = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
+    own, actions = program.actions.take(accesses), events.actions
     if own == actions:
-        return here
+        return accesses
     number = {name: code for code, name in enumerate(own.names)}
     named = np.array([number.get(name, -1) for name in actions.names])[actions.name]
     columns = [
         np.concatenate(both)
         for both in (
             (np.zeros(len(own)), np.ones(len(actions))),
-            (program.start[here], events.start),
+            (program.start[accesses], events.start),
             (own.begin, actions.begin),
             (own.name, named),
             (own.kind, actions.kind),
@@ -135,9 +134,11 @@ def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
     fits = last >= 0
     for column in columns[2:]:
         fits &= column[order] == column[order[last]]
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(fits, np.append(here, BEFORE)[order[last].clip(max=len(here))], BEFORE)
-    return found[len(own) :]
+    rows = np.empty(len(order), np.int64)
+    rows[order] = np.where(
+        fits, np.append(accesses, BEFORE)[order[last].clip(max=len(accesses))], BEFORE
+    )
+    return rows[len(own) :]
 
 
 def _steps(actions: Actions) -> Ints:

@@ -135,7 +135,7 @@ class _Cells:
 
 
 def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape | None]]:
-    """What the legend says: (class, words, mark), of what there is."""
+    """Return the legend's entries: (class, words, mark) of each sort of action that occurs."""
     entries: list[tuple[str, str, Shape | None]] = [
         (line_css(op), WORDS[op], None) for op in _COMPUTE if (actions.op == op).any()
     ]
@@ -180,21 +180,21 @@ def _times(timeline: Timeline, line: Ints, grid: _Cells) -> list[str]:
 
 
 def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform) -> list[str]:
-    """What is drawn, the most telling last."""
+    """Yield the marks to draw, the most important last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
     stays = Lifetimes.of(actions)
     layers = []
     for level in np.unique(stays.named.level).tolist():
-        there = stays.take(stays.named.level == level)
-        lines = _stays(timeline, there, places, grid, names[level])
+        stored = stays.take(stays.named.level == level)
+        lines = _stays(timeline, stored, places, grid, names[level])
         layers.append(group(f"line stay level{level % 4}", lines))
     for op in _COMPUTE:
         layers += _arrows(timeline, op, places.line, grid)
     marked = (actions.op == WRITE) | (actions.op == READ)
     for level in np.unique(actions.level[marked]).tolist():
-        here = np.flatnonzero(marked & (actions.level == level))
-        layers += _marks(timeline, here, places, grid, names[level])
+        rows = np.flatnonzero(marked & (actions.level == level))
+        layers += _marks(timeline, rows, places, grid, names[level])
     return layers
 
 
@@ -202,14 +202,14 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
     """The shafts of one action's arrows, and then their heads."""
     actions, word, back = timeline.actions, WORDS[op], op == REVERSE
     places = np.flatnonzero(actions.op == op)
-    here = line[places]
+    lines = line[places]
     begin, end = actions.begin[places], actions.end[places]
     lower = 0.5 if not grid.folded else 0.75 if back else 0.3
     if len(places) > DISTINCT:
         spans = grid.column(begin), np.maximum(grid.column(end), grid.column(begin) + 1)
         title = f"{len(places):,} × {word}"
-        return [_merged(line_css(op), here, spans, grid, lower=lower, title=title)]
-    left, right, y = grid.x(begin).tolist(), grid.x(end).tolist(), grid.y(here, lower=lower)
+        return [_merged(line_css(op), lines, spans, grid, lower=lower, title=title)]
+    left, right, y = grid.x(begin).tolist(), grid.x(end).tolist(), grid.y(lines, lower=lower)
     shafts, heads = [], []
     size = 0.7 * grid.radius
     for place, a, b, at in zip(places.tolist(), left, right, y.tolist(), strict=True):
@@ -242,8 +242,10 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
     columns = (members(which), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
     for alike, a, b, code, read in zip(*columns, strict=True):
         way = f"\n{'from' if read else 'to'} {level}, "
-        told = [tooltip(timeline[place]).replace("\n", way, 1) for place in here[alike].tolist()]
-        words, box = together(told), BOX if read else ()
+        tooltips = [
+            tooltip(timeline[place]).replace("\n", way, 1) for place in here[alike].tolist()
+        ]
+        words, box = together(tooltips), BOX if read else ()
         match _KIND[code]:
             case Kind.RESTART:
                 points.append(drawn(cross + box, a, b, grid.radius, title=words))
@@ -281,10 +283,10 @@ def _stays(
     to_end = (stays.discarded == len(timeline)) * (1 - lower)
     tops = grid.y(begin) + grid.pitch * (lower - 0.5 - from_start)
     bottoms = grid.y(end) + grid.pitch * (lower - 0.5 + to_end)
-    told = stays_told(each, *each.seconds(timeline), level)
+    tooltips = stays_told(each, *each.seconds(timeline), level)
     columns = (column.tolist() for column in (grid.x(step + 0.5 * tape), tops, bottoms))
     return [
-        path(f"M{number(x)} {number(a)}V{number(b)}", title=together([told[k] for k in these]))
+        path(f"M{number(x)} {number(a)}V{number(b)}", title=together([tooltips[k] for k in these]))
         for these, x, a, b in zip(members(which), *columns, strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""What is on its way: bytes of checkpoints in memory, between the model and the far levels."""
+"""Staging memory over time: bytes of checkpoints between the model and the far levels."""
 
 from dataclasses import dataclass
 
@@ -93,7 +93,7 @@ def _places(actions: Actions) -> Ints:
 
 
 def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
-    """Seconds of the copies of writes to the memory level's room."""
+    """Return the seconds of the copies of writes to the memory level."""
     if (memory := memory_level(platform)) is None:
         return np.zeros(len(actions))
     price = platform.levels[memory].write
@@ -133,10 +133,10 @@ def _latest(place: Ints, time: NDArray[np.generic], asked: Ints, when: NDArray[n
     places, times = np.concatenate((place, asked)), np.concatenate((time, when))
     order = np.lexsort((np.arange(len(places)) >= count, times, places))
     last = np.maximum.accumulate(np.where(order < count, np.arange(len(order)), -1))
-    found = np.where(last >= 0, order[last], -1)
-    found[(found >= 0) & (places[found] != places[order])] = -1
+    latest = np.where(last >= 0, order[last], -1)
+    latest[(latest >= 0) & (places[latest] != places[order])] = -1
     answer = np.empty(len(order), np.int64)
-    answer[order] = found
+    answer[order] = latest
     return answer[count:]
 
 

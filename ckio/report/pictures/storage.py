@@ -139,7 +139,7 @@ def _staircase(x: Floats, tops: Floats, base: float) -> str:
 
 
 def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
-    """What lies there at each time, for the pointer; unseen otherwise."""
+    """Return invisible shapes whose tooltips give the contents of a level at each time."""
     times = np.append(occupancy.times, axis.until)
     x = axis.x(times).tolist()
     return [

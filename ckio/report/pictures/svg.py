@@ -1,4 +1,4 @@
-"""What the pictures are drawn with: a time axis, and shapes with tooltips."""
+"""Elements of the pictures: a time axis, and shapes with tooltips."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -130,7 +130,7 @@ class PlotAxis:
 
     @property
     def seconds(self) -> float:
-        """What the axis spans; one second where nothing takes any time."""
+        """The seconds that the axis spans; one second where nothing takes any time."""
         return self.until or 1.0
 
     def x(self, seconds: Floats, /) -> Floats:
@@ -192,7 +192,7 @@ def ruler(
 
 
 def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> str:
-    """What lies along an axis ("time" or "step"): the part of a picture that a page zooms in on."""
+    """Return the part of a picture along an axis ("time" or "step"), in which a page zooms."""
     top, height = number(across[0]), number(across[1] - across[0])
     return (
         f'<svg class="plot" data-axis="{along}" x="{LEFT}" y="{top}" width="{COLUMNS}"'
@@ -230,7 +230,7 @@ def text(x: float, y: float, words: str, css: str = "", /) -> str:
 
 
 def name(y: float, words: str, /, *, room: int = 11) -> str:
-    """What a lane is called, at its left, in at most `room` letters."""
+    """Return the name of a lane, at its left, in at most `room` letters."""
     shown = words if len(words) <= room else words[: room - 1] + "…"
     return f'<text class="name" x="0" y="{number(y)}">{_title(words)}{escape(shown)}</text>'
 

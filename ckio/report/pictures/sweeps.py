@@ -45,10 +45,10 @@ RUNS: Final = 6000
 def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across, steps up."""
     names, scale = [level.name for level in platform.levels], DEEP / chain.length
-    there = [accesses(timeline, platform, place) for place in range(len(names))]
-    used = [place for place, events in enumerate(there) if len(events)]
+    by_level = [accesses(timeline, platform, place) for place in range(len(names))]
+    used = [place for place, events in enumerate(by_level) if len(events)]
     places = Places.of(timeline.actions)
-    stand = {place: places.take(of_program(there[place], timeline, place)) for place in used}
+    stand = {place: places.take(of_program(by_level[place], timeline, place)) for place in used}
     entries = [(WORDS[op], WORDS[op]) for op in (ADVANCE, RECORD, REVERSE)]
     entries += [(f"level{place % 4}", f"on {names[place]}") for place in used]
     parts = [
@@ -60,7 +60,9 @@ def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis,
     lines = [
         group(
             f"line level{place % 4}",
-            _stays(there[place], stand[place], axis, scale, names[place], until=timeline.makespan),
+            _stays(
+                by_level[place], stand[place], axis, scale, names[place], until=timeline.makespan
+            ),
         )
         for place in used
     ]
@@ -159,13 +161,13 @@ def _stays(
         d = "".join(f"M{LEFT + a} {BOTTOM - y}H{LEFT + b}" for y, a, b in strokes)
         what = "checkpoints" if len(start) == len(each.written) else "variables"
         return [group("pale", [path(d, title=f"{len(each.written)} {what} on {level}")])]
-    told = stays_told(each, *_seconds(each, timeline, until), level)
+    tooltips = stays_told(each, *_seconds(each, timeline, until), level)
     y = BOTTOM - height
     x = axis.x(start), axis.x(stop)
     return [
         path(
             f"M{number(a)} {number(b - 3)}v6M{number(a)} {number(b)}H{number(c)}",
-            title=together([told[k] for k in these]),
+            title=together([tooltips[k] for k in these]),
         )
         for these, a, b, c in zip(
             members(which), *(column.tolist() for column in (x[0], y, x[1])), strict=True

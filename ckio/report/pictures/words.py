@@ -52,7 +52,7 @@ def together(titles: Sequence[str], /) -> str:
 
 
 def stored_as(chain: Chain, count: int = 2, /) -> str:
-    """What lies on the levels of a chain: checkpoints, or arrays where they are single variables.
+    """Return the noun for stored items: checkpoints, or arrays where these are single variables.
 
     >>> chain = Chain(steps=2, advance=1.0, record=1.0, reverse=1.0, restart=1, tape=1, adjoint=1)
     >>> stored_as(chain, 1), stored_as(chain)
@@ -63,7 +63,7 @@ def stored_as(chain: Chain, count: int = 2, /) -> str:
 
 
 def tooltip(event: Event, /) -> str:
-    """What happened, when, and how long it took."""
+    """Return a tooltip: the action, its time, and its seconds."""
     when = f"{seconds_text(event.start)} to {seconds_text(event.stop)}"
     return f"{what(event)}\n{when}: {seconds_text(event.stop - event.start)}"
 
@@ -71,7 +71,7 @@ def tooltip(event: Event, /) -> str:
 def stays_told(
     stays: Lifetimes, start: NDArray[np.float64], stop: NDArray[np.float64], level: str, /
 ) -> list[str]:
-    """What lies where, and from when to when; of each stay."""
+    """Return a tooltip of each stay: the checkpoint, its level, and its time there."""
     keys = [stays.named.key(row) for row in stays.named.rows()]
     return [
         f"{key} on {level}\n{seconds_text(begin)} to {seconds_text(end)}"

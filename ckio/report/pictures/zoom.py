@@ -1,4 +1,4 @@
-"""What a page's pictures do under the pointer and the keys: read off, zoom in, and back."""
+"""The script of a page's pictures: read off values, zoom in and out, by pointer and keys."""
 
 from typing import Final
 

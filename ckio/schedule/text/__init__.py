@@ -9,7 +9,7 @@
     # ...
     # handed t                      the kinds of checkpoints that go to memory without a copy
     # variable zeta 8192            what states are made of, and what steps do to it, where single
-    # ...                           variables are stored: see `texts.variables`
+    # ...                           variables are stored: see `text.reader`
     # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
     # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
     # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
@@ -28,7 +28,7 @@ each step, version 3 has overlap, version 4 has variables, version 5 has what is
 does without them is still written as version 1.
 
 Reading takes memory in proportion to the text, whatever numbers are in it: see the limits in
-`texts.words`.
+`text.reader`.
 """
 
 from collections.abc import Iterable, Iterator

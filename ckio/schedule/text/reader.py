@@ -1,4 +1,21 @@
-"""The reader of the text form: it knows which line it is at, and says what is wrong there."""
+"""The reader of the text form: it knows which line it is at, and says what is wrong there.
+
+The headers of a chain with variables say what these are, and what steps do to them:
+
+    # variable zeta 8192                each variable, and its bytes
+    # variable Q 8192
+    # seed zeta                         variables of x_n that the functional reads
+    # tape-of zeta                      variables that tapes are made of
+    # step 0 forward use: Q zeta out: zeta kill: zeta
+    # step 0 record use: zeta out: zeta kill: zeta    where it differs from forward
+    # step 0 reverse use: Q             where the adjoint step touches the state
+    # step 0 restored zeta
+    # step 1 forward
+    # which 0*99 1                      for each step in order, which of these it is, and how often;
+                                        left out where all are the same one
+
+Empty lists are left out, but for `forward`; lines of `which` follow each other.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -47,7 +64,6 @@ VERSIONS: Final = 10_000_000
 """Variables times steps at most: each variable has a version in each state, of some 60 bytes."""
 
 NO_OVERLAP: Final = Overlap()
-
 
 _SETS: Final = ("use:", "out:", "kill:")
 _FLOWS: Final = ("forward", "record", "reverse")
@@ -111,7 +127,7 @@ def _quoted(name: str) -> str:
 
 
 class Headers:
-    """What the headers say, as they are read one by one."""
+    """The headers of a text, read one by one."""
 
     def __init__(self) -> None:
         self._nbytes: dict[str, int] = {}
@@ -218,7 +234,7 @@ _STORED: Final = "`# stored LEVEL KIND STEP [NAME]`, KIND one of " + ", ".join(L
 
 @dataclass(frozen=True)
 class Document:
-    """What a text holds.
+    """The contents of a text.
 
     Attributes
     ----------

@@ -10,8 +10,8 @@ from typing import Final, Self
 import numpy as np
 
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.overlap.rules import ChannelQueue, Traffic, Transfer, TransferColumns, memory_level
-from ckio.platform import Platform
+from ckio.overlap.rules import ChannelQueue, Traffic, Transfer, TransferColumns
+from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 

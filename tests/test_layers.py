@@ -1,0 +1,195 @@
+"""Packages import from lower layers alone, and `import ckio` stays light."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import ckio
+
+ROOT = Path(ckio.__file__).parent
+DOCS = ROOT.parent / "docs"
+PAGE = DOCS / "architecture.md"
+
+LAYERS = (
+    "errors",
+    "actions compression",
+    "platform",
+    "schedule model backends",
+    "overlap parallel",
+    "planners runner",
+    "analysis calibrate adapters",
+    "recover",
+    "sim programs models",
+    "report testing",
+    "jobs",
+    "cli",
+    "__main__",
+)
+"""Packages and modules directly under ckio, the lowest layer first."""
+
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names.split()}
+
+FORBIDDEN = {
+    "planners": "backends compression model parallel",
+    "model": "backends",
+    "backends": "schedule",
+    "sim": "backends model parallel runner",
+}
+"""Packages that may not be imported although they lie in a lower layer."""
+
+HEAVY = {
+    "h5py": {"backends", "adapters", "jobs"},
+    "simpy": {"sim"},
+    "zstandard": {"compression"},
+    "blosc2": {"compression"},
+    "zfpy": {"compression"},
+    "scipy": {"models", "calibrate", "analysis", "planners"},
+    "click": {"cli"},
+    "rich": {"jobs"},
+    "numba": {"planners"},
+    "jax": {"analysis", "programs", "adapters"},
+    "torch": {"adapters"},
+    "mpi4py": {"adapters"},
+    "pyadjoint": {"adapters"},
+    "checkpoint_schedules": {"adapters"},
+    "pyrevolve": {"adapters"},
+    "pytest": {"testing"},
+    "hypothesis": {"testing"},
+}
+"""Heavy libraries, and the packages that may import them."""
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def top(path: Path) -> str:
+    """The module or package directly under ckio that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+@cache
+def imported(path: Path) -> set[str]:
+    """Full names of what a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(aliases):
+                names |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names |= {f"{module}.{alias.name}" for alias in aliases}
+            case ast.ImportFrom():
+                names.add("a relative import")
+    return names
+
+
+def own(path: Path) -> set[str]:
+    """The modules and packages of ckio that a file imports."""
+    parts = (name.split(".") for name in imported(path))
+    return {name[1] for name in parts if name[0] == "ckio" and name[1:] != ["__version__"]}
+
+
+def of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_a_module_imports_only_from_lower_layers_or_its_own_package(path: Path) -> None:
+    assert top(path) in LAYER, f"give {top(path)} a layer in docs/architecture.md and here"
+    assert "a relative import" not in imported(path)
+    others = own(path) - {top(path)}
+    assert {name for name in others if LAYER[name] >= LAYER[top(path)]} == set()
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_some_packages_never_import_each_other(path: Path) -> None:
+    assert own(path) & set(FORBIDDEN.get(top(path), "").split()) == set()
+
+
+@pytest.mark.parametrize("path", modules(), ids=of)
+def test_a_heavy_library_is_imported_by_its_own_packages(path: Path) -> None:
+    libraries = {name.split(".")[0] for name in imported(path)}
+    assert {name for name in libraries & set(HEAVY) if top(path) not in HEAVY[name]} == set()
+
+
+def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:
+    inside = re.compile(r"ckio\.backends\.(directory|hdf5)\.[a-z]")
+    others = [path for path in modules() if top(path) != "backends"]
+    assert [of(path) for path in others if any(map(inside.match, imported(path)))] == []
+
+
+def test_what_is_imported_first_needs_the_standard_library_alone() -> None:
+    for name in ("errors.py", "cli/__init__.py", "cli/started.py"):
+        libraries = {library.split(".")[0] for library in imported(ROOT / name)}
+        assert libraries <= {"ckio", *sys.stdlib_module_names}
+
+
+def test_the_page_lists_the_packages_in_the_order_of_their_layers() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Packages")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d*) *\| `(\w+)` \|", text, re.MULTILINE)
+    starts = [int(number) for number, _ in rows if number]
+    assert starts == list(range(1, len(LAYERS) + 1))
+    assert [name for _, name in rows] == " ".join(LAYERS).split()
+    firsts = [names.split()[0] for names in LAYERS]
+    assert [name for number, name in rows if number] == firsts
+
+
+def test_every_package_has_a_layer() -> None:
+    entries = {top(path) for path in modules()}
+    assert entries == set(LAYER)
+
+
+def flows() -> ModuleType:
+    """The program that writes the lists of entered files into the page."""
+    spec = importlib.util.spec_from_file_location("site_flows", DOCS / "_site" / "flows.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("heading", flows().FLOWS)
+def test_the_page_lists_the_files_that_a_call_enters(heading: str) -> None:
+    pytest.importorskip("numba")
+    files = flows().entered(flows().FLOWS[heading])
+    text = PAGE.read_text(encoding="utf-8").partition(f"### `{heading}`\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+    on_page = {
+        f"{package}/{module}".removesuffix("/__init__")
+        for package, modules in rows
+        for module in modules.replace("`", "").split()
+    }
+    expected = {file.removesuffix(".py").removesuffix("/__init__") for file in files}
+    assert on_page == expected, "run `python docs/_site/flows.py`, which writes the lists anew"
+
+
+def loaded(statement: str) -> set[str]:
+    """The libraries that a fresh interpreter has loaded after this statement."""
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_ckio_loads_no_heavy_library() -> None:
+    libraries = loaded("import ckio")
+    assert "ckio" in libraries
+    assert libraries & set(HEAVY) == set()
+
+
+def test_a_function_is_not_hidden_by_a_module_of_its_name() -> None:
+    for name in ckio.__all__:
+        assert not isinstance(getattr(ckio, name), type(sys)), name
+
+
+def test_the_test_of_loading_sees_a_library_that_is_loaded() -> None:
+    assert "simpy" in loaded("import simpy")
