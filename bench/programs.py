@@ -22,7 +22,7 @@ import numpy as np
 import pictures
 import record
 
-from ckio.programs import checkpoint_vjp, primops, vjp
+from ckio.programs import Options, checkpoint_vjp, primops, vjp
 from ckio.testing.programs import adaptive_burgers, listing1
 
 X, EPS, BASE = 3.0, 1e-3, 256
@@ -62,7 +62,7 @@ def point(gradient: Gradient, n: int, repeats: int) -> Point:
 
 
 def by_checkpoints(*args: Any, **options: Any) -> tuple[Any, Any]:
-    return checkpoint_vjp(*args, base=BASE, **options)
+    return checkpoint_vjp(*args, Options(base=BASE), **options)
 
 
 def growth(lengths: Sequence[int], repeats: int = 3) -> list[tuple[int, Point, Point]]:
@@ -184,7 +184,7 @@ def whole(cells: int, tolerance: float, base: int, repeats: int = 15) -> Whole:
     actions = [
         lambda: adaptive_burgers(*x),
         lambda: adaptive_burgers.pullback(start, ticks, {"y": ybar}),
-        lambda: checkpoint_vjp(adaptive_burgers, x, ybar, base=base, stats=stats),
+        lambda: checkpoint_vjp(adaptive_burgers, x, ybar, Options(base=base), stats=stats),
     ]
     for action in actions:
         action()
@@ -231,7 +231,7 @@ def in_jax(n: int, base: int = 1024) -> str:
     forward = record.seconds(lambda: primops(p, X))
     stats: Stats = {}
     start = time.perf_counter()
-    y, bar = checkpoint_vjp(p, (X,), 1.0, base=base, stats=stats)
+    y, bar = checkpoint_vjp(p, (X,), 1.0, Options(base=base), stats=stats)
     seconds = time.perf_counter() - start
     most = math.ceil(math.log2(stats["ticks"] / base)) + 1
     assert stats["live_peak"] <= most

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ckio.programs.checkpointed import checkpoint_vjp
     from ckio.programs.compiled import CompiledProgram, NotResumable, program
-    from ckio.programs.interface import checkpoint, primops, resume, vjp
+    from ckio.programs.interface import Program, checkpoint, primops, resume, vjp
     from ckio.programs.jaxed import JaxProgram, jax_program
     from ckio.programs.model import ProgramModel, as_chain
-    from ckio.programs.protocol import Program
+    from ckio.programs.sweeps import Options
     from ckio.programs.tape import primitive, stop_gradient
 
 __all__ = [
     "CompiledProgram",
     "JaxProgram",
     "NotResumable",
+    "Options",
     "Program",
     "ProgramModel",
     "as_chain",
@@ -44,7 +45,8 @@ _ROOM = {
     "CompiledProgram": "compiled",
     "JaxProgram": "jaxed",
     "NotResumable": "compiled",
-    "Program": "protocol",
+    "Options": "sweeps",
+    "Program": "interface",
     "ProgramModel": "model",
     "as_chain": "model",
     "checkpoint": "interface",

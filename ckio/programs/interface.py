@@ -1,4 +1,4 @@
-"""What may be asked of any program: the interface of Siskind and Pearlmutter.
+"""Programs, and all that may be asked of any of them: the interface of Siskind and Pearlmutter.
 
     primops(p, *x)             y and the number of ticks that it takes
     checkpoint(p, x, ticks)    the state after so many ticks
@@ -6,23 +6,80 @@
     vjp(p, x, ybar)            y, and the cotangent of x, by one tape of all ticks
 
 ("Binomial checkpointing for arbitrary programs with no user annotation", 2016, Figs. 3 and 4.) `x`
-is a tuple of inputs, or one input that is none; its cotangent has the same structure.
+is a tuple of inputs, or one input that is none; its cotangent has the same structure. `metered`
+measures how large the tapes become that programs make meanwhile, and how much is run.
 """
 
-from collections.abc import MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.programs import sharing
-from ckio.programs.meter import metered
-from ckio.programs.protocol import Cotangent, Program
-from ckio.programs.trees import leaves, rebuild, same
+from ckio.programs.heap import Json, leaves, rebuild, same, span
 
 S = TypeVar("S")
+
+Cotangent: TypeAlias = Mapping[str, NDArray[Any]]
+"""Arrays by the names of the leaves that they are the cotangents of; one that lacks is zero."""
+
+
+class Program(Protocol[S]):
+    """A computation y = f(x) that can be interrupted after any of its ticks, and resumed.
+
+    A tick is a piece of straight-line code. How many there are is not known before; every loop
+    passes at least one each time around, so that `advance` with a limit always returns. Ticks are
+    deterministic: m of them and then n are m + n of them, to the last bit.
+
+    What can be differentiated in a state are its leaves: arrays and numbers. Those of a finished
+    state are called `y`, or `y.0`, `y.name` along the path into the result; those of a state that
+    has just started `x.0`, `x.1.name`: the number of the input, and the path into it. Of any other
+    state the program names them as it likes, and they may differ from state to state.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the code and the constants that it is made of: states of one fingerprint mean the same.
+    """
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def start(self, *x: Any) -> S:
+        """The state before the first tick; inputs are copied, each into memory of its own."""
+
+    def advance(self, state: S, limit: float = inf, /) -> tuple[S, int, bool]:
+        """Run at most `limit` ticks; the state reached, the ticks passed, and whether it finished.
+
+        The state that is given stays as it is, and shares no memory with the one that is returned.
+        """
+
+    def result(self, state: S, /) -> Any:
+        """The y of a finished state; raises BadInput for any other."""
+
+    def pullback(self, state: S, ticks: int, cotangent: Cotangent, /) -> dict[str, NDArray[Any]]:
+        """Run `ticks` ticks keeping a tape, and take a cotangent back along it.
+
+        The cotangent is that of the state reached, where the program may have finished before, and
+        what is returned is that of `state`. Arrays have the shape and dtype of their leaf, () for
+        a number.
+        """
+
+    def pack(self, state: S, /) -> tuple[dict[str, NDArray[Any]], Json]:
+        """A state as plain data; raises BadInput for what cannot outlive the process."""
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> S:
+        """The state that was packed, in memory of its own.
+
+        Raises BadInput for one of another fingerprint, or of which something lacks.
+        """
+
 
 Stats = MutableMapping[str, int]
 """What `vjp` and `checkpoint_vjp` fill in, if they are given one.
@@ -155,10 +212,10 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
     """
 
     def leaf(name: str, value: Any) -> Any:
-        found = cotangent.get(name)
-        if found is None:
-            found = np.zeros(np.shape(value))
-        return np.asarray(found) if np.ndim(value) or isinstance(value, np.ndarray) else found[()]
+        bar = cotangent.get(name)
+        if bar is None:
+            bar = np.zeros(np.shape(value))
+        return np.asarray(bar) if np.ndim(value) or isinstance(value, np.ndarray) else bar[()]
 
     bars = tuple(rebuild(value, f"x.{number}", leaf) for number, value in enumerate(inputs(x)))
     return bars if isinstance(x, tuple) else bars[0]
@@ -167,5 +224,51 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
 def _apart(_: str, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
-    ((first, behind),) = sharing.spans([value])
+    first, behind = span(value)
     return np.array(value) if behind - first < value.nbytes else value
+
+
+@dataclass
+class Meter:
+    """The largest tape so far, and the way.
+
+    Attributes
+    ----------
+    nodes : int
+        Operations on it.
+    nbytes : int
+        What they keep.
+    ticks : int
+        Run forward in all, with a tape or without.
+    """
+
+    nodes: int = 0
+    nbytes: int = 0
+    ticks: int = 0
+
+
+_METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """Measure all that is run within."""
+    meter = Meter()
+    token = _METERS.set((*_METERS.get(), meter))
+    try:
+        yield meter
+    finally:
+        _METERS.reset(token)
+
+
+def taped(nodes: int, nbytes: int, /) -> None:
+    """Say that a tape of so many nodes and bytes is complete."""
+    for meter in _METERS.get():
+        meter.nodes = max(meter.nodes, nodes)
+        meter.nbytes = max(meter.nbytes, nbytes)
+
+
+def passed(ticks: int, /) -> None:
+    """Say that so many ticks have been run."""
+    for meter in _METERS.get():
+        meter.ticks += ticks

@@ -5,10 +5,11 @@ every schedule, level, simulator and recovery applies to it. States are as large
 large is known once they are reached, and what a chain says of them before is an estimate.
 """
 
-from collections.abc import Callable, Generator, Mapping
+import json
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from math import ceil
-from time import perf_counter
+from math import ceil, inf
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -19,14 +20,117 @@ from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import as_bytes, empty
 from ckio.platform.chain import Chain
-from ckio.programs import heap
-from ckio.programs.interface import begin, gradient, has_derivative, inputs, seed
-from ckio.programs.protocol import Program
-from ckio.programs.pulling import Pulling
-from ckio.programs.stored import META, Data, Stored, stored, taken
-from ckio.programs.trees import leaves, rebuild
+from ckio.programs.heap import Json, copy, leaves, rebuild
+from ckio.programs.interface import (
+    Cotangent,
+    Program,
+    begin,
+    gradient,
+    has_derivative,
+    inputs,
+    metered,
+    passed,
+    seed,
+)
 
 S = TypeVar("S")
+
+Arrays = dict[str, NDArray[Any]]
+Packed = tuple[Layout, list[NDArray[Any]]]
+
+META: Final = "meta"
+"""The name of the first field of a checkpoint: JSON, as bytes."""
+
+_END: Final = "end."
+"""Before the names of what the finished state holds, beside the cotangents."""
+
+_NODE: Final = 192
+"""Bytes that count for each operation on a tape, beside what it keeps: python's own objects.
+
+They are about half as many for numbers, and twice as many for arrays that are changed in place.
+"""
+
+_NEAR: Final = 16
+"""A tape that is to take less of the budget than one part of so many is not tried beforehand."""
+
+
+def rate(program: Program[S], state: S, ticks: int, /) -> float:
+    """Return the bytes of tape for each of the next ticks, as measured."""
+    return _pulled(program, state, ticks, {})[1]
+
+
+def _pulled(program: Program[S], state: S, ticks: int, bars: Cotangent) -> tuple[Arrays, float]:
+    with metered() as meter:
+        cotangent = program.pullback(state, ticks, bars)
+    return cotangent, (meter.nbytes + _NODE * meter.nodes) / max(1, ticks)
+
+
+class Pulling(Generic[S]):
+    """Counts the ticks that a program runs, and takes cotangents back over some of them.
+
+    Attributes
+    ----------
+    ticks : int
+        Run forward so far, with a tape or without.
+    seconds : float
+        Of a tick without a tape, as measured so far; 0 before there was one.
+    rate : float or None
+        Bytes of tape for each of the ticks that were taken back last; None before there were any.
+    """
+
+    def __init__(self, program: Program[S], budget: float | None = None, /) -> None:
+        self.ticks = 0
+        self.rate: float | None = None
+        self._plain, self._took = 0, 0.0  # ticks without a tape, and their seconds
+        self._program = program
+        self._budget = inf if budget is None else budget
+
+    def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
+        """Advance as the program does."""
+        before = time.perf_counter()
+        after, ticks, finished = self._program.advance(state, limit)
+        self._took += time.perf_counter() - before
+        self._plain += ticks
+        self._count(ticks)
+        return after, ticks, finished
+
+    @property
+    def seconds(self) -> float:
+        return self._took / self._plain if self._plain else 0.0
+
+    def back(self, state: S, ticks: int, cotangent: Cotangent, /) -> Arrays:
+        """Return the cotangent of `state` from that of the state so many ticks later.
+
+        A tape that would be larger than the budget is made in halves, the later one first. How
+        large it would be is judged by its first ticks and by those that come after it, which have
+        been taken back already. So how a program is divided follows from the program alone, and
+        from `rate` where another process began. For example, if 100 ticks of 3 kB each are to fit
+        into 200 kB, the last 50 are taped and taken back, and then the first 50.
+        """
+        if self._budget < inf and ticks > 1 and ticks * self._most(state, ticks) > self._budget:
+            half = ticks // 2
+            middle = self.advance(state, half)[0]
+            cotangent = self.back(middle, ticks - half, cotangent)
+            del middle
+            return self.back(state, half, cotangent)
+        bars, self.rate = _pulled(self._program, state, ticks, cotangent)
+        self._count(ticks)
+        return bars
+
+    def _most(self, state: S, ticks: int) -> float:
+        """Return the bytes that each of the next ticks may take on a tape, judged by some."""
+        some = min(64, max(ticks // 16, min(8, ticks // 2)))  # one alone may be unlike the others
+        if self.rate is None:
+            self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
+            self._count(some)
+        if ticks * self.rate < self._budget / _NEAR:
+            return self.rate
+        self._count(some)
+        return max(self.rate, rate(self._program, state, some))
+
+    def _count(self, ticks: int) -> None:
+        self.ticks += ticks
+        passed(ticks)
 
 
 def as_chain(
@@ -37,7 +141,7 @@ def as_chain(
     ybar: Any = 1.0,
     on_step: Callable[[int], None] | None = None,
 ) -> "ProgramModel[S]":
-    """A program as a model whose steps are `base` ticks each; see `ProgramModel`."""
+    """Return a program as a model whose steps are `base` ticks each; see `ProgramModel`."""
     return ProgramModel(program, x, base, ybar=ybar, on_step=on_step)
 
 
@@ -48,14 +152,10 @@ class ProgramModel(Generic[S]):
 
     Parameters
     ----------
-    program
-        What is run.
-    x
-        A tuple of its inputs, or its one input.
+    program, x, ybar
+        The program, a tuple of its inputs or its one input, and the cotangent of y.
     base
         Ticks of a step: so many are taped at a time.
-    ybar
-        The cotangent of y.
     budget
         Bytes that a tape may take: a step whose tape would take more is taped in halves.
     on_step
@@ -68,12 +168,8 @@ class ProgramModel(Generic[S]):
         Ticks of a step.
     estimated : bool
         True: the bytes of its checkpoints are known once they are made.
-    steps : int or None
-        n, once the end was reached.
-    ticks : int or None
+    steps, ticks : int or None
         Of the program, once the end was reached.
-    forward_ticks : int
-        Run forward so far, with a tape or without.
     """
 
     estimated: Final = True
@@ -97,29 +193,30 @@ class ProgramModel(Generic[S]):
         self._program, self._x, self._ybar = program, x, ybar
         self._pulling = Pulling(program, budget)
         self._control = {
-            name: _copied(name, value)
+            name: copy({name: value})[name] if isinstance(value, np.ndarray) else np.array(value)
             for number, given in enumerate(inputs(x))
             for name, value in leaves(given, f"x.{number}").items()
             if has_derivative(value)
         }
         self._state: S | None = None
-        self._packed: Stored | None = None
+        self._packed: Packed | None = None
         self._at = 0
         self._tape: tuple[int, int, S] | None = None  # its span, and its first state
         self._end: S | None = None
-        self._cotangent: Data | None = None
+        self._cotangent: Arrays | None = None
         self._seen = {Kind.RESTART: 0, Kind.ADJOINT: 0}
 
-    # What was computed
+    # Results
 
     @property
     def forward_ticks(self) -> int:
+        """Run forward so far, with a tape or without."""
         return self._pulling.ticks
 
     @property
     def seconds(self) -> float:
-        """Of an advance over one step, as measured so far; 0 before there was one."""
-        return self.base * self._pulling.seconds_each
+        """Seconds of an advance over one step, as measured so far; 0 before there was one."""
+        return self.base * self._pulling.seconds
 
     @property
     def result(self) -> Any:
@@ -141,15 +238,15 @@ class ProgramModel(Generic[S]):
 
     @property
     def xbar(self) -> Any:
-        """The same in the structure of x."""
+        """The gradient in the structure of x."""
         return gradient(self._x, self._cotangent or {})
 
     @property
     def control(self) -> Mapping[str, NDArray[Any]]:
-        """The inputs that have a derivative, by name; change them only before the first move."""
+        """The inputs that have a derivative, by name; change them only before the first step."""
         return self._control
 
-    # Moves
+    # What it computes
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward(self._depart(begin), begin, end)
@@ -198,9 +295,9 @@ class ProgramModel(Generic[S]):
             self.advance(reached, reached + 1)
             self.layout(Key(Kind.RESTART, self._at))
         steps, start = self.steps or 0, self._start()
-        before = perf_counter()
+        before = time.perf_counter()
         self._pulling.back(start, min(self.base, self.ticks or 0), {})
-        back = perf_counter() - before
+        back = time.perf_counter() - before
         self.begin_again()
         return Chain(
             steps=max(1, steps),
@@ -212,10 +309,10 @@ class ProgramModel(Generic[S]):
             adjoint=nbytes_of(self._adjoint()[0]) + nbytes_of(self._restart()[0]),
         )
 
-    # Doors
+    # Checkpoints
 
     def layout(self, key: Key, /) -> Layout:
-        """What is stored; of a state that is not held as much as the largest so far."""
+        """Return what is stored; of a state that is not held as much as the largest so far."""
         if key.name:
             raise UnsupportedKind(f"{key}: a program stores whole states, not single variables")
         match key.kind:
@@ -245,7 +342,7 @@ class ProgramModel(Generic[S]):
         self._packed = None  # a copy of what there still is
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
-        data, meta = taken(arrays)
+        data, meta = _decoded(arrays)
         if key.kind is Kind.RESTART:
             state = self._program.unpack(data, meta["state"])
             self._state, self._packed, self._at = state, None, key.step
@@ -258,7 +355,7 @@ class ProgramModel(Generic[S]):
             self._cotangent = {name: data[name] for name in bars}
             self._pulling.rate = meta["rate"]
 
-    # Registers
+    # Parts
 
     def _depart(self, begin: int) -> S:
         """The state x_begin; one that was recorded over is run to only now."""
@@ -286,11 +383,11 @@ class ProgramModel(Generic[S]):
 
     def _forward(self, state: S, begin: int, end: int) -> int:
         self._packed = None  # a copy of what is left now
-        found, ticks, done = self._pulling.advance(state, (end - begin) * self.base)
+        after, ticks, done = self._pulling.advance(state, (end - begin) * self.base)
         reached = begin + ceil(ticks / self.base)
-        self._state, self._packed, self._at = found, None, reached
+        self._state, self._packed, self._at = after, None, reached
         if done and (ticks or self._end is None):
-            self._end, self.steps = found, reached
+            self._end, self.steps = after, reached
             self.ticks = begin * self.base + ticks
         if reached > begin:
             self._report(reached)
@@ -301,29 +398,42 @@ class ProgramModel(Generic[S]):
             raise RunFailed("the program has not been run to its end: y is not known")
         return self._end
 
-    def _restart(self) -> Stored:
+    def _restart(self) -> Packed:
         if self._packed is None:
             data, meta = self._program.pack(self._depart(self._at))
-            self._packed = stored(data, {"state": meta})
+            self._packed = _encoded(data, {"state": meta})
         return self._packed
 
-    def _adjoint(self) -> Stored:
+    def _adjoint(self) -> Packed:
         end, meta = self._program.pack(self._finished())
         bars = self._cotangent if self._cotangent is not None else {}
         data = {**bars, **{_END + name: array for name, array in end.items()}}
         about = {"state": meta, "cotangents": len(bars), "rate": self._pulling.rate}
-        return stored(data, about | {"steps": self.steps, "ticks": self.ticks})
+        return _encoded(data, about | {"steps": self.steps, "ticks": self.ticks})
 
     def _report(self, step: int) -> None:
         if self.on_step is not None:
             self.on_step(step)
 
 
-_END: Final = "end."
-"""Before the names of what the finished state holds, beside the cotangents."""
+def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
+    """Return the fields of a checkpoint: JSON that says what the arrays are, and the arrays.
+
+    The JSON has their names, which files may not be able to have, and dtypes of other libraries.
+    """
+    others = {name: a.dtype.name for name, a in arrays.items() if np.dtype(a.dtype.str) != a.dtype}
+    text = json.dumps({"names": list(arrays), "dtypes": others, **about}).encode()
+    data = [np.frombuffer(text, np.uint8), *(np.asarray(a, order="C") for a in arrays.values())]
+    fields = []
+    for number, (name, array) in enumerate(zip((META, *arrays), data, strict=True)):
+        plain = name.replace(".", "").replace("_", "").isalnum() and name.isascii()
+        fields.append(Field(name if plain else f"array{number}", array.dtype.str, array.shape))
+    return tuple(fields), data
 
 
-def _copied(name: str, value: Any) -> NDArray[Any]:
-    """In memory of its own, with the strides that it has: sums go in their order."""
-    ours = isinstance(value, np.ndarray)
-    return heap.copy({name: value})[name] if ours else np.array(value)
+def _decoded(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
+    """Return the arrays by their names, and what else was said of them."""
+    meta = json.loads(data[0].tobytes())
+    arrays = dict(zip(meta["names"], data[1:], strict=True))
+    arrays |= {name: arrays[name].view(np.dtype(of)) for name, of in meta["dtypes"].items()}
+    return arrays, meta

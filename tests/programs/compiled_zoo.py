@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckio.programs import trees
+from ckio.programs import heap
 from ckio.programs.compiled import CompiledProgram, Frames, program
 
 
@@ -264,9 +264,9 @@ ZOO: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
 
 def same(a: Any, b: Any) -> bool:
     """Equal to the last bit, of the same types, with the same strides."""
-    if type(a) is not type(b) or not trees.same(a, b):
+    if type(a) is not type(b) or not heap.same(a, b):
         return False
-    pairs = zip(trees.leaves(a, "").items(), trees.leaves(b, "").items(), strict=True)
+    pairs = zip(heap.leaves(a, "").items(), heap.leaves(b, "").items(), strict=True)
     return all(m == n and alike(u, v) for (m, u), (n, v) in pairs)
 
 

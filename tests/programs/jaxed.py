@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ckio.programs.heap import leaves, rebuild
 from ckio.programs.jaxed import JaxProgram
-from ckio.programs.trees import leaves, rebuild
 
 MODES = ("blocks", "switch")
 

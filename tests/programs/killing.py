@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
 from ckio.model import as_bytes
-from ckio.programs import checkpoint_vjp, primops
-from ckio.programs.trees import leaves, rebuild
+from ckio.programs import Options, checkpoint_vjp, primops
+from ckio.programs.heap import leaves, rebuild
 
 Arrays = Mapping[str, NDArray[Any]]
 Packed = tuple[Arrays, Any]
@@ -206,7 +206,7 @@ def taken_back(
     program: Any, x: tuple[Any, ...], ybar: Any, **options: Any
 ) -> dict[str, NDArray[Any]]:
     """The result and the gradient, with checkpoints."""
-    y, bar = checkpoint_vjp(program, x, ybar, base=STEP, **options)
+    y, bar = checkpoint_vjp(program, x, ybar, Options(base=STEP, **options))
     found = leaves(y, "y") | leaves(bar, "x")
     return {name: np.asarray(leaf) for name, leaf in found.items()}
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs.meter import taped
+from ckio.programs.interface import taped
 
 
 class At(NamedTuple):

@@ -17,10 +17,10 @@ from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Platform
-from ckio.programs import program
+from ckio.programs import Options, program
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import checkpoint, primops, resume, vjp
-from ckio.programs.ways import level
+from ckio.programs.sweeps import level
 from ckio.schedule.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 1000)
@@ -60,7 +60,7 @@ def named(way: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("way", WAYS, ids=named)
 def test_every_way_gives_what_vjp_gives(way: dict[str, Any]) -> None:
-    same(checkpoint_vjp(Logistic(), X, BAR, **way), vjp(Logistic(), X, BAR))
+    same(checkpoint_vjp(Logistic(), X, BAR, Options(**way)), vjp(Logistic(), X, BAR))
 
 
 def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
@@ -68,7 +68,10 @@ def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
     for schedule in ("hrevolve", "bisection", hrevolve):
         backends = [Ram(), Directory(tmp_path / "files")]
         found = checkpoint_vjp(
-            Logistic(), X, BAR, base=10, schedule=schedule, platform=platform, backends=backends
+            Logistic(),
+            X,
+            BAR,
+            Options(base=10, schedule=schedule, platform=platform, backends=backends),
         )
         same(found, vjp(Logistic(), X, BAR))
         assert [list(backend.keys()) for backend in backends] == [[], []]
@@ -78,7 +81,7 @@ def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
 @given(ticks=st.integers(0, 400), base=st.integers(1, 60))
 def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, base: int) -> None:
     x, stats, program = (X[0], 3.1, ticks), dict[str, int](), Logistic()
-    found = checkpoint_vjp(program, x, BAR, base=base, stats=stats)
+    found = checkpoint_vjp(program, x, BAR, Options(base=base), stats=stats)
     same(found, vjp(Logistic(), x, BAR))
     assert stats["ticks"] == ticks
     if stats["base"] < ticks:
@@ -95,7 +98,7 @@ def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, ba
 def test_counting_costs_no_forward_run() -> None:
     """Half of what a way back from x_0 alone would advance is there from the way forward."""
     stats: dict[str, int] = {}
-    checkpoint_vjp(Logistic(), (X[0], 3.1, 1024), BAR, base=1, stats=stats)
+    checkpoint_vjp(Logistic(), (X[0], 3.1, 1024), BAR, Options(base=1), stats=stats)
     from_start = 1024 * 10 // 2 + 1024
     assert stats["forward_ticks"] < 1024 + from_start - 0.9 * 1024
 
@@ -103,7 +106,9 @@ def test_counting_costs_no_forward_run() -> None:
 def test_slots_are_held_to() -> None:
     for slots in (1, 2, 5):
         stats: dict[str, int] = {}
-        checkpoint_vjp(Logistic(), X, BAR, base=10, schedule="revolve", slots=slots, stats=stats)
+        checkpoint_vjp(
+            Logistic(), X, BAR, Options(base=10, schedule="revolve", slots=slots), stats=stats
+        )
         assert stats["live_peak"] <= slots
 
 
@@ -111,7 +116,7 @@ def test_stats_of_both() -> None:
     plain: dict[str, int] = {}
     stats: dict[str, int] = {}
     vjp(Logistic(), X, BAR, stats=plain)
-    checkpoint_vjp(Logistic(), X, BAR, base=10, stats=stats)
+    checkpoint_vjp(Logistic(), X, BAR, Options(base=10), stats=stats)
     assert plain.keys() == stats.keys()
     assert plain["ticks"] == stats["ticks"] == plain["tape_peak"] == 1000
     assert stats["tape_peak"] == 10
@@ -134,7 +139,7 @@ def test_one_input_that_is_no_tuple() -> None:
         def start(self, *x: Any) -> Any:
             return super().start(*x, 3.1, 100)
 
-    y, xbar = checkpoint_vjp(Fixed(), X[0], BAR, base=9)
+    y, xbar = checkpoint_vjp(Fixed(), X[0], BAR, Options(base=9))
     z, zbar = vjp(Logistic(), (X[0], 3.1, 100), BAR)
     assert np.array_equal(y, z)
     assert np.array_equal(xbar, zbar[0])
@@ -143,7 +148,7 @@ def test_one_input_that_is_no_tuple() -> None:
 @pytest.mark.parametrize("base", [10, 2000])
 def test_what_the_program_raises_is_raised(base: int) -> None:
     with pytest.raises(ZeroDivisionError, match="as was asked"):
-        checkpoint_vjp(Logistic(fail_at=300), X, BAR, base=base)
+        checkpoint_vjp(Logistic(fail_at=300), X, BAR, Options(base=base))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,7 @@ def test_parameters_that_make_no_sense(way: dict[str, Any], says: str, tmp_path:
     if "directory" in way:
         way = way | {"directory": tmp_path / "x"}
     with pytest.raises(BadInput, match=says):
-        checkpoint_vjp(Logistic(), X, BAR, **way)
+        checkpoint_vjp(Logistic(), X, BAR, Options(**way))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -178,7 +183,7 @@ def test_a_cotangent_that_is_none_of_y(bar: Any) -> None:
 @pytest.mark.parametrize("way", [{}, {"schedule": "revolve", "slots": 3}, {"schedule": hrevolve}])
 def test_each_event_is_shown(way: dict[str, Any]) -> None:
     events: list[Event] = []
-    checkpoint_vjp(Logistic(), X, BAR, base=100, watch=events.append, **way)
+    checkpoint_vjp(Logistic(), X, BAR, Options(base=100, **way), watch=events.append)
     back = [event.action for event in events if isinstance(event.action, Reverse)]
     assert [action.begin for action in back] == list(range(9, -1, -1))
 
@@ -188,7 +193,7 @@ def test_what_watches_may_stop_it() -> None:
         raise TimeoutError("for today")
 
     with pytest.raises(TimeoutError, match="for today"):
-        checkpoint_vjp(Logistic(), X, BAR, base=10, watch=stop)
+        checkpoint_vjp(Logistic(), X, BAR, Options(base=10), watch=stop)
 
 
 @program
@@ -210,7 +215,7 @@ _ROW = np.exp(np.random.default_rng(1).normal(scale=5, size=999))
 def test_inputs_in_memory_of_any_order(u: Any) -> None:
     """Sums go in the order of memory; each element has its own cotangent."""
     wanted = vjp(summed, (u, 100), 1.0)
-    same(checkpoint_vjp(summed, (u, 100), 1.0, base=7), wanted)
+    same(checkpoint_vjp(summed, (u, 100), 1.0, Options(base=7)), wanted)
     assert wanted[1][0] == pytest.approx(vjp(summed, (np.array(u, order="C"), 100), 1.0)[1][0])
 
 
@@ -266,7 +271,7 @@ def test_what_cannot_be_taped_is_known_before_the_way_forward() -> None:
 
     steps: list[int] = []
     with pytest.raises(BadInput, match="stop_gradient"):
-        checkpoint_vjp(lost, (1.0,), 1.0, base=20)
+        checkpoint_vjp(lost, (1.0,), 1.0, Options(base=20))
     assert len(steps) < 200
 
 
@@ -285,7 +290,7 @@ def test_numbers_of_other_libraries() -> None:
 
     u = jax.numpy.ones(3, jax.numpy.bfloat16)
     p = jax_program(grown, u)
-    y, xbar = checkpoint_vjp(p, (u,), 1.0, base=7)
+    y, xbar = checkpoint_vjp(p, (u,), 1.0, Options(base=7))
     assert y.dtype == xbar[0].dtype == u.dtype
     assert np.array_equal(xbar[0], vjp(p, (u,), 1.0)[1][0])
     assert np.all(np.abs(xbar[0].astype(float) - 2.0) < 0.5)

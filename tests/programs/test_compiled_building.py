@@ -7,7 +7,7 @@ import pytest
 from numpy import array
 
 from ckio.errors import BadInput
-from ckio.programs import checkpoint_vjp, primops, program, vjp
+from ckio.programs import Options, checkpoint_vjp, primops, program, vjp
 
 
 @program
@@ -43,7 +43,7 @@ def test_values_are_those_of_numpy_and_derivatives_are_there(p: Any, x: Any) -> 
     assert y.tolist() == at(0.0).tolist() == primops(p, *x)[0].tolist()
     slope = sum(float(np.sum(bar)) for bar in bars)
     assert slope == pytest.approx(float((at(1e-6) - at(-1e-6)).sum()) / 2e-6, rel=1e-7)
-    _, again = checkpoint_vjp(p, x, np.ones(len(y)), base=1)
+    _, again = checkpoint_vjp(p, x, np.ones(len(y)), Options(base=1))
     for bar, other in zip(bars, again, strict=True):
         np.testing.assert_allclose(bar, other, rtol=1e-14)
 

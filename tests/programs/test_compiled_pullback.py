@@ -8,9 +8,9 @@ import pytest
 
 from ckio.errors import BadInput
 from ckio.programs.compiled import CompiledProgram, program
-from ckio.programs.meter import metered
+from ckio.programs.heap import leaves, rebuild
+from ckio.programs.interface import metered
 from ckio.programs.tape import stop_gradient
-from ckio.programs.trees import leaves, rebuild
 
 
 @program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckio.programs.compiled import CompiledProgram
-from ckio.programs.trees import leaves, rebuild
+from ckio.programs.heap import leaves, rebuild
 
 from .compiled_flows import adaptive_mesh, bouncing, branch, knapsack, nbody, spectral, upwind
 from .compiled_solvers import cg, ice_sheet, leapfrog, multigrid, newton, rk45

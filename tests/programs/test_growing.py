@@ -16,9 +16,9 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.planners.dp import hrevolve
 from ckio.platform import Level, Platform
-from ckio.programs import checkpoint_vjp, program, vjp
-from ckio.programs.meter import metered
-from ckio.programs.pulling import Pulling, rate
+from ckio.programs import Options, checkpoint_vjp, program, vjp
+from ckio.programs.interface import metered
+from ckio.programs.model import Pulling, rate
 from ckio.schedule.timeline import Event
 
 
@@ -47,10 +47,12 @@ def test_on_levels_that_states_outgrow(
             p,
             x,
             1.0,
-            base=10,
-            schedule=schedule,
-            platform=Platform(levels=tuple(levels)),
-            backends=backends,
+            Options(
+                base=10,
+                schedule=schedule,
+                platform=Platform(levels=tuple(levels)),
+                backends=backends,
+            ),
         )
         same(found, wanted)
         assert [list(backend.keys()) for backend in backends] == [[] for _ in backends]
@@ -67,11 +69,11 @@ import resource, signal, sys
 import numpy as np
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from growing import GROWING
-from ckio.programs import checkpoint_vjp, vjp
+from ckio.programs import Options, checkpoint_vjp, vjp
 p, x = GROWING["refined"][0], (np.linspace(0.0, 1.0, 256), 150, 20)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-y, xbar = checkpoint_vjp(p, x, 1.0, base=10, directory="run", every=0.0)
+y, xbar = checkpoint_vjp(p, x, 1.0, Options(base=10, directory="run", every=0.0))
 z, zbar = vjp(p, x, 1.0)
 assert y == z and (xbar[0] == zbar[0]).all()
 """
@@ -86,7 +88,7 @@ assert y == z and (xbar[0] == zbar[0]).all()
 def test_tapes_that_grow_keep_to_the_memory() -> None:
     """The last steps have 128 times the cells of the first, by which a step was judged."""
     x, stats = (np.linspace(0.0, 1.0, 16), 400, 50), dict[str, int]()
-    found = checkpoint_vjp(refined, x, 1.0, memory=200_000, stats=stats)
+    found = checkpoint_vjp(refined, x, 1.0, Options(memory=200_000), stats=stats)
     same(found, vjp(refined, x, 1.0))
     assert stats["ticks"] > stats["base"] > 64
     assert stats["tape_bytes"] < 250_000
@@ -112,7 +114,7 @@ def test_interrupted_where_tapes_are_divided_it_ends_with_the_same_bits(
 ) -> None:
     p, x = GROWING["refined"]
     kwargs: dict[str, Any] = {"base": 30, "memory": 30_000}
-    wanted = checkpoint_vjp(p, x, 1.0, **kwargs)
+    wanted = checkpoint_vjp(p, x, 1.0, Options(**kwargs))
     seen = []
 
     def stop(event: Event) -> None:
@@ -122,9 +124,9 @@ def test_interrupted_where_tapes_are_divided_it_ends_with_the_same_bits(
 
     kwargs |= {"directory": tmp_path / "run", "every": 0.0}
     with suppress(TimeoutError):
-        checkpoint_vjp(p, x, 1.0, watch=stop, **kwargs)
+        checkpoint_vjp(p, x, 1.0, Options(**kwargs), watch=stop)
     stats: dict[str, int] = {}
-    same(checkpoint_vjp(p, x, 1.0, stats=stats, **kwargs), wanted)
+    same(checkpoint_vjp(p, x, 1.0, Options(**kwargs), stats=stats), wanted)
     assert stats["tape_bytes"] < 40_000
 
 
@@ -177,7 +179,7 @@ def test_what_a_tick_is_said_to_take_it_takes(p: Any, u: Any) -> None:
 PEAK = """
 import re, sys
 import numpy as np
-from ckio.programs import checkpoint_vjp, program, vjp
+from ckio.programs import Options, checkpoint_vjp, program, vjp
 
 @program
 def waves(u, steps):
@@ -190,12 +192,12 @@ def peak():
         return int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read())[1]) << 10
 
 x = np.linspace(0, 1, 1 << 16), int(sys.argv[2])
-checkpoint_vjp(waves, (x[0], 40), 1.0, base=8)
+checkpoint_vjp(waves, (x[0], 40), 1.0, Options(base=8))
 before, stats = peak(), {}
 if sys.argv[1] == "all":
     vjp(waves, x, 1.0)
 else:
-    checkpoint_vjp(waves, x, 1.0, base=8, stats=stats)
+    checkpoint_vjp(waves, x, 1.0, Options(base=8), stats=stats)
 print(peak() - before, stats.get("live_peak", 0))
 """
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.programs.copying import Copying, Unclear
-from ckio.programs.heap import Heap, copy, flatten, restore
+from ckio.programs.heap import Heap, QuickCopy, Unclear, copy, flatten, restore
 
 
 class Point(NamedTuple):
@@ -120,7 +119,7 @@ def test_keys_come_back_of_the_same_type() -> None:
     assert [repr(key) for key in back] == [repr(key) for key in dict.fromkeys(keys)]
     assert [type(key) for key in back] == [type(key) for key in dict.fromkeys(keys)]
     assert back[3, "b", (0.5, None)] == [5]
-    assert not flatten({"d": {2.5: 1}}).numbers
+    assert not flatten({"d": {2.5: 1}}).holders
 
 
 @pytest.mark.parametrize("value", [np.ones(2), 1.5, [1]], ids=repr)
@@ -181,7 +180,7 @@ def test_wrappers_stand_for_their_values() -> None:
     plain = flatten({"a": a, "view": [a[1:]], "t": 0.5, "n": 3})
     assert heap.structure == plain.structure
     assert heap.holders["a"] == [boxes["a"], boxes["view"][0]]  # type: ignore[index]
-    assert heap.numbers == {"t": 0.5}
+    assert heap.holders.keys() == {"a", "t"}
     wrapped = restore(heap.structure, heap.memories, lambda name, value: (name, value))
     assert wrapped["t"] == ("t", 0.5)
     assert wrapped["view"][0][0] == "a"
@@ -229,7 +228,7 @@ def test_what_is_copied_quickly_keeps_what_is_one_thing() -> None:
     a, inner = np.asfortranarray(np.arange(6.0).reshape(2, 3)), [np.ones(2)]
     loop: list[Any] = [inner, a]
     loop.append(loop)
-    found = Copying().copy({"a": a, "t": (a, inner, 0.5, np.float32(2)), "d": {(1, 2.5): loop}})
+    found = QuickCopy().copy({"a": a, "t": (a, inner, 0.5, np.float32(2)), "d": {(1, 2.5): loop}})
     b = found["a"]
     assert b is found["t"][0] is found["d"][1, 2.5][1]
     assert b is not a
@@ -255,4 +254,4 @@ def unclear() -> dict[str, Any]:
 @pytest.mark.parametrize("name", unclear())
 def test_what_may_be_shared_or_strange_is_looked_at_closely(name: str) -> None:
     with pytest.raises(Unclear):
-        Copying().copy(unclear()[name])
+        QuickCopy().copy(unclear()[name])

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from ckio.programs.interface import metered
 from ckio.programs.jaxed import jax_program
-from ckio.programs.meter import metered
 
 from .jaxed import (
     MODES,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ckio import Affine, Directory, Level, Platform, Ram, hrevolve, run
-from ckio.programs import as_chain, checkpoint_vjp, vjp
+from ckio.programs import Options, as_chain, checkpoint_vjp, vjp
+from ckio.programs.heap import leaves
 from ckio.programs.jaxed import jax_program
-from ckio.programs.trees import leaves
 
 from .jaxed import MODES, assert_dual, assert_same, gradient, quick_doubles, through_bytes, whole
 
@@ -183,7 +183,9 @@ def test_any_base_gives_the_gradient(mode: Any, schedule: Any) -> None:
     y, xbar = vjp(program, DAMPED, ybar)
     for base in (1, 7, 58, 10**6):
         options = {"slots": 3} if schedule == "revolve" else {}
-        found = checkpoint_vjp(program, DAMPED, ybar, base=base, schedule=schedule, **options)
+        found = checkpoint_vjp(
+            program, DAMPED, ybar, Options(base=base, schedule=schedule, **options)
+        )
         assert_same(found[0], y)
         assert_same(found[1], xbar, 1e-14)
 
@@ -192,14 +194,15 @@ KILLED = """
 import os, sys
 import jax
 jax.config.update("jax_enable_x64", True)
-from ckio.programs import checkpoint_vjp
+from ckio.programs import Options, checkpoint_vjp
 from ckio.programs.jaxed import jax_program
 from tests.programs.killing import Mortal
 from tests.programs.test_jaxed_programs import DAMPED, damped
 import numpy as np
 place, mode, left = sys.argv[1:]
 program = Mortal(jax_program(damped, *DAMPED, mode=mode), int(left))
-found = checkpoint_vjp(program, DAMPED, np.cos(np.arange(5.0)), base=4, directory=place, every=0.0)
+options = Options(base=4, directory=place, every=0.0)
+found = checkpoint_vjp(program, DAMPED, np.cos(np.arange(5.0)), options)
 print(found[0].tobytes().hex(), *(np.asarray(bar).tobytes().hex() for bar in found[1]))
 """
 
@@ -291,7 +294,7 @@ def test_an_adaptive_solver_has_the_derivative_of_what_it_solves() -> None:
     program = jax_program(dormand_prince, *x)
     stats: dict[str, int] = {}
     ybar = {"y": seed, "tried": 0}
-    _, xbar = checkpoint_vjp(program, x, ybar, base=20, stats=stats)
+    _, xbar = checkpoint_vjp(program, x, ybar, Options(base=20), stats=stats)
     assert stats["ticks"] > 100
     for found, wanted in zip(xbar, pull(seed), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
@@ -366,7 +369,7 @@ def test_numbers_of_any_kind_are_checkpointed(mode: Any) -> None:
     program = jax_program(collatz, *x, mode=mode)
     ybar = {"u": 1.0, "n": (0, 0, 0), "sum": 0.5}
     y, xbar = vjp(program, x, ybar)
-    found = checkpoint_vjp(program, x, ybar, base=5)
+    found = checkpoint_vjp(program, x, ybar, Options(base=5))
     assert_same(found[0], y)
     assert_same(found[1], xbar, 1e-6)
     assert leaves(xbar, "x")["x.0"].dtype == np.complex64

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio.programs import checkpoint, checkpoint_vjp, primops, resume, vjp
+from ckio.programs import Options, checkpoint, checkpoint_vjp, primops, resume, vjp
 from ckio.testing.programs import duration, listing1
 
 LENGTHS = 103, 203, 403, 1003
@@ -22,7 +22,7 @@ Stats = dict[str, int]
 def taken_back(n: int, eps: float) -> tuple[Any, Any, Stats]:
     """Result, gradient and figures with checkpoints."""
     stats: Stats = {}
-    y, bar = checkpoint_vjp(listing1, (X, n, eps), 1.0, base=BASE, stats=stats)
+    y, bar = checkpoint_vjp(listing1, (X, n, eps), 1.0, Options(base=BASE), stats=stats)
     return y, bar, stats
 
 

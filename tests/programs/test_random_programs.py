@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ckio.programs import checkpoint_vjp, primops, resume, vjp
+from ckio.programs import Options, checkpoint_vjp, primops, resume, vjp
 
 from .generating import Writer
 
@@ -94,7 +94,7 @@ def check(source: str, x: Inputs, base: int, place: Path, seen: Counter[str]) ->
         same_y, plain_bar = vjp(p, copied(x), ybar)
         assert bits(same_y) == bits(expected)
         found: dict[str, int] = {}
-        same_y, bar = checkpoint_vjp(p, copied(x), ybar, base=base, stats=found)
+        same_y, bar = checkpoint_vjp(p, copied(x), ybar, Options(base=base), stats=found)
         assert bits(same_y) == bits(expected)
         assert found["ticks"] == ticks
         check_same(bar, plain_bar, seen)

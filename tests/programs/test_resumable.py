@@ -13,6 +13,7 @@ from logistic import At, Logistic
 
 from ckio.actions import Read, Reverse
 from ckio.errors import BadInput, LevelInUse
+from ckio.programs import Options
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import vjp
 from ckio.schedule.timeline import Event
@@ -52,7 +53,7 @@ def survives(place: Path, ticks: float, result: Path, **more: Any) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            y, xbar = checkpoint_vjp(Mortal(ticks), X, BAR, directory=place, **more)
+            y, xbar = checkpoint_vjp(Mortal(ticks), X, BAR, Options(directory=place, **more))
             np.savez(result, y=y, x=xbar[0], rate=xbar[1])
             os._exit(0)
         except BaseException:
@@ -99,7 +100,9 @@ def killed_from_outside(place: Path, result: Path, seconds: float) -> bool:
     """Whether a process that solves a real problem has come to the end by then."""
     child = os.fork()
     if child == 0:
-        y, xbar = checkpoint_vjp(burgers, BURGERS, BURGERS_BAR, base=8, directory=place, every=0.0)
+        y, xbar = checkpoint_vjp(
+            burgers, BURGERS, BURGERS_BAR, Options(base=8, directory=place, every=0.0)
+        )
         np.savez(result, y=y, u=xbar[0], viscosity=xbar[1])
         os._exit(0)
     time.sleep(seconds)
@@ -113,7 +116,7 @@ def killed_from_outside(place: Path, result: Path, seconds: float) -> bool:
 @pytest.mark.parametrize("kills", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 40))])
 def test_an_adaptive_solver_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
     start = time.perf_counter()
-    y, xbar = checkpoint_vjp(burgers, BURGERS, BURGERS_BAR, base=8)
+    y, xbar = checkpoint_vjp(burgers, BURGERS, BURGERS_BAR, Options(base=8))
     whole = time.perf_counter() - start
     for seed in range(kills // 2):
         place, result = tmp_path / f"run{seed}", tmp_path / f"{seed}.npz"
@@ -150,9 +153,9 @@ def test_what_is_left_is_of_this_program_and_no_other(tmp_path: Path) -> None:
         (Logistic(), (X[0], 3.1, 501), BAR, "the inputs have changed"),
     ):
         with pytest.raises(BadInput, match=what):
-            checkpoint_vjp(program, x, bar, base=10, directory=place)
+            checkpoint_vjp(program, x, bar, Options(base=10, directory=place))
     assert sorted(path.name for path in place.rglob("*")) == before
-    _, xbar = checkpoint_vjp(Logistic(), X, BAR, base=10, directory=place)
+    _, xbar = checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=place))
     assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
     assert not place.exists()
 
@@ -161,13 +164,13 @@ def test_another_cotangent_of_the_result(tmp_path: Path) -> None:
     """States do not depend on it, so that what was mistaken costs no second way forward."""
     place = tmp_path / "run"
     with pytest.raises(BadInput, match="cotangent of y"):
-        checkpoint_vjp(Logistic(), X, np.ones(3), base=10, directory=place)
+        checkpoint_vjp(Logistic(), X, np.ones(3), Options(base=10, directory=place))
     again = Logistic()
-    _, xbar = checkpoint_vjp(again, X, BAR, base=10, directory=place)
+    _, xbar = checkpoint_vjp(again, X, BAR, Options(base=10, directory=place))
     assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
     left(place, 900)  # on the way back
     with pytest.raises(BadInput, match="the cotangent of the result has changed"):
-        checkpoint_vjp(Logistic(), X, 2 * BAR, base=10, directory=place)
+        checkpoint_vjp(Logistic(), X, 2 * BAR, Options(base=10, directory=place))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError], ids=lambda each: each.__name__)
@@ -183,10 +186,10 @@ def test_interrupted_in_a_process_that_goes_on(tmp_path: Path, error: Any, at: i
 
     place, stats = tmp_path / "run", dict[str, int]()
     with pytest.raises(error, match="as was asked"):
-        checkpoint_vjp(Interrupted(fail_at=0), X, BAR, base=10, directory=place)
+        checkpoint_vjp(Interrupted(fail_at=0), X, BAR, Options(base=10, directory=place))
     events: list[Event] = []
     _, xbar = checkpoint_vjp(
-        Logistic(), X, BAR, base=10, directory=place, stats=stats, watch=events.append
+        Logistic(), X, BAR, Options(base=10, directory=place), stats=stats, watch=events.append
     )
     assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
     assert not place.exists()
@@ -203,8 +206,8 @@ def test_what_watches_may_stop_it(tmp_path: Path) -> None:
             raise TimeoutError("for today")
 
     with pytest.raises(TimeoutError, match="for today"):
-        checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / "run", watch=stop)
-    checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / "run")
+        checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path / "run"), watch=stop)
+    checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -215,9 +218,9 @@ def test_a_base_for_which_the_program_is_short_takes_up_what_is_there(tmp_path: 
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        checkpoint_vjp(Logistic(), short, BAR, base=10, directory=place, watch=stop)
+        checkpoint_vjp(Logistic(), short, BAR, Options(base=10, directory=place), watch=stop)
     stats: dict[str, int] = {}
-    checkpoint_vjp(Logistic(), short, BAR, base=50, directory=place, stats=stats)
+    checkpoint_vjp(Logistic(), short, BAR, Options(base=50, directory=place), stats=stats)
     assert stats["base"] == 10
     assert not place.exists()
 
@@ -226,7 +229,7 @@ def test_a_base_for_which_the_program_is_short_takes_up_what_is_there(tmp_path: 
 def test_a_place_that_cannot_be_used(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(BadInput, match="cannot be used"):
-        checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / name)
+        checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path / name))
 
 
 def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
@@ -238,14 +241,14 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
             for at in range(len(data) // 3, len(data), 997):
                 data[at] ^= 0x10
             path.write_bytes(data)
-        _, xbar = checkpoint_vjp(Logistic(), X, BAR, base=10, directory=place)
+        _, xbar = checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=place))
         assert np.array_equal(xbar[0], vjp(Logistic(), X, BAR)[1][0])
 
 
 def test_a_manifest_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "program.json").write_text("[1, 2")
     with pytest.raises(BadInput, match="does not say what was run"):
-        checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path)
+        checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path))
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -253,13 +256,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         def advance(self, state: At, limit: float = np.inf, /) -> tuple[At, int, bool]:
             if state.left < 400:
                 with pytest.raises(LevelInUse):
-                    checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path / "run")
+                    checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path / "run"))
             return super().advance(state, limit)
 
-    checkpoint_vjp(Nested(), X, BAR, base=100, directory=tmp_path / "run")
+    checkpoint_vjp(Nested(), X, BAR, Options(base=100, directory=tmp_path / "run"))
 
 
 def test_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    checkpoint_vjp(Logistic(), X, BAR, base=10, directory=tmp_path)
+    checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]

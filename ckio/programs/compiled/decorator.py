@@ -1,9 +1,10 @@
-"""`@program`: a plain python function as something that can be interrupted after any tick."""
+"""`@program`: a plain python function as something that can be interrupted after any tick.
 
-import ast
-import builtins
-from collections.abc import Callable, Mapping
-from functools import update_wrapper
+A cotangent is taken back over some ticks by running them on a tape, from a state and to a state.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, update_wrapper
 from math import inf
 from operator import attrgetter
 from threading import RLock
@@ -13,17 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs import heap
-from ckio.programs.compiled import packed
-from ckio.programs.compiled.compiling import Code, program_calls
-from ckio.programs.compiled.frames import Finished, Frames, Started, copied
-from ckio.programs.compiled.machine import run
-from ckio.programs.compiled.reach import MISSING, Reach, reach, resolved
-from ckio.programs.compiled.refusals import check_aliases, check_comprehensions
-from ckio.programs.compiled.scopes import dotted, locals_of
-from ckio.programs.compiled.source import source_of
-from ckio.programs.protocol import Cotangent, Json
-from ckio.programs.trees import rebuild
+from ckio.programs.compiled.frames import (
+    Boundary,
+    Frames,
+    Now,
+    copied,
+    named,
+    pack,
+    renamed,
+    run,
+    unpack,
+)
+from ckio.programs.compiled.functions import BlockFunction, Code
+from ckio.programs.compiled.reach import Reach, Scope, reach
+from ckio.programs.compiled.source import (
+    check_aliases,
+    check_comprehensions,
+    source_of,
+)
+from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
+from ckio.programs.interface import Cotangent, taped
+from ckio.programs.tape.operators import Traced, build
+from ckio.programs.tape.tape import Tape
+
+Array = NDArray[Any]
 
 _BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
 
@@ -44,7 +58,7 @@ def program(function: Callable[..., Any], /) -> "CompiledProgram":
 
 
 class CompiledProgram:
-    """What `@program` makes of a function: a `Program` whose states are `Frames`.
+    """A function under `@program`: a `Program` whose states are `Frames`.
 
     Attributes
     ----------
@@ -57,11 +71,11 @@ class CompiledProgram:
     def __init__(self, function: Callable[..., Any], /) -> None:
         self.source: Final = source_of(function)
         self.function = self.source.function
-        self._locals = locals_of(self.source.tree)
+        self._scope = Scope(self.source, CompiledProgram)
         self._code: Code | None = None
         self._reach: Reach | None = None
-        check_comprehensions(self.source.tree, self._may_call, self.source.place)
-        check_aliases(self.source.tree, self._is_shared, self.source.place)
+        check_comprehensions(self.source, self._scope.may_call)
+        check_aliases(self.source, self._scope.is_shared)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -76,7 +90,7 @@ class CompiledProgram:
 
     @property
     def fingerprint(self) -> str:
-        """Of its code, and of all that it reaches: functions, programs, constants, libraries."""
+        """A hash of its code and of all that it reaches: functions, constants, libraries."""
         return self._reached().fingerprint
 
     @property
@@ -84,67 +98,54 @@ class CompiledProgram:
         """Its blocks; they are compiled when they are first asked for."""
         with _MAKING:
             if self._code is None:
-                self._code = Code(self.source, self._is_program, self._is_module, self._is_builtin)
+                self._code = Code(self._scope)
             return self._code
 
     def start(self, *x: Any) -> Frames:
-        """The state before the first tick; inputs are copied, each into memory of its own."""
         self._reached()
         self.code.bind(*x)
-        return Frames(0, Started(rebuild(x, "x", _copied)))
+        return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
-        """Run at most `limit` ticks; the state reached, the ticks passed, and whether it finished.
-
-        An error that the program raises goes on to the caller, with a note on where it happened.
-        """
+        """An error that the program raises goes on to the caller; a note says where it happened."""
         self._check(state)
         after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
-        return after, after.ticks - state.ticks, isinstance(after.now, Finished)
+        return after, after.ticks - state.ticks, after.finished
 
     def result(self, state: Frames, /) -> Any:
-        """The y of a finished state, in memory of its own; raises BadInput for any other."""
-        if not isinstance(state.now, Finished):
+        if not isinstance(state.now, Boundary) or not state.finished:
             raise BadInput(f"{self!r} has not finished after {state.ticks} ticks; advance it first")
-        return heap.copy({"y": state.now.result})["y"]
+        return copy({"y": state.now.value})["y"]
 
     def pullback(
         self, state: Frames, ticks: int, cotangent: Cotangent, /
     ) -> dict[str, NDArray[Any]]:
-        """Run `ticks` ticks keeping a tape, and take a cotangent back along it.
+        """Leaves of a state on the way are "0.u", "1.stack.0": number of the frame, variable, path.
 
-        The leaves of a state that is neither the first nor the last are "0.u", "1.stack.0": number
-        of the frame, variable, and path; arrays that share memory are one leaf, by the first name.
+        Arrays that share memory are one leaf, by the first name.
         """
         self._check(state)
-        from ckio.programs.compiled import pulled  # the tape is loaded only now
-
-        return pulled.pullback(self.code, state, ticks, cotangent)
+        return _pulled(self.code, state, ticks, cotangent)
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
-        """A state as plain data; raises BadInput for what cannot outlive the process."""
         self._check(state)
-        return packed.pack(state, self._codes(), self.fingerprint)
+        return pack(state, self._codes(), self.fingerprint)
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
-        """The state that was packed, in memory of its own.
-
-        Raises BadInput for one of other code, or of which something lacks.
-        """
-        return packed.unpack(arrays, meta, self._codes(), self.fingerprint)
+        return unpack(arrays, meta, self._codes(), self.fingerprint)
 
     def renew(self) -> None:
         """Compile again, where what is called is not a program any more, or has become one."""
-        if self._code and self._code.calls != program_calls(self.source, self._is_program):
+        if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
     def _reached(self) -> Reach:
         with _MAKING:
             if self._reach is None or not self._reach.holds():
-                found = reach(self, CompiledProgram)
-                for each in found.programs.values():
+                reached = reach(self, CompiledProgram)
+                for each in reached.programs.values():
                     each.renew()
-                self._reach = found
+                self._reach = reached
             return self._reach
 
     def _codes(self) -> dict[str, Code]:
@@ -159,37 +160,100 @@ class CompiledProgram:
                 name = (strange or {state.now[0].code}).pop().name
                 raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
 
-    def _is_program(self, node: ast.expr) -> bool:
-        return isinstance(self._resolved(node), CompiledProgram)
-
-    def _is_shared(self, node: ast.expr) -> bool:
-        return isinstance(self._resolved(node), np.ndarray | list | dict)
-
-    def _is_module(self, node: ast.expr) -> bool:
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        return isinstance(self._resolved(node), _MODULE)
-
-    def _is_builtin(self, name: str) -> bool:
-        own = name in self._locals or resolved(self.function, (name,)) is not MISSING
-        return not own and hasattr(builtins, name)
-
-    def _may_call(self, call: ast.Call) -> bool:
-        """Whether this is a call of a program, as far as is known before it is first used."""
-        itself = dotted(call.func) == (self.function.__name__,)
-        return self._is_program(call.func) or (
-            itself and self.function.__name__ not in self._locals
-        )
-
-    def _resolved(self, node: ast.expr) -> object:
-        chain = dotted(node)
-        if chain is None or chain[0] in self._locals:
-            return None
-        return resolved(self.function, chain)
-
-
-_MODULE: Final = type(ast)
-
 
 def _copied(path: str, leaf: Any) -> Any:
-    return heap.copy({path: leaf})[path]
+    return copy({path: leaf})[path]
+
+
+def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
+    """The cotangent of `state` from that of the state so many ticks later; zeros are left out."""
+    if ticks <= 0 or state.finished:
+        return {name: np.array(each) for name, each in cotangent.items()}
+    tape = Tape()
+    inputs = _Inputs(tape, flatten(named(state.now)))
+    before = renamed(state.now, inputs.values)
+    after = run(code, Frames(state.ticks, before), ticks, _taped(tape))
+    seeds = list(_seeds(after.now, cotangent))
+    taped(tape.nodes, tape.nbytes)
+    wanted = inputs.by_name(before)
+    bars = tape.backward(seeds, list(wanted.values()))
+    return {
+        name: inputs.shaped(name, traced, each)
+        for (name, traced), each in zip(wanted.items(), bars, strict=True)
+        if each is not None
+    }
+
+
+def _taped(tape: Tape) -> Callable[[Code], tuple[BlockFunction, ...]]:
+    """The blocks of programs on this tape, each lifted once."""
+    lifted: dict[Code, tuple[BlockFunction, ...]] = {}
+
+    def blocks(code: Code) -> tuple[BlockFunction, ...]:
+        if code not in lifted:
+            lifted[code] = code.lifting(tape.lift, partial(build, tape.lift))
+        return lifted[code]
+
+    return blocks
+
+
+class _Inputs:
+    """The values of a state, on a tape."""
+
+    def __init__(self, tape: Tape, heap: Heap) -> None:
+        self._tape = tape
+        self._bytes = {name for name, memory in heap.memories.items() if memory.dtype == np.uint8}
+        self._owners: dict[str, Any] = {}
+        copies = {name: memory.copy() for name, memory in heap.memories.items()}
+        for name, memory in copies.items():
+            widest = _widest(memory, heap.holders[name])
+            if widest.dtype.kind in "fc":
+                self._owners[name] = tape.input(widest)
+        self.values = restore(heap.structure, copies, self._traced)
+
+    def _traced(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._tape.view(self._owners[name], value)
+        self._owners[name] = self._tape.input(value)
+        return self._owners[name]
+
+    def by_name(self, now: Now) -> dict[str, Traced]:
+        """Return the values that have a cotangent: all memory, or the inputs one by one."""
+        if not isinstance(now, Boundary):
+            return self._owners
+        named_leaves = leaves(now.value, "x").items()
+        return {name: leaf for name, leaf in named_leaves if type(leaf) is Traced}
+
+    def shaped(self, name: str, traced: Traced, cotangent: Any) -> Array:
+        """A cotangent as the memory is stored."""
+        bar = np.asarray(cotangent, traced.value.dtype if hasattr(traced.value, "dtype") else None)
+        return bar.view(np.uint8) if name in self._bytes else bar
+
+
+def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]]:
+    """The cotangent of a state, for those of its values that are on the tape."""
+    if isinstance(now, Boundary):
+        results = leaves(now.value, "y")
+        yield from ((results[name], each) for name, each in cotangent.items() if name in results)
+        return
+    heap = flatten(named(now), _plain)
+    for name, each in cotangent.items():
+        holders = heap.holders.get(name, ())
+        holder = next((held for held in holders if type(held) is Traced), None)
+        if holder is None:
+            continue
+        if name in heap.memories:
+            memory = _widest(heap.memories[name], holders)
+            yield holder, each.view(memory.dtype), memory
+        else:
+            yield holder, each
+
+
+def _plain(value: Any) -> Any:
+    return value.value if type(value) is Traced else value
+
+
+def _widest(memory: Array, holders: Sequence[Any]) -> Array:
+    """Memory that several dtypes view, as the largest of them: complex rather than its parts."""
+    dtype = max((_plain(held).dtype for held in holders), key=lambda dtype: dtype.itemsize)
+    whole = memory.dtype == np.uint8 and memory.nbytes % dtype.itemsize == 0
+    return memory.view(dtype) if whole and memory.ndim == 1 else memory

@@ -1,20 +1,39 @@
-"""The state of a program: which functions are running, where each is, and its live variables."""
+"""States of programs: which functions are running, where each is, and its live variables.
 
-from collections.abc import Iterator, Mapping
+`run` goes from one to another, block after block: a call puts a frame on the stack, a return takes
+it off. Nothing here calls itself, so that a program may call itself as deeply as memory allows.
+`pack` and `unpack` are for states as plain data: named arrays, and values that JSON can hold.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any, Final, TypeAlias
 
-from ckio.programs import heap
-from ckio.programs.compiled.code import Unset
-from ckio.programs.compiled.compiling import Code
-from ckio.programs.copying import Copying, Unclear
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.errors import BadInput
+from ckio.programs.compiled.functions import RETURNED, BlockFunction, Code, Unset
+from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
+
+BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
+
+Codes: TypeAlias = Mapping[str, Code]
+"""The code of each function that a program reaches, by its name."""
+
+_LATE: Final = (
+    "a lambda or a generator of a program has to be used up by the statement that it is in: pass"
+    " what it needs as the default of a parameter, or define a function outside of the program"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """Before the first tick: the inputs."""
+class Boundary:
+    """The first state, called x, which has the inputs, or the last, y, which has the result."""
 
-    inputs: tuple[Any, ...]
+    name: str
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +55,7 @@ class Frame:
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """After the last tick: the result."""
-
-    result: Any
-
-
-Now: TypeAlias = Started | tuple[Frame, ...] | Finished
+Now: TypeAlias = Boundary | tuple[Frame, ...]
 """The frames are those of the function that was started, of the one that it called, and so on."""
 
 
@@ -55,79 +67,180 @@ class Frames:
     ----------
     ticks : int
         How many since the start.
-    now : Started, tuple of Frame, or Finished
-        Where it is.
+    now : Boundary or tuple of Frame
+        The inputs, the functions that are running, or the result.
     """
 
     ticks: int
     now: Now
 
+    @property
+    def finished(self) -> bool:
+        return isinstance(self.now, Boundary) and self.now.name == "y"
+
 
 def named(now: Now, /) -> dict[str, Any]:
-    """All values of a state by name: x, y, or number of the frame and variable.
+    """Return all values of a state by name: x, y, or number of the frame and variable.
 
     What is unset has no value.
     """
-    match now:
-        case Started(inputs=inputs):
-            return {"x": inputs}
-        case Finished(result=result):
-            return {"y": result}
-        case _:
-            return dict(_variables(now))
+    if isinstance(now, Boundary):
+        return {now.name: now.value}
+    pairs = (zip(names, frame.values, strict=True) for frame, names in _named_frames(now))
+    return {name: value for each in pairs for name, value in each if value is not Unset}
 
 
 def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
-    """A state like this one with other values: what has no name in `values` is unset."""
-    match now:
-        case Started():
-            return Started(values["x"])
-        case Finished():
-            return Finished(values["y"])
-        case _:
-            return tuple(
-                Frame(frame.code, frame.block, tuple(values.get(n, Unset) for n in names))
-                for frame, names in zip(now, _names(now), strict=True)
-            )
+    """Return a state like this one with other values: what has no name in `values` is unset."""
+    if isinstance(now, Boundary):
+        return Boundary(now.name, values[now.name])
+    return tuple(
+        Frame(frame.code, frame.block, tuple(values.get(name, Unset) for name in names))
+        for frame, names in _named_frames(now)
+    )
 
 
 def copied(now: Now, /) -> Now:
-    """The same in memory of its own; raises BadInput for what a checkpoint cannot hold."""
-    copy = Copying().copy
+    """Return a copy of a state; raises BadInput for what a checkpoint cannot hold."""
+    quick = QuickCopy().copy
     try:
-        match now:
-            case Started(inputs=inputs):
-                return Started(copy(inputs))
-            case Finished(result=result):
-                return Finished(copy(result))
-            case _:
-                return tuple(
-                    Frame(f.code, f.block, tuple(v if v is Unset else copy(v) for v in f.values))
-                    for f in now
-                )
+        if isinstance(now, Boundary):
+            return Boundary(now.name, quick(now.value))
+        return tuple(
+            Frame(f.code, f.block, tuple(v if v is Unset else quick(v) for v in f.values))
+            for f in now
+        )
     except (Unclear, RecursionError):
-        return renamed(now, heap.copy(named(now)))
+        return renamed(now, copy(named(now)))
 
 
-def _names(frames: tuple[Frame, ...]) -> Iterator[tuple[str, ...]]:
-    """The names of the values of each frame; only the last one waits for nothing."""
+def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]]:
+    """Return each frame with the names of its values; only the last one waits for nothing."""
     for number, frame in enumerate(frames):
         graph = frame.code.graph
         last = number == len(frames) - 1
         live = graph.live[frame.block] if last else graph.waiting(frame.block)
-        yield tuple(f"{number}.{name}" for name in live)
+        yield frame, [f"{number}.{name}" for name in live]
 
 
-def _variables(frames: tuple[Frame, ...]) -> Iterator[tuple[str, Any]]:
-    for frame, names in zip(frames, _names(frames), strict=True):
-        for name, value in zip(names, frame.values, strict=True):
-            if value is not Unset:
-                yield name, value
+def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Frames:
+    """The state after at most `limit` more ticks of the program with this code.
+
+    What the state holds is used up: its arrays may be written into. An error that a block raises
+    goes on to the caller with a note that says where it happened.
+    """
+    now = state.now
+    if state.finished or limit <= 0:
+        return state
+    ticks, last = state.ticks, state.ticks + (limit if limit == inf else int(limit))
+    stack: list[tuple[Code, int, Any]] = []
+    try:
+        if isinstance(now, Boundary):
+            at, values = 0, code.bind(*now.value)
+        else:
+            stack += [(frame.code, frame.block, frame.values) for frame in now]
+            code, at, values = stack.pop()
+        blocks = blocks_of(code)
+        while ticks < last:
+            ticks += 1
+            at, values = blocks[at](*values)
+            if at >= 0:
+                continue
+            if at != RETURNED:
+                program, args, named, kept = values
+                stack.append((code, ~at, kept))
+                code, at = program.code, 0
+                values = code.bind(*args, **named)
+            elif stack:
+                result = values
+                code, at, values = stack.pop()
+                if code.graph.takes[at]:
+                    values = (*values, result)
+            else:
+                return Frames(ticks, Boundary("y", values))
+            blocks = blocks_of(code)
+    except Exception as error:
+        error.add_note(f"in tick {ticks} of a run, in the program {code.name}")
+        if isinstance(error, NameError) and "free variable" in str(error):
+            error.add_note(_LATE)
+        raise
+    frames = (Frame(*each) for each in (*stack, (code, at, values)))
+    return Frames(ticks, tuple(frames))
 
 
-def expected(frames: tuple[Frame, ...], /) -> Iterator[tuple[str, bool]]:
-    """Each variable that frames of these functions hold here, and whether it may be unset."""
-    for frame, names in zip(frames, _names(frames), strict=True):
-        unset = frame.code.graph.unset[frame.block]
-        for name in names:
-            yield name, name.partition(".")[2] in unset
+_ENDS: Final = {"x": "start", "y": "end"}
+
+
+def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
+    """A state's arrays, copied, and all else; raises BadInput for what cannot be stored."""
+    flat = flatten(named(state.now))
+    arrays = {name: memory.copy() for name, memory in flat.memories.items()}
+    names = {code: name for name, code in codes.items()}
+    if isinstance(state.now, Boundary):
+        at: Json = _ENDS[state.now.name]
+    else:
+        at = [[names[frame.code], frame.block] for frame in state.now]
+    meta = {"fingerprint": fingerprint, "ticks": state.ticks, "at": at, "values": flat.structure}
+    return arrays, meta
+
+
+def unpack(
+    arrays: Mapping[str, NDArray[Any]], meta: Json, codes: Codes, fingerprint: str, /
+) -> Frames:
+    """The state again, in memory of its own; raises BadInput for one that is not of this code."""
+    match meta:
+        case {"fingerprint": str(other), "ticks": int(ticks), "at": at, "values": dict(values)}:
+            pass
+        case _:
+            raise BadInput("this is not the state of a program: its description is of another kind")
+    if other != fingerprint:
+        raise BadInput(
+            "this state is of other code: the program, or something that it uses, has changed since"
+            f" it was stored ({other}, and now {fingerprint}); start again, or go back to that code"
+        )
+    now = _place(at, codes)
+    _check(now, values)
+    try:
+        copies = {name: np.array(array, order="C") for name, array in arrays.items()}
+        restored = restore(values, copies)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise BadInput(f"this state of a program cannot be read: {error}") from error
+    return Frames(ticks, renamed(now, restored))
+
+
+def _place(at: Json, codes: Codes) -> Now:
+    """Return a state without values."""
+    match at:
+        case "start" | "end":
+            return Boundary("x" if at == "start" else "y", None)
+        case [_, *_]:
+            return tuple(_frame(each, codes) for each in at)
+        case _:
+            raise BadInput(f"a program cannot be at {at!r}")
+
+
+def _frame(at: Json, codes: Codes) -> Frame:
+    match at:
+        case [str(name), int(block)] if name in codes:
+            if 0 <= block < len(codes[name].graph.blocks):
+                return Frame(codes[name], block, ())
+            raise BadInput(f"{name} has no block {block}, at which this state is")
+        case _:
+            raise BadInput(f"this state is in {at!r}, which is no function of this program")
+
+
+def _check(now: Now, values: Mapping[str, Json]) -> None:
+    """Raises BadInput unless these are the variables that are needed here."""
+    if isinstance(now, Boundary):
+        needed = allowed = {now.name}
+    else:
+        allowed, needed = set[str](), set[str]()
+        for frame, names in _named_frames(now):
+            unset = frame.code.graph.unset[frame.block]
+            allowed.update(names)
+            needed.update(name for name in names if name.partition(".")[2] not in unset)
+    if needed - values.keys():
+        raise BadInput(f"this state lacks {', '.join(sorted(needed - values.keys()))}")
+    if values.keys() - allowed:
+        strange = ", ".join(sorted(values.keys() - allowed))
+        raise BadInput(f"this state has {strange}, which the program does not have there")

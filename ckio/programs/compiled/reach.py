@@ -5,6 +5,7 @@ counts. Comments, layout and docstrings do not.
 """
 
 import ast
+import builtins
 import inspect
 import pickle
 import random
@@ -20,15 +21,14 @@ from typing import Any, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.scopes import dotted
-from ckio.programs.compiled.source import is_current, parse
+from ckio.programs.compiled.source import Source, dotted, is_current, locals_of, parse
 
 MISSING: Final = object()
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a program reaches.
+    """All that a program reaches.
 
     Attributes
     ----------
@@ -50,22 +50,61 @@ class Reach:
 
 
 def reach(program: Any, kind: type, /) -> Reach:
-    """What a program reaches; programs are the objects of this kind."""
-    walk = _Walk(kind)
+    """Return all that a program reaches; programs are the objects of this kind."""
+    walk = _Reaching(kind)
     walk.tag(program)
     text = "\n\n".join(walk.lines)
     fingerprint = sha256(text.encode()).hexdigest()[:16]
     return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()))
 
 
-def resolved(function: FunctionType, chain: tuple[str, ...], /) -> object:
-    """What a.b.c stands for in a function, where a and a.b are modules, or MISSING."""
-    found = [_bound(place, name) for place, name in _places(function, chain)]
-    return found[-1] if len(found) == len(chain) else MISSING
+class Scope:
+    """The names in a function, and the values that they stand for; `kind` is that of programs."""
+
+    def __init__(self, source: Source, kind: type) -> None:
+        self.source, self._kind = source, kind
+        self.locals = locals_of(source.tree)
+
+    def value(self, chain: tuple[str, ...] | None, /) -> object:
+        """Return the value of a.b.c, where a and a.b are modules, or MISSING."""
+        if chain is None or chain[0] in self.locals:
+            return MISSING
+        values = [_bound(place, name) for place, name in _places(self.source.function, chain)]
+        return values[-1] if len(values) == len(chain) else MISSING
+
+    def is_program(self, call: ast.Call, /) -> bool:
+        """Whether a program is called."""
+        return isinstance(self.value(dotted(call.func)), self._kind)
+
+    def may_call(self, call: ast.Call, /) -> bool:
+        """Whether a program is called, as far as is known before the function is one."""
+        name = self.source.function.__name__
+        itself = dotted(call.func) == (name,) and name not in self.locals
+        return self.is_program(call) or itself
+
+    def calls(self) -> frozenset[str]:
+        """Return the names under which programs are called."""
+        calls = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call))
+        return frozenset(ast.unparse(call.func) for call in calls if self.is_program(call))
+
+    def is_shared(self, node: ast.expr, /) -> bool:
+        """Whether an expression is an array, list or dict that is no variable's own."""
+        return isinstance(self.value(dotted(node)), np.ndarray | list | dict)
+
+    def is_module(self, node: ast.expr, /) -> bool:
+        """Whether an expression names something in a module, which stays what it is."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(self.value(dotted(node)), ModuleType)
+
+    def is_builtin(self, name: str, /) -> bool:
+        """Whether a name is one of python's own."""
+        own = name in self.locals or self.value((name,)) is not MISSING
+        return not own and hasattr(builtins, name)
 
 
 def _places(function: FunctionType, chain: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
-    """Where the names of a chain are bound, as far as it goes through modules."""
+    """Return where the names of a chain are bound, as far as it goes through modules."""
     first, *rest = chain
     place: Any = function.__globals__
     if first in function.__code__.co_freevars:
@@ -89,7 +128,7 @@ def _bound(place: Any, name: str) -> object:
         return MISSING
 
 
-class _Walk:
+class _Reaching:
     """Goes through everything once."""
 
     def __init__(self, kind: type) -> None:
@@ -183,7 +222,7 @@ class _Walk:
         return f"{_canonical(tree)}\n{self._names(standing, sorted(set(_chains(tree))))}"
 
     def _names(self, function: FunctionType, chains: Iterable[tuple[str, ...]]) -> str:
-        found: dict[str, str] = {}
+        tags: dict[str, str] = {}
         for chain in chains:
             value = MISSING
             path: list[str] = []
@@ -195,8 +234,8 @@ class _Walk:
                     break
             _refuse_random(function, chain)
             if value is not MISSING:
-                found[".".join(path)] = self.tag(value)
-        return "\n".join(f"{name} is {tag}" for name, tag in sorted(found.items()))
+                tags[".".join(path)] = self.tag(value)
+        return "\n".join(f"{name} is {tag}" for name, tag in sorted(tags.items()))
 
 
 def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
@@ -227,12 +266,12 @@ def _library(value: object) -> str | None:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return None if top == "__main__" else f"python {module} {name}"
-    found = sys.modules.get(top)
-    file = getattr(found, "__file__", None) or ""
+    package = sys.modules.get(top)
+    file = getattr(package, "__file__", None) or ""
     if f"{module}.".startswith("ckio.programs.") or {"site-packages", "dist-packages"} & {
         *file.replace("\\", "/").split("/")
     }:
-        return f"{top} {getattr(found, '__version__', '')} {name}"
+        return f"{top} {getattr(package, '__version__', '')} {name}"
     return None
 
 
@@ -266,13 +305,13 @@ def _pickled(value: object) -> str:
 
 def _canonical(tree: ast.AST) -> str:
     """Code without comments, layout, docstrings and decorators."""
-    made = ast.parse(ast.unparse(tree))
-    for node in ast.walk(made):
+    code = ast.parse(ast.unparse(tree))
+    for node in ast.walk(code):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = []
             if ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(made)
+    return ast.unparse(code)
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -303,5 +342,5 @@ def _constant(value: object) -> str:
 
 def _code_names(code: CodeType) -> list[tuple[str, ...]]:
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    found = {(name,) for name in (*code.co_names, *code.co_freevars)}
-    return sorted(found.union(*map(_code_names, inner)))
+    names = {(name,) for name in (*code.co_names, *code.co_freevars)}
+    return sorted(names.union(*map(_code_names, inner)))

@@ -1,4 +1,8 @@
-"""The source of a function, with the line and column numbers of its file."""
+"""The source of a function: its syntax, its names as python scopes them, and what is refused in it.
+
+Line and column numbers are those of its file. Refusals are found when a function is decorated; each
+has its place and says what to write instead.
+"""
 
 import __future__
 
@@ -6,68 +10,155 @@ import ast
 import copy
 import inspect
 import linecache
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
-from ckio.programs.compiled.refusals import NotResumable, Place, check, check_defaults
-from ckio.programs.compiled.scopes import parameters
+import numpy as np
+
+from ckio.errors import BadInput
+
+# Names
+
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+def is_comprehension(node: ast.AST, /) -> TypeGuard[Comprehension]:
+    """Whether this is a comprehension or a generator expression."""
+    return isinstance(node, Comprehension)
+
+
+def parameters(arguments: ast.arguments, /) -> list[str]:
+    """Return the names of a function's parameters."""
+    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    given += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [each.arg for each in given]
+
+
+def locals_of(function: ast.FunctionDef, /) -> frozenset[str]:
+    """Return a function's own variables: its parameters, and all that it assigns to."""
+    stored = (name for statement in function.body for name in bound(statement))
+    return frozenset(parameters(function.args)) | frozenset(stored)
+
+
+def bound(node: ast.AST, /) -> Iterator[str]:
+    """Return the names that are assigned to, in this scope."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    if isinstance(node, ast.Lambda) or is_comprehension(node):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from bound(child)
+
+
+def read(node: ast.AST, /) -> Iterator[str]:
+    """Return the names that are read, in this scope or from within it."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()):
+            yield name
+        case ast.AugAssign(target=ast.Name(id=name)):
+            yield name
+            yield from read(node.value)
+        case ast.Lambda(args=arguments, body=body):
+            for default in (*arguments.defaults, *filter(None, arguments.kw_defaults)):
+                yield from read(default)
+            yield from set(read(body)) - set(parameters(arguments))
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            yield from _read_within(node)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from read(child)
+
+
+def _read_within(node: Comprehension) -> Iterator[str]:
+    own = {name for each in node.generators for name in bound(each.target)}
+    yield from read(node.generators[0].iter)
+    inner: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for number, each in enumerate(node.generators):
+        inner += [each.target, *each.ifs, *([each.iter] if number else [])]
+    for part in inner:
+        yield from set(read(part)) - own
+
+
+def dotted(node: ast.expr, /) -> tuple[str, ...] | None:
+    """Return ("a", "b", "c") of a.b.c; None of anything else."""
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=value, attr=name):
+            before = dotted(value)
+            return None if before is None else (*before, name)
+        case _:
+            return None
+
+
+# Sources
+
+
+class NotResumable(BadInput):
+    """A function that cannot be interrupted and resumed: it says where, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The source file and the name of a function, for messages."""
+
+    file: str
+    name: str
+
+    def refusal(self, line: int, what: str, advice: str, /) -> NotResumable:
+        """Return the error that says what is in this line, and what to write instead."""
+        return NotResumable(f"{self.file}:{line}: program {self.name}: {what}; {advice}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A function as it is written.
-
-    Attributes
-    ----------
-    function : FunctionType
-        What python made of it.
-    tree : FunctionDef
-        Its syntax.
-    place : Place
-        Its file and name.
-    """
+    """A function as it is written: what python made of it, its syntax, its file and name."""
 
     function: FunctionType
     tree: ast.FunctionDef
-    place: Place
+    origin: Origin
 
 
 def source_of(function: object, /) -> Source:
-    """The source of a function that is to be a program; raises NotResumable if it cannot be one."""
+    """Return the source of a function that is to be a program; raises NotResumable if it cannot."""
     if not isinstance(function, FunctionType):
         raise NotResumable(
             f"@program is for a function, and this is a {type(function).__name__}; write it in the"
             " line next to the def of a function, which may call whatever there is"
         )
-    place = Place(function.__code__.co_filename, function.__name__)
+    origin = Origin(function.__code__.co_filename, function.__name__)
     line = function.__code__.co_firstlineno
     if function.__name__ == "<lambda>":
-        raise place.refusal(line, "a lambda cannot be a program", "write it with def")
+        raise origin.refusal(line, "a lambda cannot be a program", "write it with def")
     if hasattr(function, "__wrapped__"):
         what = "another decorator has been at it before"
-        raise place.refusal(line, what, "write @program in the line next to def")
+        raise origin.refusal(line, what, "write @program in the line next to def")
     outer = function.__qualname__.rpartition(".")[0]
     if outer and not outer.endswith("<locals>"):
         what = f"it is a method of {outer}"
         advice = "write a function of arrays and numbers, and call it from the method"
-        raise place.refusal(line, what, advice)
+        raise origin.refusal(line, what, advice)
     tree = parse(function)
     if tree is None:
         what = "its source is not there, as in an interactive session or an installed binary"
-        raise place.refusal(line, what, "write it into a file and import it")
+        raise origin.refusal(line, what, "write it into a file and import it")
     if isinstance(tree, ast.AsyncFunctionDef):
-        raise place.refusal(line, "an async function cannot be resumed", "write a plain def")
+        raise origin.refusal(line, "an async function cannot be resumed", "write a plain def")
     if not _agree(function, tree):
         what = "its source file has changed since it was imported"
-        raise place.refusal(line, what, "start python again")
-    check(tree, place)
-    check_defaults(tree, defaults(function), place)
-    return Source(function, tree, place)
+        raise origin.refusal(line, what, "start python again")
+    refusals = [*_signature(tree), *_body(tree), *_writes(tree)]
+    if refusals:
+        raise origin.refusal(*min(refusals, key=lambda refusal: refusal[0]))
+    _check_defaults(function, tree, origin)
+    return Source(function, tree, origin)
 
 
 def parse(function: FunctionType, /) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The syntax of a function, or None where its source is not there."""
+    """Return the syntax of a function, or None where its source is not there."""
     try:
         lines, first = inspect.getsourcelines(function.__code__)  # and not what it wraps
     except (OSError, TypeError):
@@ -80,10 +171,10 @@ def parse(function: FunctionType, /) -> ast.FunctionDef | ast.AsyncFunctionDef |
     except SyntaxError:
         return None
     ast.increment_lineno(module, first - 1 - indented)
-    found: ast.stmt = module.body[0]
-    if isinstance(found, ast.If):
-        found = found.body[0]
-    return found if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) else None
+    statement: ast.stmt = module.body[0]
+    if isinstance(statement, ast.If):
+        statement = statement.body[0]
+    return statement if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
 def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
@@ -95,28 +186,21 @@ def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
     return tree.name == function.__name__ and names == list(code.co_varnames[:count])
 
 
-def defaults(function: FunctionType, /) -> dict[str, Any]:
-    """The parameters of a function that have a default, and what it is."""
-    code, given = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[: code.co_argcount][code.co_argcount - len(given) :]
-    return dict(zip(names, given, strict=True)) | (function.__kwdefaults__ or {})
-
-
 def is_current(function: FunctionType, tree: ast.AST, /) -> bool:
     """Whether this syntax is what python has made the function of.
 
     It is not where the file was changed since, or where what was compiled is not what is written.
     """
-    made = copy.deepcopy(tree)
-    assert isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef)
-    made.decorator_list = []
+    definition = copy.deepcopy(tree)
+    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
+    definition.decorator_list = []
     free = [ast.arg(name) for name in function.__code__.co_freevars]
     arguments = ast.arguments([], free, None, [], [], None, [])
-    around = ast.FunctionDef(name="around", args=arguments, body=[made], decorator_list=[])
+    around = ast.FunctionDef(name="around", args=arguments, body=[definition], decorator_list=[])
     module = ast.fix_missing_locations(ast.Module([around], []))
     flags = function.__code__.co_flags & _FUTURE
     outer = _inner(compile(module, "", "exec", flags, dont_inherit=True), "around")
-    return _equal(_inner(outer, made.name), function.__code__)
+    return _equal(_inner(outer, definition.name), function.__code__)
 
 
 _FUTURE: Final = __future__.annotations.compiler_flag
@@ -140,3 +224,176 @@ def _equal(code: CodeType, other: CodeType) -> bool:
 def _constants(code: CodeType) -> tuple[list[str], list[CodeType]]:
     own = [repr(c) for c in code.co_consts if not isinstance(c, CodeType | frozenset)]
     return own, [c for c in code.co_consts if isinstance(c, CodeType)]
+
+
+# Refusals: line, what is there, and what to do instead
+
+Refusals = Iterator[tuple[int, str, str]]
+
+_ASIDE: Final = "move it into a plain function, which then runs within one tick"
+_RETURNED: Final = "pass the value and return it"
+_LISTED: Final = "return the values in a list or an array"
+_OUTSIDE: Final = "define it outside"
+
+_STATEMENTS: Final[dict[str, tuple[str, str]]] = {
+    "Try": ("a try statement cannot be resumed", _ASIDE),
+    "TryStar": ("a try statement cannot be resumed", _ASIDE),
+    "With": ("a with statement cannot be resumed", _ASIDE),
+    "AsyncWith": ("a with statement cannot be resumed", _ASIDE),
+    "AsyncFor": ("an async loop cannot be resumed", "write a plain loop"),
+    "Global": ("a global name would be no part of its state", _RETURNED),
+    "Nonlocal": ("a nonlocal name would be no part of its state", _RETURNED),
+    "FunctionDef": (
+        "a function is defined within it",
+        "define it outside and pass what it needs as arguments",
+    ),
+    "AsyncFunctionDef": ("an async function is defined within it", _OUTSIDE),
+    "ClassDef": ("a class is defined within it", _OUTSIDE),
+    "TypeAlias": ("a type is defined within it", _OUTSIDE),
+    "Match": ("a match statement cannot be resumed", "write if and elif, or " + _ASIDE),
+    "Delete": ("del is not supported", "leave it out: what is not used again is not stored"),
+    "Import": ("an import within it is not supported", "import at the top of the file"),
+    "ImportFrom": ("an import within it is not supported", "import at the top of the file"),
+    "NamedExpr": ("an assignment within an expression (:=)", "assign in a line of its own"),
+    "Yield": ("a generator cannot be resumed", _LISTED),
+    "YieldFrom": ("a generator cannot be resumed", _LISTED),
+    "Await": ("await cannot be resumed", "programs compute; do the waiting outside of them"),
+}
+"""By the name of the class of the syntax, as not each version of python has each."""
+
+_FRAMED: Final = {"locals", "vars", "eval", "exec", "super"}
+"""Built-in functions that look at the frame that calls them."""
+
+
+def _signature(function: ast.FunctionDef) -> Refusals:
+    for star, given in (("*", function.args.vararg), ("**", function.args.kwarg)):
+        if given is not None:
+            what = f"the parameter {star}{given.arg} takes any number of arguments"
+            yield given.lineno, what, "name them, or take one tuple or dict"
+
+
+def _body(function: ast.FunctionDef) -> Refusals:
+    own = locals_of(function)
+    for statement in function.body:
+        for node in ast.walk(statement):
+            line = getattr(node, "lineno", 0)
+            if type(node).__name__ in _STATEMENTS:
+                yield line, *_STATEMENTS[type(node).__name__]
+            match node:
+                case ast.For(orelse=[first, *_]) | ast.While(orelse=[first, *_]):
+                    advice = "set a flag before break, and test it after the loop"
+                    yield first.lineno, "the else of a loop is not supported", advice
+                case ast.Call(func=ast.Name(id=name)) if name in _FRAMED - own:
+                    what = f"{name}() looks at a frame, which is not there"
+                    yield line, what, "name the variables"
+                case _:
+                    pass
+        yield from _late(statement)
+
+
+def _late(statement: ast.stmt) -> Refusals:
+    """Find lambdas and generators that would outlive the block: they read variables when called."""
+    arguments = {
+        argument
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call)
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+    }
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Lambda) and node not in arguments:
+            advice = "hand it to a call directly, or define a function outside of the program"
+            yield node.lineno, "a lambda cannot be kept in a variable", advice
+        if isinstance(node, ast.GeneratorExp) and node not in arguments:
+            advice = "write a list [...], or hand it to a call directly"
+            yield node.lineno, "a generator cannot be kept in a variable", advice
+
+
+def _writes(function: ast.FunctionDef) -> Refusals:
+    """Find changes of what is not the program's own."""
+    own = locals_of(function)
+    for line, name, whole in _written(function):
+        if name not in own and not whole:
+            what = f"it writes into {name}, which is not its own"
+            yield line, what, "pass it as an argument, or copy it into a variable first"
+
+
+def _check_defaults(function: FunctionType, tree: ast.FunctionDef, origin: Origin) -> None:
+    """Raise NotResumable for a default that would remember what former runs did to it."""
+    code, given = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount][code.co_argcount - len(given) :]
+    defaults: dict[str, Any] = dict(zip(names, given, strict=True))
+    changed = _changed(tree)
+    for name, value in (defaults | (function.__kwdefaults__ or {})).items():
+        array = isinstance(value, np.ndarray) and name in changed
+        if array or isinstance(value, list | dict | set | bytearray | np.random.Generator):
+            what = f"the default of {name} is one {type(value).__name__} for all calls"
+            advice = "make it None, and what it is to be within, or make it a tuple"
+            raise origin.refusal(tree.lineno, what, advice)
+
+
+def check_aliases(source: Source, is_shared: Callable[[ast.expr], bool], /) -> None:
+    """Raise NotResumable where an array that is no variable's own is changed under a variable."""
+    changed = _changed(source.tree)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and is_shared(node.value):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            for name in sorted(names & changed):
+                whose = ast.unparse(node.value)
+                what = f"{name} is {whose} itself, and is written into"
+                raise source.origin.refusal(node.lineno, what, f"copy it: {name} = {whose}.copy()")
+
+
+def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool], /) -> None:
+    """Raise NotResumable for a program that is called in a comprehension."""
+    for node in filter(is_comprehension, ast.walk(source.tree)):
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and is_program(call):
+                what = f"{ast.unparse(call.func)} is called in a comprehension"
+                advice = "write a loop, which can be interrupted between the calls"
+                raise source.origin.refusal(call.lineno, what, advice)
+
+
+def _changed(function: ast.FunctionDef) -> set[str]:
+    """Return the names under which what they hold may be changed in place."""
+    augmented = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
+    parts = {name for _, name, whole in _written(function) if not whole}
+    return parts | {target.id for target in augmented if isinstance(target, ast.Name)}
+
+
+def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str, bool]]:
+    """Return what is assigned to: line, name, and whether it is the name and no part of it."""
+    for node in ast.walk(function):
+        targets: list[ast.expr]
+        match node:
+            case ast.Assign(targets=several):
+                targets = several
+            case (
+                ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target)
+            ):
+                targets = [target]
+            case ast.Call(keywords=keywords):
+                outs = [each.value for each in keywords if each.arg == "out"]
+                targets = [each for each in outs if not isinstance(each, ast.Constant)]
+            case _:
+                continue
+        for target in (part for each in targets for part in _parts(each)):
+            variable = target
+            while isinstance(variable, ast.Subscript | ast.Attribute):
+                variable = variable.value
+            if isinstance(variable, ast.Name):
+                yield (
+                    node.lineno,
+                    variable.id,
+                    variable is target and not isinstance(node, ast.Call),
+                )
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    match target:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                yield from _parts(part)
+        case ast.Starred(value=value):
+            yield from _parts(value)
+        case _:
+            yield target

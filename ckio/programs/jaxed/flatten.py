@@ -6,11 +6,22 @@ from typing import Any
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.jaxed.code import Code, Constant, Node, Operand, Piece, Row
-from ckio.programs.jaxed.equations import OPENED, compute, has_loop, is_key, opened
+from ckio.programs.jaxed.nodes import (
+    OPENED,
+    Constant,
+    Node,
+    Operand,
+    Piece,
+    RegisterCode,
+    StackRow,
+    compute,
+    has_loop,
+    is_key,
+    opened,
+)
 
 
-def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Code:
+def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> RegisterCode:
     """The code of a closed jaxpr whose inputs and outputs have these names.
 
     A loop that has none in it is one node that leads to itself: its condition is computed with what
@@ -29,12 +40,12 @@ def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Code:
     draft.close(end)
     end.place = len(draft.nodes)
     nodes = tuple(each.node() for each in draft.nodes)
-    return Code(nodes, draft.avals, draft.constants, tuple(inputs), tuple(outputs))
+    return RegisterCode(nodes, draft.avals, draft.constants, tuple(inputs), tuple(outputs))
 
 
 @dataclass
 class _Label:
-    """Where a jump goes to; known once that node has been begun."""
+    """The target of a jump; its place is known once that node has been begun."""
 
     place: int = -1
 
@@ -44,8 +55,8 @@ class _Open:
     """A node that is being written."""
 
     pieces: list[Piece] = field(default_factory=list)
-    reads: list[Row] = field(default_factory=list)
-    writes: list[Row] = field(default_factory=list)
+    reads: list[StackRow] = field(default_factory=list)
+    writes: list[StackRow] = field(default_factory=list)
     choice: Operand | None = None
     targets: tuple[_Label, ...] = ()
 
@@ -94,7 +105,7 @@ class _Draft:
 
     def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
         """All of them at once, so that they may also change places."""
-        self.nodes[-1].pieces.append(Piece(_same, tuple(sources), tuple(targets)))
+        self.nodes[-1].pieces.append(Piece(lambda *arrays: arrays, tuple(sources), tuple(targets)))
 
     def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
         """Write the code of a jaxpr whose inputs are there; returns where its outputs are."""
@@ -123,14 +134,14 @@ class _Draft:
         if not equations:
             return
         core = jax().extend.core
-        made: dict[Any, None] = {}
+        outputs: dict[Any, None] = {}
         taken: dict[Any, None] = {}
         for equation in equations:
             free = (atom for atom in equation.invars if not isinstance(atom, core.Literal))
-            taken.update((atom, None) for atom in free if atom not in made)
-            made.update((v, None) for v in equation.outvars if not isinstance(v, core.DropVar))
+            taken.update((atom, None) for atom in free if atom not in outputs)
+            outputs.update((v, None) for v in equation.outvars if not isinstance(v, core.DropVar))
         used = _used_later(jaxpr, equations)
-        results = [variable for variable in made if variable in used]
+        results = [variable for variable in outputs if variable in used]
         call = compute(jaxpr, equations, taken, results)
         operands = tuple(known[atom] for atom in taken)
         known.update((variable, self.fresh(variable.aval)) for variable in results)
@@ -138,16 +149,11 @@ class _Draft:
         self.nodes[-1].pieces.append(Piece(call, operands, names))
 
     def _divided(self, equation: Any, given: list[Operand]) -> list[Operand]:
-        params, avals = equation.params, [variable.aval for variable in equation.outvars]
-        match equation.primitive.name:
-            case "while":
-                return self._while(params, avals, given)
-            case "scan":
-                return self._scan(params, avals, given)
-            case "cond":
-                return self._cond(params, avals, given)
-            case name:
-                return self.add(*opened(params[OPENED[name]]), given)
+        params, name = equation.params, equation.primitive.name
+        if name in OPENED:
+            return self.add(*opened(params[OPENED[name]]), given)
+        divide = {"while": self._while, "scan": self._scan, "cond": self._cond}[name]
+        return divide(params, [variable.aval for variable in equation.outvars], given)
 
     def _while(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
@@ -168,7 +174,8 @@ class _Draft:
             if not going:
                 return choice
             some = self.fresh(jax().ShapeDtypeStruct((), lanes.dtype))
-            self.nodes[-1].pieces.append(Piece(_any, (choice,), (*going, some)))
+            lanes_go = Piece(lambda it: (it, it.any()), (choice,), (*going, some))
+            self.nodes[-1].pieces.append(lanes_go)
             return some
 
         def turn() -> None:
@@ -211,36 +218,31 @@ class _Draft:
             return list(registers)
         counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
         zero = Constant(numpy.zeros((), numpy.int32))
-        self._fill(stacks)
+        likes = [self.avals[name] for name in stacks]  # filled here, rather than held as constants
+        zeros = Piece(lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks))
+        self.nodes[-1].pieces.append(zeros)
         self.move([*given[first:second], zero], [*carry, counter])
         loop, after = _Label(), _Label()
         self.close(loop)
         self.begin(loop)
-        scanned = [self._register(place) for place in given[second:]]
+        scanned = [it if isinstance(it, str) else self.constant(it.array) for it in given[second:]]
         rows = [self.fresh(variable.aval) for variable in body.invars[second:]]
         ends = length if reverse else 0
-        self.nodes[-1].reads += [Row(*it, counter, ends) for it in zip(scanned, rows, strict=True)]
+        self.nodes[-1].reads += [
+            StackRow(*it, counter, ends) for it in zip(scanned, rows, strict=True)
+        ]
         results = self.add(body, constants, [*given[:first], *carry, *rows])
-        made = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
-        self.nodes[-1].writes += [Row(*it, counter, ends) for it in zip(stacks, made, strict=True)]
-        self.move(results, [*carry, *made])
+        ys = [self.fresh(variable.aval) for variable in body.outvars[len(carry) :]]
+        self.nodes[-1].writes += [
+            StackRow(*it, counter, ends) for it in zip(stacks, ys, strict=True)
+        ]
+        self.move(results, [*carry, *ys])
         choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
         count = Piece(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
         self.nodes[-1].pieces.append(count)
         self.close(after, loop, choice=choice)
         self.begin(after)
         return list(registers)
-
-    def _fill(self, stacks: Sequence[str]) -> None:
-        """Room for rows to come, made where it is needed rather than held as a constant."""
-        likes = [self.avals[name] for name in stacks]
-        zeros = jax().numpy.zeros
-        self.nodes[-1].pieces.append(
-            Piece(lambda: [zeros(like.shape, like.dtype) for like in likes], (), tuple(stacks))
-        )
-
-    def _register(self, place: Operand) -> str:
-        return place if isinstance(place, str) else self.constant(place.array)
 
     def _cond(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
@@ -257,17 +259,8 @@ class _Draft:
         return list(results)
 
 
-def _same(*arrays: Any) -> Sequence[Any]:
-    return arrays
-
-
-def _any(going: Any) -> tuple[Any, Any]:
-    """Which lanes go on, and whether any does."""
-    return going, going.any()
-
-
 def _held(going: Any, *carry: Any) -> list[Any]:
-    """What the lanes hold; no derivative goes through those that have ended, not even 0 * inf."""
+    """Return the carry; no derivative goes through lanes that have ended, not even 0 * inf."""
     stop = jax().lax.stop_gradient
     return [_where(going, it, stop(it)) for it in carry]
 
@@ -284,7 +277,7 @@ def _where(going: Any, new: Any, old: Any) -> Any:
 
 
 def _used_later(jaxpr: Any, equations: Sequence[Any]) -> set[Any]:
-    """What others than these equations of a jaxpr use, and its outputs."""
+    """Return the variables that other equations of a jaxpr use, and its outputs."""
     literal = jax().extend.core.Literal
     own = {id(equation) for equation in equations}
     others = (atom for each in jaxpr.eqns if id(each) not in own for atom in each.invars)

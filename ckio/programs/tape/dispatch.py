@@ -1,29 +1,48 @@
-"""What numpy hands over: its ufuncs and functions, of arguments of which some are traced."""
+"""From numpy to operations: its ufuncs, functions and methods of traced values, and writes.
+
+The value of a write is made as numpy does it; the cotangent of the part that was written goes to
+what was written into it.
+"""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.apply import OPERATIONS, call, constant, divided, operation
-from ckio.programs.tape.arguments import (
+from ckio.programs.tape.operations import (
+    NUMBERS,
+    OPERATIONS,
+    Operation,
+    as_array,
+    basic,
+    call,
+    common_tape,
+    constant,
+    divided,
+    fixed_index,
     leaves_of,
-    name_of,
+    operation,
     plain,
     refuse,
+    same,
     single,
+    target_of,
     traced,
+    unary,
+    viewing_index,
     with_named_out,
 )
-from ckio.programs.tape.composed import COMPOSED
-from ckio.programs.tape.functions import CONSTANT_FUNCTIONS, PLAIN
-from ckio.programs.tape.ufuncs import CONSTANT, PULLS
-from ckio.programs.tape.writes import at_entries, copyto, into_array
+from ckio.programs.tape.rules import name_of
+from ckio.programs.tape.tape import Value
+from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
 
-REDUCTIONS: dict[tuple[Any, str], Any] = {
+COMPOSED: dict[Any, Callable[..., Any]] = {}
+"""Functions that are composed of others when they are called with traced arguments."""
+
+_REDUCTIONS: dict[tuple[Any, str], Any] = {
     (np.add, "reduce"): np.sum, (np.multiply, "reduce"): np.prod,
     (np.maximum, "reduce"): np.max, (np.minimum, "reduce"): np.min,
     (np.add, "accumulate"): np.cumsum, (np.multiply, "accumulate"): np.cumprod,
@@ -31,9 +50,28 @@ REDUCTIONS: dict[tuple[Any, str], Any] = {
     (np.minimum, "accumulate"): np.minimum.accumulate,
 }  # fmt: skip
 
+_PLAIN = frozenset((
+    np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.nonzero, np.flatnonzero,
+    np.argwhere, np.count_nonzero, np.searchsorted, np.digitize, np.isclose, np.allclose,
+    np.array_equal, np.array_equiv, np.any, np.all, np.isreal, np.iscomplex, np.isrealobj,
+    np.iscomplexobj, np.isposinf, np.isneginf, np.may_share_memory, np.shares_memory,
+    np.result_type, np.can_cast, np.min_scalar_type, np.common_type, np.array_repr, np.array_str,
+    np.array2string, np.lexsort, np.isin, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
+    np.argpartition,
+))  # fmt: skip
+"""Functions whose results are indices, shapes and truth values: plain."""
+
+_CONSTANT = frozenset((
+    np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.round, np.around, np.fix,
+))  # fmt: skip
+"""Functions whose results have no derivative, but may be written into."""
+
+_INTO = frozenset((np.put_along_axis, np.put, np.place, np.putmask, np.fill_diagonal))
+"""Functions that write into their arguments."""
+
 
 def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A ufunc, or one of its methods, as numpy hands it over."""
+    """Perform a ufunc, or one of its methods, as numpy hands it over."""
     out = kwargs.pop("out", (None,))
     if method == "__call__" and all(it is None for it in out):
         return _called(function, inputs, kwargs)
@@ -42,8 +80,8 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     if method == "__call__":
         return _called_into(function, inputs, out[0], kwargs)
     if method == "at":
-        return at_entries(function, *inputs)
-    known = REDUCTIONS.get((function, method))
+        return _at_entries(function, *inputs)
+    known = _REDUCTIONS.get((function, method))
     if known is None:
         refuse(f"np.{function.__name__}.{method}")
     kwargs = {key: it for key, it in kwargs.items() if key != "dtype" or it is not None}
@@ -75,45 +113,263 @@ _power = operation(operator.pow, np.power)
 def _called_into(
     function: np.ufunc, inputs: tuple[Any, ...], out: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """A ufunc that writes into an array."""
     if function in CONSTANT and not traced(out) and out.dtype.kind not in "fc":
         return function(*plain(inputs), out=out, **plain(kwargs))
     if function not in PULLS and function not in CONSTANT:
         return call(function, function, inputs, kwargs | {"out": out})
-    return into_array(function, function, inputs, out, kwargs)
+    return _into_array(function, function, inputs, out, kwargs)
 
 
 def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A function of numpy, as numpy hands it over."""
+    """Perform a function of numpy, as numpy hands it over."""
     args, kwargs = with_named_out(function, args, kwargs)
-    if function in PLAIN and not traced(kwargs.get("out")):
+    if function in _PLAIN and not traced(kwargs.get("out")):
         return function(*plain(args), **plain(kwargs))
     if function is np.copyto:
-        return copyto(*args, **kwargs)
-    if function in INTO_ARGUMENTS:
+        return _copyto(*args, **kwargs)
+    if function in _INTO:
         refuse(name_of(function), "write by an index, u[k] = v")
     if function is np.nan_to_num and not (args[1] if len(args) > 1 else kwargs.get("copy", True)):
         refuse("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
-    if function in CONSTANT_FUNCTIONS or function in PLAIN:
+    if function in _CONSTANT or function in _PLAIN:
         if kwargs.get("out") is not None:
             refuse(f"{name_of(function)} with out=", "write by an index, u[k] = v")
         if function is np.full_like:
             return _filled(*args, **kwargs)
-        like = next(leaves_of((args, kwargs)))[1]
+        like = next(leaves_of((args, kwargs)))
         return constant(function(*plain(args), **plain(kwargs)), like.tape)
     if function in COMPOSED:
         return COMPOSED[function](*args, **kwargs)
     return call(function, function, args, kwargs)
 
 
-INTO_ARGUMENTS = frozenset((np.put_along_axis, np.put, np.place, np.putmask, np.fill_diagonal))
-
-
 def _filled(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
-    """As np.full_like."""
+    """np.full_like."""
     single(fill_value)
     like = fill_value if traced(fill_value) else a
-    made = constant(np.full_like(plain(a), plain(fill_value), *args, **kwargs), like.tape)
-    if traced(made) and traced(fill_value):
-        made[...] = fill_value
-    return made
+    filled = constant(np.full_like(plain(a), plain(fill_value), *args, **kwargs), like.tape)
+    if traced(filled) and traced(fill_value):
+        filled[...] = fill_value
+    return filled
+
+
+# Writes
+
+
+def inplace(perform: Callable[..., Any], otherwise: Operation, key: np.ufunc) -> Operation:
+    """Return an operator in place: of an array into its memory, of a number another number."""
+    sign = 1 if key is np.add else -1 if key is np.subtract else 0
+
+    def into(*values: Any, out: Any) -> None:
+        perform(out, values[1])
+
+    def operation(x: Any, y: Any) -> Any:
+        cell, tape = x.cell, x.tape
+        if cell is None:
+            return otherwise(x, y)
+        if not sign or x.place is None:
+            return _into_array(into, key, (x, y), x, {})
+        other = None  # what was there stays
+        if isinstance(y, Value):
+            other = y.place
+            if y.tape is not tape:
+                common_tape((x, y))
+        tape.own(cell)
+        perform(x.value, y.value if isinstance(y, Value) else y)
+        if other is not None:
+            tape.record(tape.written(x, add=sign), same, (), other)
+        return x
+
+    return operation
+
+
+def setitem(x: Any, index: Any, value: Any) -> None:
+    """Write into a part of an array."""
+    cell, tape = x.cell, x.tape
+    if cell is None:
+        x.value[plain(index)] = plain(value)  # raises what numpy or python raises
+        return
+    simple = basic(index)
+    if not simple:
+        index = plain(index)
+        simple = basic(index)
+    place, safe, part = None, None, x
+    if simple:
+        part = tape.viewing(cell, x.value[viewing_index(index)])
+    else:
+        safe = fixed_index(tape, index)
+    if isinstance(value, Value):
+        if value.tape is not tape:
+            common_tape((x, value))
+        if simple and value.cell is cell and value.lies is part.lies:
+            return
+        place = value.place
+    if place is not None or cell.slot is not None:
+        part.lies  # noqa: B018, as it is before the memory is another
+    tape.own(cell)
+    x.value[index] = value.value if isinstance(value, Value) else value
+    _written(part, place, index=safe)
+
+
+def _into_array(
+    perform: Callable[..., Any], key: np.ufunc, operands: tuple[Any, ...], out: Any,
+    kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A ufunc whose result is written into a traced array."""
+    target, mask = target_of(out), plain(kwargs.get("where"))
+    tape = common_tape([target, *(it for it in operands if traced(it))])
+    pull, into = _pull_of(key, operands)
+    saved: list[Any] = [None, None]
+    if pull is not None:
+        for number, it in enumerate(operands):
+            kept = traced(it) or type(it) in NUMBERS
+            saved[number] = plain(it) if kept else tape.safe(as_array(it))
+        tape.keep([it for it, name in zip(saved, "xy", strict=True) if name in pull.names])
+    tape.own(target.cell)
+    values = [it.value if traced(it) else it for it in operands]
+    perform(*values, out=target.value, **plain(kwargs))
+    mask = None if mask is None or mask is True else np.array(mask)
+    if pull is not None:
+        at = tape.written(target, None, mask)
+        tape.record(at, pull.pull, pull.save(target.value, *saved), into)
+    else:
+        _written(target, None, mask=mask)
+    return out
+
+
+def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any]:
+    """Return the pull to those operands that have a derivative, and where they gather theirs."""
+    if key in CONSTANT:
+        return None, None
+    left, right, both = PULLS[key]
+    places = [it.place if traced(it) else None for it in operands]
+    if len(places) == 1 or places[1] is None:
+        pull, into = left, places[0]
+    elif places[0] is None:
+        pull, into = right, places[1]
+    else:
+        pull, into = both, tuple(places)
+    return (None if into is None else pull), into
+
+
+def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
+    """Add to some entries, or subtract from them, some perhaps several times."""
+    if function not in (np.add, np.subtract):
+        refuse(f"np.{function.__name__}.at")
+    tape = target_of(x).tape
+    index = fixed_index(tape, plain(index))
+    place = _place_of(value)
+    tape.own(x.cell)
+    function.at(x.value, index, plain(value))
+    if place is not None:
+        sign = 1 if function is np.add else -1
+        tape.record(tape.written(x, index, None, sign), same, (), place)
+
+
+def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    target, tape = target_of(dst), dst.tape
+    place = _place_of(src)
+    tape.own(target.cell)
+    np.copyto(target.value, plain(src), casting=casting, where=plain(where))
+    _written(target, place, mask=None if where is True else np.array(plain(where)))
+
+
+def _place_of(value: Any) -> Any:
+    return value.place if traced(single(value)) else None
+
+
+def _written(part: Any, place: Any, index: Any = None, mask: Any = None) -> None:
+    """Record that entries were copied from `place`, or that they are plain values now."""
+    if place is not None:
+        part.tape.record(part.tape.written(part, index, mask), same, (), place)
+    elif part.cell.slot is not None:
+        part.tape.record(part.tape.written(part, index, mask), lambda _: (), (), ())
+
+
+# Attributes and methods of arrays
+
+_FACTS = frozenset((
+    *("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "is_integer"),
+    *("argmax", "argmin", "argsort", "any", "all", "nonzero", "searchsorted"),
+))  # fmt: skip
+"""Answered by the plain value."""
+
+_METHODS: dict[str, Any] = {
+    name: getattr(np, name)
+    for name in (
+        *("sum", "mean", "max", "min", "prod", "cumsum", "cumprod", "std", "var", "clip", "dot"),
+        *("reshape", "ravel", "transpose", "swapaxes", "squeeze", "take", "repeat", "diagonal"),
+        *("trace", "copy", "compress"),
+    )
+} | {"flatten": np.ravel, "conj": np.conj, "conjugate": np.conj, "round": np.round}
+
+_VIEWS = {"T": np.transpose, "mT": np.matrix_transpose, "real": np.real, "imag": np.imag}
+
+
+def attribute(x: Any, name: str) -> Any:
+    """Return what the plain value has under this name, with its derivative."""
+    value = x.value
+    if name in _FACTS or name.startswith("__"):
+        if name.startswith("__array_") or name in ("__buffer__", "__reduce__"):
+            raise AttributeError(name)
+        return getattr(value, name)
+    getattr(value, name)  # raises what it raises without a tape
+    if name in _VIEWS:
+        return call(operator.attrgetter(name), _VIEWS[name], (x,), {})
+    if name in _METHODS:
+        return partial(_method, name, x)
+    if name in _OTHERS:
+        return partial(_OTHERS[name], x)
+    if name in ("item", "tolist"):
+        return partial(_item, name)
+    return refuse(f"{type(value).__name__}.{name}")
+
+
+def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    key = _METHODS[name]
+    (_, *args), kwargs = with_named_out(key, (x, *args), kwargs)  # type: ignore[assignment]
+    if key is np.conj:
+        if args or kwargs:
+            refuse(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
+        if not np.iscomplexobj(x.value):
+            return x if x.cell is None else x[...]  # the same memory, as numpy has it
+        return unary(operator.methodcaller(name), np.conjugate)(x)
+    if key is np.round:
+        if kwargs.get("out") is not None:
+            refuse(f"ndarray.{name} with out=", "write by an index, u[k] = v")
+        return constant(getattr(x.value, name)(*args, **kwargs), x.tape)
+
+    def perform(plain: Any, *rest: Any, **named: Any) -> Any:
+        return getattr(plain, name)(*rest, **named)
+
+    return call(perform, key, (x, *args), kwargs)
+
+
+def _astype(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return call(operator.methodcaller("astype", *args, **kwargs), np.copy, (x,), {})
+
+
+def _fill(x: Any, value: Any) -> None:
+    x[...] = value
+
+
+def _sort(x: Any, axis: int = -1, kind: Any = None) -> None:
+    x[...] = np.sort(x, axis=axis, kind=kind)
+
+
+def _view(x: Any, *args: Any, **kwargs: Any) -> Any:
+    if args or kwargs:
+        raise BadInput("a view of a traced array as another dtype would lose the derivative")
+    return x if x.cell is None else x[...]
+
+
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "astype": _astype, "fill": _fill, "sort": _sort, "view": _view,
+}  # fmt: skip
+
+
+def _item(name: str, *args: Any) -> Any:
+    raise BadInput(
+        f".{name}() would lose the derivative of a traced value: index it, u[k], or say "
+        "stop_gradient(x) if it is to have none"
+    )

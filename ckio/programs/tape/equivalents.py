@@ -1,7 +1,8 @@
-"""Functions whose derivative is that of other functions of numpy which give the same.
+"""Functions whose derivative is that of other functions of numpy which give the same values.
 
 The value comes from the function itself. On the way back the equivalent is done on a small tape of
-its own, from the arguments.
+its own, from the arguments. At the end are functions that give several arrays, each of which is
+that of a simpler function: these are composed from the start.
 """
 
 # ruff: noqa: PLR0917 - rules have the signatures of numpy's functions
@@ -12,55 +13,35 @@ from typing import Any
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.rules import Path, Pull, Rule, at, refused, replaced
+from ckio.programs.tape.dispatch import COMPOSED
+from ckio.programs.tape.operations import call, plain
+from ckio.programs.tape.rules import RULES, NumpyCall, Path, Pulled, Rule, at, refused, replaced
+from ckio.programs.tape.tape import Tape
 
 
-def equivalent(function: Callable[..., Any]) -> Rule:
-    """The rule of a function that gives the same as this one."""
+def _equivalent(function: Callable[..., Any], check: Callable[..., None] | None = None) -> Rule:
+    """Return the rule of a function that gives the same as this one.
 
-    def rule(
-        perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Pull, Any]:
-        if any(len(path) > 1 for path in paths):
+    It is asked first by `check` whether it knows these arguments.
+    """
+
+    def rule(call: NumpyCall) -> Pulled:
+        if any(len(path) > 1 for path in call.paths):
             raise BadInput("a list of traced values would lose their derivatives: use np.stack")
-        return _pull, (function, _Paths(paths), args, kwargs)
+        if check is not None:
+            if any(path not in ((0,), ("x",), ("a",), ("weights",), (2,)) for path in call.paths):
+                raise refused("an argument that is no array here")
+            check(*call.args, **call.kwargs)
+        return _pull, (function, call.paths, call.args, call.kwargs)
 
     return rule
 
 
-def checked(check: Callable[..., None], then: Rule) -> Rule:
-    """A rule that is asked first whether it knows these arguments."""
-
-    def rule(
-        perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Pull, Any]:
-        if any(path not in ((0,), ("x",), ("a",), ("weights",), (2,)) for path in paths):
-            raise refused("an argument that is no array here")
-        check(*args, **kwargs)
-        return then(perform, result, paths, args, kwargs)
-
-    return rule
-
-
-class _Paths:
-    __slots__ = ("paths",)
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-
-def _pull(g: Any, function: Any, wanted: _Paths, args: Any, kwargs: Any) -> Any:
-    from ckio.programs.tape.tape import Tape
-
+def _pull(g: Any, function: Any, paths: list[Path], args: Any, kwargs: Any) -> Any:
     tape = Tape()
-    inputs = [tape.input(at(path, args, kwargs)) for path in wanted.paths]
-    given = replaced(dict(zip(wanted.paths, inputs, strict=True)), args, kwargs)
+    inputs = [tape.input(at(path, args, kwargs)) for path in paths]
+    given = replaced(dict(zip(paths, inputs, strict=True)), args, kwargs)
     return tape.backward([(function(*given[0], **given[1]), g)], inputs)
-
-
-def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-           out: Any = None) -> Any:  # fmt: skip
-    return np.sum(np.diagonal(a, offset, axis1, axis2), axis=-1)
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -89,7 +70,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Along one axis; see `composed` for several."""
+    """Along one axis."""
     h: Any = _arrays(spacing[0])[0] if spacing else 1.0
     h = np.float64(h) if isinstance(h, int | float) and not hasattr(h, "value") else h
     axis = 0 if axis is None else axis
@@ -164,7 +145,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def _arrays(*values: Any) -> Any:
-    """The same with arrays for lists."""
+    """Return the values with arrays for lists."""
     return tuple(np.array(it) if type(it) in (list, tuple) else it for it in values)
 
 
@@ -178,11 +159,6 @@ def _dot(a: Any, b: Any, out: Any = None) -> Any:
 def _inner(a: Any, b: Any) -> Any:
     a, b = _arrays(a, b)
     return a * b if np.ndim(a) == 0 or np.ndim(b) == 0 else _tensordot(a, b, ((-1,), (-1,)))
-
-
-def _vdot(a: Any, b: Any) -> Any:
-    a, b = _arrays(a, b)
-    return np.sum(np.conj(np.ravel(a)) * np.ravel(b))
 
 
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -205,8 +181,8 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     if matrix:
         row, column = (0, 1) if axis is None else (it % np.ndim(x) for it in axis)
         over, then = (row, column) if abs(ord) == 1 else (column, row)
-        found = by[ord](np.sum(size, axis=over, keepdims=True), axis=then, keepdims=True)
-        return found if keepdims else np.squeeze(found, axis=(row, column))
+        norm = by[ord](np.sum(size, axis=over, keepdims=True), axis=then, keepdims=True)
+        return norm if keepdims else np.squeeze(norm, axis=(row, column))
     if abs(ord) == np.inf:
         return by[ord](size, axis=axis, keepdims=keepdims)
     return np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
@@ -262,11 +238,6 @@ def _linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retst
     return start * (1.0 - steps) + stop * steps
 
 
-def _angle(z: Any, deg: bool = False) -> Any:
-    angle = np.arctan2(np.imag(z), np.real(z))
-    return np.degrees(angle) if np.any(deg) else angle
-
-
 def _average(a: Any, axis: Any = None, weights: Any = None, **others: Any) -> Any:
     if weights is None:
         return np.mean(a, axis=axis)
@@ -283,8 +254,8 @@ def _average_known(a: Any, axis: Any = None, weights: Any = None, **others: Any)
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    keep = keepdims is True
-    return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
+    options = {"axis": axis, "keepdims": keepdims is True}
+    return np.max(a, **options) - np.min(a, **options)
 
 
 def _nansum(
@@ -293,34 +264,101 @@ def _nansum(
     return np.sum(np.where(np.isnan(a), 0.0, a), axis=axis, keepdims=keepdims is True)
 
 
-def _real(val: Any) -> Any:
-    return (val + np.conj(val)) / 2.0
+def _angle(z: Any, deg: bool = False) -> Any:
+    angle = np.arctan2(np.imag(z), np.real(z))
+    return np.degrees(angle) if np.any(deg) else angle
 
 
-def _imag(val: Any) -> Any:
-    return (val - np.conj(val)) / 2.0j
-
-
-_SAME: dict[Any, Any] = {
-        np.trace: _trace, np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient,
-        np.cross: _cross, np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot,
-        np.inner: _inner, np.vdot: _vdot, np.outer: _outer, np.linalg.norm: _norm,
-        np.interp: _interp, np.polyval: _polyval, np.sinc: _sinc,
-        np.linspace: _linspace, np.angle: _angle, np.average: _average,
-        np.ptp: _ptp, np.nansum: _nansum, np.real: _real, np.imag: _imag,
-        np.linalg.cross: _cross, np.linalg.outer: _outer, np.linalg.trace: _trace,
+_EQUIVALENTS: dict[Any, Any] = {
+    np.trace: lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: np.sum(
+        np.diagonal(a, offset, axis1, axis2), axis=-1
+    ),
+    np.linalg.trace: lambda x, offset=0, dtype=None: np.sum(
+        np.diagonal(x, offset, -2, -1), axis=-1
+    ),
+    np.real: lambda val: (val + np.conj(val)) / 2.0,
+    np.imag: lambda val: (val - np.conj(val)) / 2.0j,
+    np.vdot: lambda a, b: np.sum(np.conj(np.ravel(a)) * np.ravel(b)),
+    np.diff: _diff, np.trapezoid: _trapezoid, np.gradient: _gradient, np.cross: _cross,
+    np.kron: _kron, np.tensordot: _tensordot, np.dot: _dot, np.inner: _inner, np.outer: _outer,
+    np.interp: _interp, np.polyval: _polyval, np.sinc: _sinc, np.linspace: _linspace,
+    np.angle: _angle, np.ptp: _ptp, np.nansum: _nansum,
+    np.linalg.cross: _cross, np.linalg.outer: _outer,
 }  # fmt: skip
-RULES: dict[Any, Rule] = {function: equivalent(same) for function, same in _SAME.items()}
-RULES[np.average] = checked(_average_known, RULES[np.average])
-RULES[np.linalg.norm] = checked(_norm_known, RULES[np.linalg.norm])
+RULES.update({function: _equivalent(other) for function, other in _EQUIVALENTS.items()})
+RULES[np.average] = _equivalent(_average, _average_known)
+RULES[np.linalg.norm] = _equivalent(_norm, _norm_known)
 
 
-def _copy(
-    perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Pull, Any]:
-    if len(paths) > 1:
+def _copy(call: NumpyCall) -> Pulled:
+    if len(call.paths) > 1:
         raise refused("np.copy by options that have derivatives")
     return (lambda g: (g,)), ()
 
 
-RULES[np.copy] = _copy
+def _plain_diff(call: NumpyCall) -> Pulled:
+    """np.diff, in less time than by its equivalent where nothing is put before or behind."""
+    if len(call.args) > 3 or call.kwargs.keys() - {"n", "axis"}:
+        return _equivalent(_diff)(call)
+    return _differences, (np.shape(call.argument(0, "a")), call.argument(1, "n", 1),
+                          call.argument(2, "axis", -1))  # fmt: skip
+
+
+def _differences(g: Any, shape: tuple[int, ...], n: int, axis: int) -> Any:
+    for _ in range(n):
+        longer = list(g.shape)
+        longer[axis] += 1
+        whole = np.zeros(longer, g.dtype)
+        turned, part = np.moveaxis(whole, axis, -1), np.moveaxis(g, axis, -1)
+        turned[..., 1:] += part
+        turned[..., :-1] -= part
+        g = whole
+    return (g,)
+
+
+RULES.update({np.copy: _copy, np.diff: _plain_diff})
+
+
+def _gradients(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Along each axis by itself."""
+    ndim = np.ndim(plain(f))
+    axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    one = isinstance(axis, int) or len(axes) == 1
+    apart = [1.0] * len(axes) if not spacing else spacing * (len(axes) if len(spacing) == 1 else 1)
+    if len(apart) != len(axes) or (len(spacing) == 1 and np.ndim(plain(spacing[0])) and not one):
+        refused: Any = np.gradient
+        refused(plain(f), *plain(spacing), axis=axis, edge_order=edge_order)  # raises
+    parts = [
+        _along(f, *((h,) if spacing else ()), axis=i, edge_order=edge_order)
+        for h, i in zip(apart, axes, strict=True)
+    ]
+    return parts[0] if one else tuple(parts)
+
+
+def _along(f: Any, *spacing: Any, axis: int, edge_order: int) -> Any:
+    """np.gradient along one axis."""
+    named = {"axis": axis, "edge_order": edge_order}
+    return call(np.gradient, np.gradient, (f, *spacing), named)
+
+
+def _broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
+    shape = np.broadcast_shapes(*(np.shape(plain(it)) for it in arrays))
+    return tuple(np.broadcast_to(it, shape) for it in arrays)
+
+
+def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    spread = []
+    for number, x in enumerate(xi):
+        shape = [1] * len(xi)
+        shape[number] = -1
+        spread.append(np.reshape(x, tuple(shape)))
+    if indexing == "xy" and len(xi) > 1:
+        spread = [np.swapaxes(it, 0, 1) for it in spread]
+    if not sparse:
+        spread = list(_broadcast_arrays(*spread))
+    return tuple(np.copy(it, order="C") if copy else it for it in spread)
+
+
+COMPOSED.update({
+    np.gradient: _gradients, np.broadcast_arrays: _broadcast_arrays, np.meshgrid: _meshgrid,
+})  # fmt: skip

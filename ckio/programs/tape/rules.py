@@ -1,32 +1,75 @@
-"""What a derivative rule of a function is.
+"""Rules of derivatives, by function of numpy, and those of functions that only move entries.
 
-`rule(perform, result, paths, args, kwargs) -> (pull, saved)`: `paths` say which arguments have a
-derivative, `pull(g, *saved)` returns one cotangent for each; it may have the shape that the
-argument has after broadcasting.
+A rule takes a call that was performed and returns (pull, saved): `pull(g, *saved)` gives one
+cotangent for each argument that has a derivative, from that of the result; it may have the shape
+that the argument has after broadcasting. `RULES` has a rule for each function: those of functions
+that move entries are here, and others are added by `numerics` and `equivalents`.
 """
 
+import inspect
+import operator
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from ckio.errors import BadInput
+from ckio.programs.tape.cells import Array
 
 Path = tuple[int | str, ...]
-Pull = Callable[..., Any]
-Rule = Callable[[Any, Any, list[Path], tuple[Any, ...], dict[str, Any]], tuple[Pull, Any]]
+Pulled = tuple[Callable[..., Any], Any]
 Parts = dict[str, tuple[Any, ...]]
 
 
-def by_name(rule: Callable[..., Parts], name: str) -> Rule:
-    """A rule from one that takes result and arguments, and gives {argument: (pull, *saved)}."""
-    code = rule.__code__
-    names = code.co_varnames[1 : code.co_argcount]
+class NumpyCall(NamedTuple):
+    """A function that was performed: its result, its arguments, which of them have derivatives."""
 
-    def full(
-        perform: Any, result: Any, paths: list[Path], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Pull, Any]:
-        parts = rule(result, *args, **kwargs)
+    perform: Callable[..., Any]
+    result: Any
+    paths: list[Path]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def argument(self, number: int, name: str, default: Any = None) -> Any:
+        """Return an argument that may be given by position or by name."""
+        return self.args[number] if len(self.args) > number else self.kwargs.get(name, default)
+
+
+Rule = Callable[[NumpyCall], Pulled]
+
+RULES: Final[dict[Any, Rule]] = {}
+
+SEVERAL: Final[dict[Any, tuple[Rule | None, ...]]] = {}
+"""Of functions with several results a rule for each; None where it is constant."""
+
+
+def add(rules: dict[Any, Callable[..., Parts]], /) -> None:
+    """Add rules that take result and arguments, by name, and return {argument: (pull, *saved)}."""
+    for function, rule in rules.items():
+        RULES[function] = by_name(rule, name_of(function), positional(function))
+
+
+@cache
+def positional(function: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a function that may be given by position."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a few that are not written in Python
+        return {"dot": ("a", "b", "out"), "concatenate": ("arrays", "axis", "out")}.get(
+            getattr(function, "__name__", ""), ()
+        )
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(name for name, it in parameters.items() if it.kind in kinds)
+
+
+def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Rule:
+    """Return such a rule as one that takes a call; the names are of the function's arguments."""
+
+    def full(call: NumpyCall) -> Pulled:
+        parts = rule(call.result, **dict(zip(names, call.args, strict=False)), **call.kwargs)
         wanted = []
-        for path in paths:
+        for path in call.paths:
             argument = names[path[0]] if isinstance(path[0], int) else path[0]
             if argument not in parts or len(path) > 1:
                 raise BadInput(
@@ -39,13 +82,24 @@ def by_name(rule: Callable[..., Parts], name: str) -> Rule:
     return full
 
 
+def _each(g: Any, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(pull(g, *saved) for pull, *saved in parts)
+
+
 def refused(what: str) -> BadInput:
-    """The error for arguments that no rule is for."""
+    """Return the error for arguments that no rule is for."""
     return BadInput(f"{what} has no rule for derivatives; wrap it by primitive(vjp=...)")
 
 
+def name_of(function: Any) -> str:
+    """Return the name of a function, as people write it."""
+    module = getattr(function, "__module__", "") or ""
+    name = getattr(function, "__name__", str(function))
+    return f"{module.replace('numpy', 'np')}.{name}" if module.startswith("numpy") else name
+
+
 def at(path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The argument at this path."""
+    """Return the argument at this path."""
     value: Any = args[path[0]] if isinstance(path[0], int) else kwargs[path[0]]
     for step in path[1:]:
         value = value[step]
@@ -55,7 +109,7 @@ def at(path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def replaced(
     values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with others at these paths."""
+    """Return the arguments with others at these paths."""
 
     def walk(tree: Any, path: Path) -> Any:
         if path in values:
@@ -70,5 +124,189 @@ def replaced(
     )
 
 
-def _each(g: Any, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(pull(g, *saved) for pull, *saved in parts)
+# Functions that move entries: each entry of the result is one of an argument, or constant. Which
+# one is asked of the function itself, done to the numbers of the entries instead of them.
+
+_NAMES: Final = frozenset(
+    [
+        "a",
+        "m",
+        "x",
+        "y",
+        "arr",
+        "array",
+        "arrays",
+        "tup",
+        "ary",
+        "v",
+        "A",
+        "values",
+        "seq",
+        "ar",
+        "filt",
+    ]
+)
+"""Names of arguments whose entries are moved."""
+
+_PADS: Final = ("constant", "edge", "wrap", "reflect", "symmetric")
+
+
+def _gather(*positions: int) -> Rule:
+    """Return the rule of a function whose entries come from the arguments at these positions."""
+
+    def rule(call: NumpyCall) -> Pulled:
+        for path in call.paths:
+            if path[0] not in positions and path[0] not in _NAMES:
+                raise refused(
+                    f"the derivative in argument {path[0]!r} of a function that moves entries"
+                )
+        args, kwargs = call.args, call.kwargs
+        named = {key: it for key, it in kwargs.items() if key not in ("dtype", "constant_values")}
+        paths = [path for n in positions if n < len(args) for path in _paths(args[n], (n,))]
+        paths += [path for key in named if key in _NAMES for path in _paths(named[key], (key,))]
+        shapes = {path: np.shape(at(path, args, named)) for path in paths}
+        dtypes = [getattr(at(path, args, kwargs), "dtype", np.dtype(float)) for path in call.paths]
+        template = replaced(dict.fromkeys(shapes), args, named)
+        return _scatter, (
+            call.perform,
+            shapes,
+            dict(zip(call.paths, dtypes, strict=True)),
+            template,
+        )
+
+    return rule
+
+
+def _scatter(g: Any, perform: Any, shapes: Any, dtypes: dict[Path, Any], template: Any) -> Any:
+    """Add the cotangent of each entry where it came from; of each path in `dtypes`, the sums."""
+    numbers: dict[Path, Any] = {}
+    spans: dict[Path, slice] = {}
+    count = 1
+    for path, shape in shapes.items():
+        size = int(np.prod(shape))
+        if path in dtypes:
+            numbers[path] = np.arange(count, count + size, dtype=np.intp).reshape(shape)
+            spans[path] = slice(count, count + size)
+            count += size
+        else:
+            numbers[path] = np.zeros(shape, np.intp)
+    args, kwargs = replaced(numbers, *template)
+    source, values = np.asarray(perform(*args, **kwargs)).ravel(), np.asarray(g).ravel()
+    total: Any = np.bincount(source, values.real, count)
+    if values.dtype.kind == "c":
+        total = total + 1j * np.bincount(source, values.imag, count)
+    parts = []
+    for path, dtype in dtypes.items():
+        part = total[spans[path]].reshape(shapes[path])
+        wide = np.result_type(dtype, total.dtype) if total.dtype.kind == "c" else dtype
+        parts.append(part.astype(wide, copy=False))
+    return tuple(parts)
+
+
+def _paths(tree: Any, path: Path) -> list[Path]:
+    """Return the paths of all arrays and numbers in an argument."""
+    if type(tree) not in (list, tuple):
+        return [path]
+    return [found for n, item in enumerate(tree) for found in _paths(item, (*path, n))]
+
+
+def _sort(call: NumpyCall) -> Pulled:
+    def rank(array: Array, axis: int | None = -1, kind: Any = None, **_: Any) -> Any:
+        return np.argsort(array, axis=axis, kind=kind)
+
+    order, axis = rank(*call.args, **call.kwargs), call.argument(1, "axis", -1)
+
+    def pick(array: Array, order: Array) -> Array:
+        flat = array.reshape(-1) if axis is None else array
+        return np.take_along_axis(flat, order, -1 if axis is None else axis)
+
+    return _gather(0)(call._replace(perform=pick, args=(call.args[0], order), kwargs={}))
+
+
+_ONE: Final = (
+    *(np.roll, np.flip, np.fliplr, np.flipud, np.rot90, np.tile, np.repeat, np.reshape),
+    *(np.ravel, np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims),
+    *(np.squeeze, np.broadcast_to, np.take, np.take_along_axis, np.tril, np.triu, np.diag),
+    *(np.diagflat, np.diagonal, np.delete, np.resize, np.concatenate, np.stack, np.hstack),
+    *(np.vstack, np.dstack, np.column_stack, np.block, np.fft.fftshift, np.fft.ifftshift),
+    *(np.matrix_transpose, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.permute_dims),
+    *(np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, operator.getitem),
+)
+
+RULES.update({function: _gather(0) for function in _ONE})
+RULES.update({np.append: _gather(0, 1), np.insert: _gather(0, 2), np.sort: _sort})
+RULES.update({np.compress: _gather(1), np.extract: _gather(1)})
+
+
+# Of some the way back is as short as the way there, and takes a part of the time of `_gather`.
+
+
+def _roll(call: NumpyCall) -> Pulled:
+    if any(path not in ((0,), ("a",)) for path in call.paths):
+        raise refused("np.roll by a shift that has a derivative")
+
+    def rolled(a: Any, shift: Any, axis: Any = None) -> Pulled:
+        axes = axis if axis is None or np.ndim(axis) else (axis,) * np.size(shift)
+        return _rolled, (tuple(-np.ravel(shift).astype(int)), axes)
+
+    return rolled(*call.args, **call.kwargs)
+
+
+def _rolled(g: Any, back: Any, axis: Any) -> Any:
+    return (np.roll(g, sum(back) if axis is None else back, axis),)
+
+
+def _where(call: NumpyCall) -> Pulled:
+    return _chosen, (np.asarray(call.args[0], bool), [path[0] for path in call.paths])
+
+
+def _chosen(g: Any, condition: Any, wanted: list[int]) -> Any:
+    parts: dict[int, Any] = {0: lambda: None, 1: lambda: np.where(condition, g, 0),
+             2: lambda: np.where(condition, 0, g)}  # fmt: skip
+    return tuple(parts[number]() for number in wanted)
+
+
+def _joined(function: Callable[..., Any]) -> Rule:
+    """Return the rule of a function that puts arrays behind each other along an axis."""
+    name, general = function.__name__, RULES[function]
+
+    def rule(call: NumpyCall) -> Pulled:
+        items: Any = call.args[0] if call.args else None
+        axis = call.argument(1, "axis", 0)
+        if type(items) not in (list, tuple) or axis is None or call.kwargs.keys() - {"axis"}:
+            return general(call)
+        shapes, ndim = [np.shape(item) for item in items], call.result.ndim
+        axes = {"hstack": int(len(shapes[0]) > 1), "vstack": 0, "column_stack": 1}
+        axis = axes.get(name, axis % ndim)
+        cuts: list[Any] = list(range(len(shapes)))
+        if name != "stack":
+            lengths = [shape[axis] if len(shape) == ndim else 1 for shape in shapes]
+            ends = np.cumsum(lengths).tolist()
+            cuts = [slice(end - n, end) for n, end in zip(lengths, ends, strict=True)]
+        ahead, numbers = (slice(None),) * axis, [int(path[1]) for path in call.paths]
+        return _cut, [((*ahead, cuts[number]), shapes[number]) for number in numbers]
+
+    return rule
+
+
+def _cut(g: Any, *parts: tuple[Any, tuple[int, ...]]) -> Any:
+    return tuple(g[cut].reshape(shape) for cut, shape in parts)
+
+
+def _pad(call: NumpyCall) -> Pulled:
+    mode = call.argument(2, "mode", "constant")
+    if mode not in _PADS or call.kwargs.get("reflect_type", "even") != "even":
+        raise refused(f"np.pad with mode {mode!r}")
+    general, width = _gather(0)(call), call.argument(1, "pad_width")
+    if mode != "constant" or isinstance(width, dict):
+        return general
+    shape = np.shape(call.argument(0, "array"))
+    before = np.broadcast_to(width, (len(shape), 2))[:, 0].tolist()
+    return _cut, [(tuple(slice(b, b + n) for b, n in zip(before, shape, strict=True)), shape)]
+
+
+RULES.update({np.roll: _roll, np.where: _where, np.pad: _pad})
+RULES.update({
+    function: _joined(function)
+    for function in (np.concatenate, np.stack, np.hstack, np.vstack, np.column_stack)
+})  # fmt: skip

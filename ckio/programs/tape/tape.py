@@ -1,21 +1,90 @@
-"""The tape: what was done to which memory, and the way back."""
+"""The tape: operations as they were done to which memory, and the way back along them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.tape.adjoint import FLOATS, Adjoint, Place, Written
-from ckio.programs.tape.memory import Array, Cell, dense_of, inside, root, view_in, whole
-from ckio.programs.tape.traced import Traced
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ckio.programs.tape.cells import (
+    FLOATS,
+    Array,
+    Cell,
+    Cotangents,
+    MemoryView,
+    ViewSlot,
+    Written,
+    dense_of,
+    inside,
+    root,
+    view_in,
+    whole,
+)
 
 Pull = Callable[..., Any]
 """From the cotangent of a result, and what was saved, to that of the operand, or of several."""
+
+
+class Value:
+    """A plain number or array on a tape, its memory, and where its cotangent is gathered.
+
+    The operations are those of `operators.Traced`.
+
+    Attributes
+    ----------
+    held : the plain value, which may be out of date: see `value`
+    cell : its memory; None of numbers
+    seen : the memory that `held` lies in
+    """
+
+    __slots__ = ("_lies", "_place", "cell", "held", "seen", "tape")
+
+    def __init__(
+        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, lies: Any = None
+    ) -> None:
+        self.tape = tape
+        self.held = value
+        self._place = place
+        self.cell = cell
+        if cell is not None:
+            self._lies: MemoryView | None = lies
+            self.seen: Any = cell.memory
+
+    @property
+    def value(self) -> Any:
+        """The plain number or array."""
+        cell = self.cell
+        if cell is not None and self.seen is not cell.memory:
+            lies = self.lies
+            self.held = lies.on(cell.memory)
+            if not lies.writeable:
+                self.held.flags.writeable = False
+            self.seen = cell.memory
+        return self.held
+
+    @property
+    def lies(self) -> MemoryView:
+        """The view that the array is of its memory: found out when it is asked for."""
+        if self._lies is None:
+            cell, seen = self.cell, self.seen
+            assert cell is not None
+            self._lies = cell.lies(self.held) if seen is cell.memory else view_in(seen, self.held)
+        return self._lies
+
+    @property
+    def place(self) -> Any:
+        """The slot of its cotangent; None if it has none."""
+        if self._place is None and self.cell is not None and self.cell.slot is not None:
+            self._place = ViewSlot(self.cell.slot, self.lies)
+        return self._place
+
+
+class _Spent(list[Any]):
+    """The nodes of a tape that was walked back."""
+
+    def append(self, node: Any, /) -> None:
+        raise BadInput("this tape was walked back already; values of it cannot be used further")
 
 
 class Tape:
@@ -26,11 +95,15 @@ class Tape:
 
     Attributes
     ----------
+    kind : type
+        The class of the values on it: `Traced`, which the module `operators` defines, above.
     nbytes : int
         Bytes of the arrays that they keep alive, each once.
     """
 
-    __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots", "walked")
+    kind: ClassVar[type[Value]] = Value
+
+    __slots__ = ("_copies", "_kept", "_lifted", "_nodes", "nbytes", "slots")
 
     def __init__(self) -> None:
         self._nodes: list[tuple[Any, Pull, tuple[Any, ...], Any]] = []
@@ -39,14 +112,13 @@ class Tape:
         self._copies: dict[int, tuple[ref[Array], Array]] = {}
         self.nbytes = 0
         self.slots = 0
-        self.walked = False
 
     @property
     def nodes(self) -> int:
         """Operations that have a derivative, and are not walked back yet."""
         return len(self._nodes)
 
-    def input(self, value: Any, /) -> Traced:
+    def input(self, value: Any, /) -> Value:
         """A number or an array with a derivative; an array is never written into, but copied."""
         slot = self.slot()
         if isinstance(value, np.ndarray):
@@ -54,27 +126,27 @@ class Tape:
                 raise BadInput(f"an array of {value.dtype} has no derivative; give it as it is")
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
-            return Traced(self, value, None, Cell(memory, slot, value), view_in(memory, value))
-        if isinstance(value, int | np.integer | bool | np.bool_) or not _is_number(value):
+            return self.kind(self, value, None, Cell(memory, slot, value), view_in(memory, value))
+        if not isinstance(value, float | complex | np.inexact):
             raise BadInput(
                 f"{type(value).__name__} has no derivative; give floats or arrays of them"
             )
         return self.number(value, slot)
 
-    def view(self, owner: Traced, array: Array, /) -> Traced:
+    def view(self, owner: Value, array: Array, /) -> Value:
         """Another array in the memory of this one, as it was given to `input` or `lift`."""
         cell = owner.cell
         origin = None if cell is None else cell.origin
         memory = None if origin is None else _memory_of(origin)
         if cell is None or memory is None or not inside(memory, array):
             raise BadInput("this array does not lie in the memory that was given to Tape.input")
-        traced = Traced(self, array, None, cell, view_in(memory, array))
+        traced = self.kind(self, array, None, cell, view_in(memory, array))
         if cell.memory is not memory and root(cell.memory) is not root(memory):
             traced.seen = None
         return traced
 
     def lift(self, value: Any, /) -> Any:
-        """The same with all float arrays as constants of this tape, which can be written into.
+        """Return a value with float arrays as constants of this tape, which can be written into.
 
         In tuples, lists and dicts too, of which it makes others where they change; integers,
         numbers and what is known to the tape stay as they are.
@@ -86,7 +158,7 @@ class Tape:
             items = [self.lift(item) for item in value]
             if all(new is old for new, old in zip(items, value, strict=True)):
                 return value
-            return items if kind is list else _like(value, items)
+            return items if kind is list else getattr(value, "_make", tuple)(items)
         if kind is dict:
             pairs = {key: self.lift(item) for key, item in value.items()}
             same = all(pairs[key] is item for key, item in value.items())
@@ -94,8 +166,8 @@ class Tape:
         return value
 
     def backward(
-        self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Traced], /
-    ) -> "list[NDArray[Any] | None]":
+        self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Value], /
+    ) -> list[Array | None]:
         """Cotangents of the inputs from those of results; the tape is spent by it.
 
         Parameters
@@ -114,81 +186,80 @@ class Tape:
         BadInput
             Where a cotangent has another shape, or the tape was walked before.
         """
-        if self.walked:
+        if isinstance(self._nodes, _Spent):
             raise BadInput("this tape was walked back already, and is spent; make another")
-        adjoint = Adjoint()
+        adjoint = Cotangents()
         for seed in seeds:
             _sow(adjoint, *seed)
-        self.walked = True
+        nodes, self._nodes = self._nodes, _Spent()
         self._kept.clear()
         self._copies.clear()
         with np.errstate(all="ignore"):
-            adjoint.walk(self._nodes)
-        return [self._harvest(adjoint, traced) for traced in inputs]
+            adjoint.walk(nodes)
+        return [
+            adjoint.number(it.place)
+            if it.place is None or it.cell is None
+            else adjoint.array(it.place.slot, it.lies)
+            for it in inputs
+        ]
 
-    # What follows is for the rooms of the tape.
+    # The rest is for the modules of the tape.
 
     def slot(self) -> int:
         """A new place for cotangents."""
         self.slots += 1
         return self.slots
 
-    def number(self, value: Any, slot: int) -> Traced:
+    def number(self, value: Any, slot: int) -> Value:
         """A traced number."""
         if type(value) in FLOATS:
-            return Traced(self, value, slot)
-        return Traced(self, value, Place(slot, whole((), np.asarray(value).dtype)))
+            return self.kind(self, value, slot)
+        return self.kind(self, value, ViewSlot(slot, whole((), np.asarray(value).dtype)))
 
-    def result(self, value: Array, slot: int | None) -> Traced:
+    def result(self, value: Array, slot: int | None) -> Value:
         """A new array, with memory of its own; the slot is None if it has no derivative."""
         if value.flags.c_contiguous and value.flags.writeable:
-            return Traced(self, value, None, Cell(value, slot))
+            return self.kind(self, value, None, Cell(value, slot))
         memory = dense_of(value)
         if memory is None:
             value = memory = value.copy()
-        return Traced(self, value, None, Cell(memory, slot))
+        return self.kind(self, value, None, Cell(memory, slot))
 
-    def viewing(self, cell: Cell, array: Array) -> Traced:
+    def viewing(self, cell: Cell, array: Array) -> Value:
         """An array that lies in the memory of this cell, as it is now."""
-        return Traced(self, array, None, cell)
+        return self.kind(self, array, None, cell)
 
     def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
         """One operation: where the cotangent of its result is, and where those it gives go."""
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
-    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """A float that is the result of an operation on numbers, recorded."""
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
-        return Traced(self, value, slot)
+        return self.kind(self, value, slot)
 
-    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Traced:
+    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """The result of an operation, recorded."""
         self.slots = slot = self.slots + 1
         out: Any = slot
         kind = type(value)
         if kind is np.ndarray:
-            made = self.result(value, slot)
-            if made.cell.memory is not value:  # type: ignore[union-attr]
-                out = made.place
+            traced = self.result(value, slot)
+            if traced.cell.memory is not value:  # type: ignore[union-attr]
+                out = traced.place
         elif kind in FLOATS:
-            made = Traced(self, value, slot)
+            traced = self.kind(self, value, slot)
         else:
-            made = self.number(value, slot)
-            out = made.place
-        if self.walked:
-            raise BadInput("this tape was walked back already; values of it cannot be used further")
+            traced = self.number(value, slot)
+            out = traced.place
         for item in saved:
             if type(item) not in FLOATS:
                 self.keep(saved)
                 break
         self._nodes.append((out, pull, saved, into))
-        return made
+        return traced
 
     def keep(self, saved: tuple[Any, ...] | list[Any]) -> None:
         """See to it that none of these arrays is written into from now on, and count them."""
@@ -220,16 +291,16 @@ class Tape:
         if id(root(cell.memory)) in self._kept:
             cell.move()
 
-    def written(self, traced: Traced, index: Any = None, mask: Any = None, add: int = 0) -> Any:
-        """Where the cotangent of what is written into a traced array is found."""
+    def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
+        """Return where the cotangent of values written into a traced array is found."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
         first = cell.slot is None
         if cell.slot is None:
             cell.slot = self.slot()
-        return Written(cell.slot, view, index=index, mask=mask, first=first, add=add)
+        return Written(cell.slot, view, index, mask, first, add)
 
-    def _constant(self, value: Array) -> Traced:
+    def _constant(self, value: Array) -> Value:
         owner = root(value)
         cell = self._lifted.get(id(owner))
         if cell is None:
@@ -238,21 +309,15 @@ class Tape:
             self._lifted[id(owner)] = cell
         elif not inside(_memory_of(value), value):
             return self.result(value.copy(), None)
-        traced = Traced(self, value, None, cell, view_in(_memory_of(value), value))
+        traced = self.kind(self, value, None, cell, view_in(_memory_of(value), value))
         if root(cell.memory) is not owner:
             traced.seen = None  # written into since: its value is that of the cell
         return traced
 
-    def _harvest(self, adjoint: Adjoint, traced: Traced) -> "NDArray[Any] | None":
-        place = traced.place
-        if place is None or traced.cell is None:
-            return adjoint.number(place)
-        return adjoint.array(place.slot, traced.lies)
 
-
-def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
+def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
     """Begin with this cotangent."""
-    if type(traced) is not Traced or traced.place is None:
+    if not isinstance(traced, Value) or traced.place is None:
         return
     cotangent, place = np.asarray(cotangent), traced.place
     cell = traced.cell
@@ -265,9 +330,9 @@ def _sow(adjoint: Adjoint, traced: Any, cotangent: Any, memory: Array | None = N
                 raise BadInput(
                     "the array given with a cotangent is not in the memory of its traced"
                 )
-            place, shape = Place(place.slot, view_in(cell.memory, memory)), memory.shape
+            place, shape = ViewSlot(place.slot, view_in(cell.memory, memory)), memory.shape
         elif cotangent.shape != shape and cotangent.shape == all_of.shape:
-            place, shape = Place(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
+            place, shape = ViewSlot(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
     if cotangent.shape != shape:
         raise BadInput(f"a cotangent of shape {cotangent.shape} for a value of shape {shape}")
     adjoint.add(place, cotangent.copy() if shape else cotangent[()])
@@ -292,12 +357,3 @@ def _identical(copy: Array, value: Array) -> bool:
     if value.dtype != np.float64 or not value.flags.c_contiguous:
         return copy.tobytes() == value.tobytes()
     return bool((copy.view(np.int64) == value.view(np.int64)).all())  # in one pass
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float | complex | np.inexact)
-
-
-def _like(value: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
-    """A tuple, or named tuple, of the same class."""
-    return value._make(items) if hasattr(value, "_make") else tuple(items)

@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 class Pull(NamedTuple):
-    """A pull, and whether what it saves is x, y, r, by `save(r, x, y)`."""
+    """A pull, how what it needs is saved, and the names of that."""
 
     pull: Function
     save: Callable[[Any, Any, Any], tuple[Any, ...]]
@@ -69,7 +69,7 @@ def _logadd(exp: Function) -> Function:
 
 
 def _sided(pull: Function) -> tuple[Function, Function]:
-    """For ufuncs that are symmetric: the same with the operands exchanged."""
+    """Return this pull and that with the operands exchanged, for ufuncs that are symmetric."""
     if "y" in _names(pull):
         return pull, lambda g, y, x, r: pull(g, y, x, r)
     return pull, lambda g, y, r: pull(g, y, r)
@@ -147,30 +147,11 @@ _PULLS: dict[np.ufunc, tuple[Function, ...]] = {
     np.ldexp: (lambda g, y: np.ldexp(g, y),),
 }
 
-CONSTANT = frozenset(
-    (
-        np.floor,
-        np.ceil,
-        np.rint,
-        np.trunc,
-        np.sign,
-        np.floor_divide,
-        np.signbit,
-        np.isnan,
-        np.isfinite,
-        np.isinf,
-        np.equal,
-        np.not_equal,
-        np.less,
-        np.less_equal,
-        np.greater,
-        np.greater_equal,
-        np.logical_and,
-        np.logical_or,
-        np.logical_not,
-        np.logical_xor,
-    )
-)
+CONSTANT = frozenset((
+    np.floor, np.ceil, np.rint, np.trunc, np.sign, np.floor_divide, np.signbit, np.isnan,
+    np.isfinite, np.isinf, np.equal, np.not_equal, np.less, np.less_equal, np.greater,
+    np.greater_equal, np.logical_and, np.logical_or, np.logical_not, np.logical_xor,
+))  # fmt: skip
 """Ufuncs without a derivative: constant but at jumps, or with truth values."""
 
 
@@ -185,13 +166,7 @@ _SAVES: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
     "xyr": lambda r, x, y: (x, y, r),
     "yxr": lambda r, x, y: (y, x, r),
 }
-"""What saves the operands and the result that these letters name, in this order."""
-
-
-def _pull(pull: Function) -> Pull:
-    """With the function that saves what it names, in its order."""
-    names = _names(pull)
-    return Pull(pull, _SAVES[names], names)
+"""Functions that save the operands and the result that these letters name, in this order."""
 
 
 def _both(left: Function, right: Function) -> Pull:
@@ -206,20 +181,16 @@ def _both(left: Function, right: Function) -> Pull:
     return Pull(pull, _SAVES[names], names)
 
 
-def _table() -> dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]]:
-    table: dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]] = {}
-    for ufunc, pulls in _PULLS.items():
-        match pulls:
-            case (one,):
-                table[ufunc] = _pull(one), None, None
-            case (left, right):
-                table[ufunc] = _pull(left), _pull(right), _both(left, right)
-            case (left, right, both):
-                table[ufunc] = _pull(left), _pull(right), _pull(both)
-            case _:
-                raise AssertionError(ufunc)
-    return table
+def _saving(pull: Function) -> Pull:
+    return Pull(pull, _SAVES[_names(pull)], _names(pull))
 
 
-PULLS = _table()
+PULLS: dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]] = {}
 """Of each ufunc the pull to its first operand, to its second, and to both at once."""
+
+for _ufunc, _pulls in _PULLS.items():
+    _saved = [_saving(pull) for pull in _pulls]
+    if len(_saved) == 2:
+        _saved.append(_both(*_pulls))
+    _left, _right, _all = [*_saved, None, None][:3]
+    PULLS[_ufunc] = _left, _right, _all

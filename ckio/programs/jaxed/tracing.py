@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from ckio.actions.checks import is_whole
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.jaxed.blocks import Blocks
-from ckio.programs.jaxed.equations import check, fingerprint, is_smooth
+from ckio.programs.heap import Json, leaves, rebuild, same
+from ckio.programs.interface import Cotangent, taped
 from ckio.programs.jaxed.flatten import flatten
-from ckio.programs.jaxed.switch import Switch
-from ckio.programs.jaxed.ticks import nbytes
-from ckio.programs.jaxed.trees import Structure, as_leaf, traceable
-from ckio.programs.meter import taped
-from ckio.programs.protocol import Cotangent, Json
+from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
+from ckio.programs.jaxed.regions import RegisterMachine
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
@@ -29,24 +26,99 @@ BASE: Final = {"blocks": 1024, "switch": 4096}
 """How many ticks are stored at a time, unless told otherwise."""
 
 
+Number = bool | int | float | complex
+
+
 @dataclass(frozen=True)
-class State:
-    """Where a program is, and the registers that it still needs.
+class Structure:
+    """A structure without its leaves.
 
     Attributes
     ----------
-    pc : int
-        The node that comes next.
-    registers : mapping of str to array
-        Arrays of JAX, which nothing can change.
+    template : object
+        The structure, where each leaf is its own name.
+    names : tuple of str
+        Of the leaves, in order.
     """
+
+    template: Any
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tree: Any, name: str) -> Self:
+        """Return that of these inputs or this result; raises BadInput where names are alike."""
+        names: list[str] = []
+
+        def see(path: str, _: Any) -> str:
+            names.append(path)
+            return path
+
+        template = rebuild(tree, name, see)
+        if len(set(names)) < len(names):
+            twice = next(path for path in names if names.count(path) > 1)
+            raise BadInput(f"jax_program: two leaves are called {twice!r}; rename a key")
+        return cls(template, tuple(names))
+
+    def fits(self, tree: Any) -> bool:
+        """Whether a structure is the same but for its leaves."""
+        return same(tree, self.template)
+
+    def leaves(self, tree: Any) -> dict[str, Any]:
+        """The leaves of such a structure, in the order of `names`."""
+        root = self.names[0].partition(".")[0] if self.names else ""
+        named = leaves(tree, root)
+        return {name: named[name] for name in self.names}
+
+    def tree(self, values: Mapping[str, Any]) -> Any:
+        """Such a structure, with these leaves."""
+        return rebuild(self.template, "", lambda _, name: values[name])
+
+
+def traceable(name: str, leaf: Any) -> Any:
+    """A leaf as what JAX traces; raises BadInput where it would not be what it is."""
+    if isinstance(leaf, Number) and not isinstance(leaf, np.generic):
+        return leaf
+    try:
+        aval = jax().typeof(leaf)
+    except TypeError:
+        raise BadInput(
+            f"jax_program: {name} is a {type(leaf).__name__}; inputs and results are arrays and"
+            " numbers of JAX, in tuples, lists and dicts"
+        ) from None
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != aval.dtype:
+        raise BadInput(
+            f"jax_program: {name} is {leaf.dtype}, of which JAX would make {aval.dtype}:"
+            " jax.config.update('jax_enable_x64', True) before, or give it an array of that kind"
+        )
+    return leaf
+
+
+def as_leaf(name: str, leaf: Any, like: Any) -> Any:
+    """A copy of a leaf as an array of JAX; raises BadInput for another shape, or lost digits.
+
+    A Python number becomes what is asked for, unless it is of a richer kind.
+    """
+    array = np.asarray(leaf)
+    plain = isinstance(leaf, Number) and not isinstance(leaf, np.generic)
+    fits = np.can_cast(array.dtype, like.dtype, "same_kind" if plain else "safe")
+    if array.shape != like.shape or not fits:
+        raise BadInput(
+            f"{name} is {array.dtype}{list(array.shape)}; this program was made for"
+            f" {like.dtype}{list(like.shape)}: make another one from an example like this"
+        )
+    return jax().numpy.array(array, dtype=like.dtype, copy=True)
+
+
+@dataclass(frozen=True)
+class RegisterState:
+    """The node that comes next, and the registers that are still needed: arrays of JAX."""
 
     pc: int
     registers: Mapping[str, Any]
 
 
 class JaxProgram:
-    """A function of JAX as a register program; what `jax_program` returns.
+    """A function of JAX as a register program.
 
     Attributes
     ----------
@@ -75,53 +147,52 @@ class JaxProgram:
         self.fingerprint = fingerprint(closed)
         self._code = code = flatten(closed, self._inputs.names, self._outputs.names)
         if mode == "auto":
-            registers = {name for live in code.live for name in live}
-            room = nbytes([code.avals[name] for name in registers])
-            mode = "switch" if room <= SMALL else "blocks"
+            nbytes = code.nbytes({name for live in code.live for name in live})
+            mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
-        make = Switch if mode == "switch" else Blocks
-        self._machine: Blocks | Switch = make(code, base or BASE[mode])
+        self._machine = RegisterMachine(code, base or BASE[mode], whole=mode == "switch")
 
     def __repr__(self) -> str:
         nodes = len(self._code.nodes)
         return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
 
-    def start(self, *x: Any) -> State:
+    def start(self, *x: Any) -> RegisterState:
         if len(x) != len(self._inputs.template) or not self._inputs.fits(x):
             raise BadInput(f"start: x is not made like the example, {self._inputs.template}")
         with self._precision():
-            found = self._inputs.leaves(x)
-            return State(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in found.items()})
+            given = self._inputs.leaves(x).items()
+            return RegisterState(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in given})
 
-    def advance(self, state: State, limit: float = inf, /) -> tuple[State, int, bool]:
+    def advance(
+        self, state: RegisterState, limit: float = inf, /
+    ) -> tuple[RegisterState, int, bool]:
         most = 2**62 if limit == inf else int(limit)
         with self._precision():
             pc, registers, ticks = self._machine.advance(state.pc, state.registers, most)
-        return State(pc, registers), ticks, pc == self._end
+        return RegisterState(pc, registers), ticks, pc == self._end
 
-    def result(self, state: State, /) -> Any:
+    def result(self, state: RegisterState, /) -> Any:
         """The result, made of arrays of JAX; raises BadInput where the state is not finished."""
         if state.pc != self._end:
             raise BadInput("result: this state has not finished; advance it until it has")
         return self._outputs.tree(state.registers)
 
     def pullback(
-        self, state: State, ticks: int, cotangent: Cotangent, /
+        self, state: RegisterState, ticks: int, cotangent: Cotangent, /
     ) -> dict[str, NDArray[Any]]:
         with self._precision():
             given = {name: self._cotangent(name, array) for name, array in cotangent.items()}
-            given = {name: it for name, it in given.items() if name in self._machine.active}
+            given = {name: it for name, it in given.items() if name in self._code.active}
             pc, registers = state.pc, state.registers
-            found, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
+            bars, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
         taped(nodes, size)
-        live = self._code.live[pc]
-        return {name: np.array(it) for name, it in found.items() if name in live}
+        return {name: np.array(bars[name]) for name in self._code.live[pc] if name in bars}
 
-    def pack(self, state: State, /) -> tuple[dict[str, NDArray[Any]], Json]:
+    def pack(self, state: RegisterState, /) -> tuple[dict[str, NDArray[Any]], Json]:
         arrays = {name: np.array(array) for name, array in state.registers.items()}
         return arrays, {"pc": state.pc, "fingerprint": self.fingerprint}
 
-    def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> State:
+    def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> RegisterState:
         if meta.get("fingerprint") != self.fingerprint:
             raise BadInput(
                 "unpack: this state is of another program: its code or its constants have changed"
@@ -144,7 +215,7 @@ class JaxProgram:
                     f" {like.dtype}{list(like.shape)}"
                 )
         with self._precision():
-            return State(pc, {n: as_leaf(n, arrays[n], avals[n]) for n in names})
+            return RegisterState(pc, {n: as_leaf(n, arrays[n], avals[n]) for n in names})
 
     @property
     def _end(self) -> int:
@@ -194,7 +265,7 @@ def jax_program(
         little is computed in a tick, but it may copy all registers each time. Ticks and states are
         the same, and either goes on from states of the other; numbers may differ by rounding.
         'auto' is 'switch' where all registers together have at most 64 KiB, and else 'blocks':
-        there a tape of what each piece needs is smaller than one of what any of them might..
+        there a tape of what each piece needs is smaller than one of what any of them might.
     base : int, optional
         Most ticks of which all inputs are stored at a time during `pullback`: the tape is that
         large, and a state for each `base` ticks. 1024 in blocks, where only iterations of one

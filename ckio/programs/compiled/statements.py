@@ -1,0 +1,451 @@
+"""From a function's syntax to blocks: loops and branches become jumps, a `for` keeps its place.
+
+Expressions that call programs are taken apart in the order in which python evaluates them:
+
+    a[i] * f(x) + g(h(y))      becomes      @1 = a[i]; call f; @3 = @1 * @2; call h; call g; @3 + @5
+
+What python evaluates before a call, and could be changed by it, goes into a variable of its own.
+"""
+
+import ast
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, assert_never
+
+from ckio.programs.compiled.graph import Graph, Writing, graph
+from ckio.programs.compiled.reach import Scope
+from ckio.programs.compiled.source import parameters
+
+Node = TypeVar("Node", bound=ast.AST)
+Expression = TypeVar("Expression", bound=ast.expr)
+
+SEQUENCE, LENGTH, TOGETHER = "@sequence", "@len", "@together"
+"""The names under which blocks call `items`, `len` and `together`."""
+
+PartOf = tuple[Any, Any]
+"""Where a part of an expression is kept: an object and the name of its attribute, or a list and
+an index."""
+
+
+def lowered(scope: Scope, /) -> Graph:
+    """Return the blocks of a function in which nothing is refused."""
+    function, lowering = scope.source.tree, _Lowering(scope)
+    lowering.all(function.body)
+    lowering.writing.end(node=_at(ast.Constant(None), function.body[-1]))
+    return graph(lowering.writing.done(), frozenset(parameters(function.args)), scope.locals)
+
+
+@dataclass
+class _Lowering:
+    """Writes the blocks of one statement after the other.
+
+    Attributes
+    ----------
+    names : int
+        Variables so far that the function does not have.
+    loops : list
+        Where `continue` and `break` go.
+    """
+
+    scope: Scope
+    writing: Writing = field(default_factory=Writing)
+    names: int = 0
+    loops: list[tuple[int, int]] = field(default_factory=list)
+
+    # Statements
+
+    def all(self, body: Sequence[ast.stmt]) -> None:
+        for statement in body:
+            self._one(statement)
+
+    def _one(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.If():
+                self._if(statement)
+            case ast.While():
+                self._while(statement)
+            case ast.For():
+                self._for(statement)
+            case ast.Break() | ast.Continue():
+                self.writing.end(self.loops[-1][isinstance(statement, ast.Break)])
+            case ast.Return(value=value):
+                value = value or _at(ast.Constant(None), statement)
+                self.writing.end(node=self.lowered(value))
+            case ast.Pass() | ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(_at(ast.Assign([target], value), statement))
+            case ast.Assign():
+                self._assign(statement)
+            case ast.AugAssign():
+                self._change(statement)
+            case _:
+                self._plain(statement)
+
+    def _plain(self, statement: ast.stmt) -> None:
+        """`assert`, `raise`, or an expression alone."""
+        new = copy.copy(statement)
+        before = statement.value if isinstance(statement, ast.Expr) else None
+        for name, part in ast.iter_fields(statement):
+            if isinstance(part, ast.expr) and name != "msg":
+                setattr(new, name, self.lowered(part))
+        if (
+            isinstance(new, ast.Expr)
+            and isinstance(new.value, ast.Name)
+            and new.value is not before
+        ):
+            return  # the program has been called, and this was its result
+        self._do(new)
+        if isinstance(new, ast.Raise):
+            self.writing.end(node=_at(ast.Constant(None), statement))
+
+    def _do(self, statement: ast.stmt) -> None:
+        self.writing.statements.append(statement)
+
+    def _if(self, statement: ast.If) -> None:
+        arms = (lambda: self.all(statement.body)), (lambda: self.all(statement.orelse))
+        self._fork(statement.test, *arms)
+
+    def _fork(self, test: ast.expr, *arms: Callable[[], None]) -> None:
+        yes, no, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self._branch(test, yes, no)
+        for begin, arm in zip((yes, no), arms, strict=True):
+            self.writing.begin(begin)
+            arm()
+            self.writing.end(end)
+        self.writing.begin(end)
+
+    def _branch(self, test: ast.expr, yes: int, no: int) -> None:
+        match test:
+            case ast.Constant(value=value):
+                self.writing.end(yes if value else no)
+            case _:
+                self.writing.end(yes, no, node=self.lowered(test))
+
+    def _while(self, statement: ast.While) -> None:
+        top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self.writing.end(top)
+        self.writing.begin(top, head=not isinstance(statement.test, ast.Constant))
+        self._branch(statement.test, body, end)
+        self._loop(top, body, end, statement.body)
+
+    def _loop(self, top: int, body: int, end: int, statements: Sequence[ast.stmt]) -> None:
+        self.writing.begin(body)
+        self.loops.append((top, end))
+        self.all(statements)
+        self.loops.pop()
+        self.writing.end(top, begin=end)
+
+    def _for(self, statement: ast.For) -> None:
+        """A loop over what is there at its start, by number, so that its place can be stored."""
+        place = self.name()
+        tests, item = self._rows(statement.iter, place)
+        self._do(_assigned(place, _at(ast.Constant(0), statement.iter)))
+        top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
+        self.writing.end(top)
+        self.writing.begin(top, head=True)
+        inside = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+        self.writing.end(body, end, node=_at(inside, statement.iter))
+        first = ast.Assign([statement.target], item)
+        on = ast.AugAssign(ast.Name(place, ast.Store()), ast.Add(), ast.Constant(1))
+        taken = [_at(first, statement.target), _at(on, statement.target)]
+        self._loop(top, body, end, [*taken, *statement.body])
+
+    def _rows(self, over: ast.expr, place: str) -> tuple[list[ast.expr], ast.expr]:
+        """Whether there is an item at a place in what a loop goes over, and the item.
+
+        It is taken when its turn comes, as python does, also within `enumerate` and `zip`: what the
+        loop writes there is seen.
+        """
+        match over:
+            case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
+                self.scope.is_builtin(name) and len(start) <= 1 and not _starred([row, *start])
+            ):
+                inside, item = self._rows(row, place)
+                number: ast.expr = load(place)
+                for first in start:
+                    begin = self.kept(self.lowered(first))
+                    number = ast.BinOp(number, ast.Add(), begin)
+                return inside, ast.Tuple([number, item], ast.Load())
+            case ast.Call(
+                ast.Name("zip" as name),
+                [_, *_] as parts,
+                [] | [ast.keyword("strict", ast.Constant(True | False))] as strict,
+            ) if self.scope.is_builtin(name) and not _starred(parts):
+                parts_rows = [self._rows(part, place) for part in parts]
+                inside = [test for tests, _ in parts_rows for test in tests]
+                if strict and isinstance(strict[0].value, ast.Constant) and strict[0].value.value:
+                    inside = [ast.Call(load(TOGETHER), inside, [])]
+                return inside, ast.Tuple([item for _, item in parts_rows], ast.Load())
+            case _:
+                row_name = self.name()
+                items = _at(_call(SEQUENCE, self.lowered(over)), over)
+                self._do(_assigned(row_name, items))
+                test = ast.Compare(load(place), [ast.Lt()], [_call(LENGTH, load(row_name))])
+                return [test], ast.Subscript(load(row_name), load(place), ast.Load())
+
+    def _assign(self, statement: ast.Assign) -> None:
+        match statement.targets:
+            case [ast.Name(id=name)] if self.called(statement.value, name):
+                return
+            case targets if not any(map(self.calls, targets)):
+                new = copy.copy(statement)
+                new.value = self.lowered(statement.value)
+                self._do(new)
+            case targets:
+                value = self.kept(self.lowered(statement.value))
+                for target in targets:
+                    self._store(target, value)
+
+    def _store(self, target: ast.expr, value: ast.expr) -> None:
+        """Assign to a target in which programs are called."""
+        match target:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) if self.calls(target):
+                names = [self.name() for _ in parts]
+                row = ast.Tuple([_stored(n, p) for n, p in zip(names, parts, strict=True)], _STORE)
+                self._do(_at(ast.Assign([row], value), target))
+                for name, part in zip(names, parts, strict=True):
+                    inner = part.value if isinstance(part, ast.Starred) else part
+                    self._store(inner, _at(load(name), part))
+            case _:
+                self._do(_at(ast.Assign([self.lowered(target)], value), target))
+
+    def _change(self, statement: ast.AugAssign) -> None:
+        """`a[i] += value`: a, i, a[i] and the value in this order, where programs are called."""
+        new = copy.copy(statement)
+        if not self.calls(statement):
+            self._do(new)
+            return
+        target = statement.target
+        match target:
+            case ast.Name():
+                new.value = self.lowered(statement.value)
+                self._do(new)
+            case ast.Attribute() | ast.Subscript():
+                place = copy.copy(self.lowered(target))
+                assert isinstance(place, ast.Attribute | ast.Subscript)
+                place.value = self.kept(place.value)
+                if isinstance(place, ast.Subscript):
+                    place.slice = self.kept(place.slice)
+                before = copy.copy(place)
+                before.ctx = ast.Load()
+                current = self.assigned(before)
+                assert isinstance(current, ast.Name)
+                new.value = self.lowered(statement.value)
+                new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
+                self._do(new)
+                self._do(_at(ast.Assign([place], current), statement))
+            case _:
+                assert_never(target)
+
+    # Expressions
+
+    def calls(self, node: ast.AST) -> bool:
+        """Whether a program is called in this expression, other than from within a lambda."""
+        if isinstance(node, ast.Lambda):
+            return False
+        if isinstance(node, ast.Call) and self.scope.is_program(node):
+            return True
+        return any(map(self.calls, ast.iter_child_nodes(node)))
+
+    def lowered(self, node: ast.expr) -> ast.expr:
+        """Return the rest of an expression when all programs in it have been called."""
+        if not self.calls(node):
+            return node
+        match node:
+            case ast.BoolOp():
+                return self._shortcut(node)
+            case ast.IfExp():
+                return self._choice(node)
+            case ast.Compare() if len(node.ops) > 1:
+                return self._chain(node)
+            case ast.Call() if self.scope.is_program(node):
+                result = self.name()
+                self.call(self._parts_lowered(node), result)
+                return load(result, node)
+            case _:
+                return self._parts_lowered(node)
+
+    def call(self, call: ast.Call, result: str) -> None:
+        """A call of a program with arguments that call none; its result goes into a variable."""
+        after = self.writing.new()
+        self.writing.end(after, node=call, result=result, begin=after)
+
+    def called(self, node: ast.expr, result: str) -> bool:
+        """Call the program that this expression is a call of into a variable; else do nothing."""
+        if not (isinstance(node, ast.Call) and self.scope.is_program(node)):
+            return False
+        self.call(self._parts_lowered(node), result)
+        return True
+
+    def name(self) -> str:
+        """A variable that no function has."""
+        self.names += 1
+        return f"@{self.names}"
+
+    def kept(self, node: ast.expr) -> ast.expr:
+        """An expression evaluated now: what it is must not be changed by a call."""
+        match node:
+            case ast.Constant() | ast.Name() | ast.Lambda():
+                return node
+            case ast.Attribute() if self.scope.is_module(node):
+                return node
+            case ast.Slice() | ast.Tuple():
+                return self._parts_kept(node)
+            case ast.Starred(value=value):
+                row = ast.copy_location(ast.List([node], ast.Load()), node)
+                return ast.copy_location(ast.Starred(self.assigned(row), ast.Load()), value)
+            case ast.FormattedValue():
+                text = self.assigned(ast.copy_location(ast.JoinedStr([node]), node))
+                return ast.copy_location(ast.FormattedValue(text, -1), node)
+            case _:
+                return self.assigned(node)
+
+    def assigned(self, node: ast.expr) -> ast.expr:
+        """A variable of its own for this value."""
+        name = self.name()
+        self._do(_assigned(name, node))
+        return load(name, node)
+
+    def _parts_lowered(self, node: Expression) -> Expression:
+        """Return the operation on parts that call no program."""
+        whole = copy.copy(node)
+        slots = list(_slots(whole))
+        last = max((n for n, slot in enumerate(slots) if self.calls(_get(slot))), default=-1)
+        for number, slot in enumerate(slots[: last + 1]):
+            part = self.lowered(_get(slot))
+            if number < last:
+                called = isinstance(node, ast.Call) and slot == (whole, "func")
+                part = self._callee_kept(part) if called else self.kept(part)
+            _set(slot, part)
+        return whole
+
+    def _callee_kept(self, node: ast.expr) -> ast.expr:
+        """Keep a function whose arguments come after it: a method is looked up at the call."""
+        if not isinstance(node, ast.Attribute) or self.scope.is_module(node):
+            return self.kept(node)
+        callee = copy.copy(node)
+        callee.value = self.kept(node.value)
+        return callee
+
+    def _parts_kept(self, node: ast.expr) -> ast.expr:
+        whole = copy.copy(node)
+        for slot in _slots(whole):
+            _set(slot, self.kept(_get(slot)))
+        return whole
+
+    def _shortcut(self, node: ast.BoolOp) -> ast.expr:
+        """`and`, `or`: on with the next value only where the last one did not decide."""
+        result, end = self.name(), self.writing.new()
+        for value in node.values[:-1]:
+            self._into(result, value)
+            after = self.writing.new()
+            ways = (after, end) if isinstance(node.op, ast.And) else (end, after)
+            self.writing.end(*ways, node=load(result, value), begin=after)
+        self._into(result, node.values[-1])
+        self.writing.end(end, begin=end)
+        return load(result, node)
+
+    def _choice(self, node: ast.IfExp) -> ast.expr:
+        """`a if test else b`."""
+        result = self.name()
+        arms = (lambda: self._into(result, node.body)), (lambda: self._into(result, node.orelse))
+        self._fork(node.test, *arms)
+        return load(result, node)
+
+    def _chain(self, node: ast.Compare) -> ast.expr:
+        """`a < b < c`: each part once, and none after the first comparison that is false."""
+        result, end = self.name(), self.writing.new()
+        left = self.lowered(node.left)
+        for number, (op, each) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            if self.calls(each):
+                left = self.kept(left)
+            right = self.lowered(each)
+            if number < len(node.ops) - 1:
+                left, right = self.kept(left), self.kept(right)
+            compared = ast.copy_location(ast.Compare(left, [op], [right]), node)
+            self._do(_assigned(result, compared))
+            if number < len(node.ops) - 1:
+                after = self.writing.new()
+                self.writing.end(after, end, node=load(result, node), begin=after)
+            left = right
+        self.writing.end(end, begin=end)
+        return load(result, node)
+
+    def _into(self, result: str, value: ast.expr) -> None:
+        if not self.called(value, result):
+            left = self.lowered(value)  # first: it may begin another block
+            self._do(_assigned(result, left))
+
+
+def _assigned(name: str, value: ast.expr, /) -> ast.stmt:
+    """`name = value`."""
+    target = ast.copy_location(ast.Name(name, ast.Store()), value)
+    return ast.copy_location(ast.Assign([target], value), value)
+
+
+def load(name: str, at: ast.AST | None = None) -> ast.expr:
+    """Return a name that is read, in the line of another node, if one is given."""
+    node = ast.Name(name, ast.Load())
+    return node if at is None else ast.copy_location(node, at)
+
+
+def _slots(node: ast.AST) -> Iterator[PartOf]:
+    """The places of an expression's parts, in the order in which python evaluates them."""
+    if isinstance(node, ast.Dict):
+        node.keys, node.values = list(node.keys), list(node.values)
+        for number, key in enumerate(node.keys):
+            if key is not None:
+                yield node.keys, number
+            yield node.values, number
+        return
+    for name, part in ast.iter_fields(node):
+        if isinstance(part, ast.expr):
+            yield node, name
+        elif isinstance(part, list):
+            own = [copy.copy(p) if isinstance(p, ast.keyword) else p for p in part]
+            setattr(node, name, own)
+            for number, each in enumerate(own):
+                if isinstance(each, ast.keyword):
+                    yield each, "value"
+                elif isinstance(each, ast.expr):
+                    yield own, number
+
+
+def _get(slot: PartOf) -> ast.expr:
+    holder, place = slot
+    part: ast.expr = holder[place] if isinstance(holder, list) else getattr(holder, place)
+    return part
+
+
+def _set(slot: PartOf, part: ast.expr) -> None:
+    holder, place = slot
+    if isinstance(holder, list):
+        holder[place] = part
+    else:
+        setattr(holder, place, part)
+
+
+_STORE = ast.Store()
+
+
+def _at(node: Node, at: ast.AST) -> Node:
+    """A node that python writes nowhere, with the line of another, and so its parts."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.expr | ast.stmt) and not hasattr(part, "lineno"):
+            ast.copy_location(part, at)
+    return node
+
+
+def _starred(parts: Sequence[ast.expr]) -> bool:
+    return any(isinstance(part, ast.Starred) for part in parts)
+
+
+def _stored(name: str, part: ast.expr) -> ast.expr:
+    target = ast.Name(name, _STORE)
+    return ast.Starred(target, _STORE) if isinstance(part, ast.Starred) else target
+
+
+def _call(name: str, argument: ast.expr) -> ast.expr:
+    return ast.Call(load(name), [argument], [])

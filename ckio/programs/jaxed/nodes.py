@@ -1,0 +1,441 @@
+"""Equations of JAX, and register programs: straight-line nodes that say which comes next.
+
+Equations are of a jaxpr: as functions, and which of them are divided, refused or differentiable. A
+node is one tick; its adjoint takes cotangents back through it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ckio.analysis.partitioned.jaxprs import BODIES, jax
+from ckio.errors import BadInput
+
+LOOPS: Final = frozenset({"while", "scan"})
+OPENED: Final = {name: where for name, where in BODIES.items() if not name.startswith("custom")}
+"""Calls of functions without rules of their own, and where the code is; others stay whole."""
+
+
+def inner(equation: Any) -> list[Any]:
+    """The jaxprs, closed or not, in the parameters of an equation."""
+    core = jax().extend.core
+    values = (it if isinstance(it, tuple | list) else (it,) for it in equation.params.values())
+    bodies = core.ClosedJaxpr | core.Jaxpr
+    return [each for several in values for each in several if isinstance(each, bodies)]
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """A jaxpr and its constants."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def has_loop(equation: Any) -> bool:
+    """Whether an equation is divided, because there is a loop in what may be taken apart."""
+    name = equation.primitive.name
+    if name in LOOPS:
+        return True
+    if name != "cond" and name not in OPENED:
+        return False
+    return any(has_loop(each) for body in inner(equation) for each in opened(body)[0].eqns)
+
+
+def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> Callable[..., Any]:
+    """Some equations of a jaxpr as a function of their free variables."""
+    core = jax().extend.core
+    alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(outputs), eqns=equations)
+    call: Callable[..., Any] = core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))
+    return call
+
+
+def check(jaxpr: Any) -> None:
+    """Raise BadInput for an equation that does more than compute, at any depth."""
+    for equation in jaxpr.eqns:
+        for each in inner(equation):  # which names what is at fault, rather than what calls it
+            check(opened(each)[0])
+        name = equation.primitive.name
+        if equation.effects or "callback" in name:
+            what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
+            raise BadInput(
+                f"jax_program: there is {name!r}{what and f' with the effect {what}'} in the"
+                " function, parts of which are computed again: it must do nothing but compute;"
+                " take it out, or do it between two calls of advance"
+            )
+
+
+def fingerprint(closed: Any) -> str:
+    """A digest of a closed jaxpr: its text and the bits of all its numbers, at any depth.
+
+    The adjoints of functions with rules of their own are part of it.
+    """
+    digest = hashlib.sha256()
+    for each in (closed, *_rules(closed.jaxpr)):
+        text = each.jaxpr.pretty_print(source_info=False, name_stack=False, use_color=False)
+        # Rules are functions, which are shown with their address.
+        digest.update(" ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split()).encode())
+        for number in _numbers(each):
+            array = np.asarray(number)
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _rules(jaxpr: Any) -> Iterator[Any]:
+    """The adjoints of what has rules of its own, as closed jaxprs, at any depth."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name.startswith("custom"):
+            # One that cannot be traced now cannot be taken back later, and JAX says why then.
+            with suppress(Exception):
+                yield _rule(jaxpr, equation)
+        for each in inner(equation):
+            yield from _rules(opened(each)[0])
+
+
+def _rule(jaxpr: Any, equation: Any) -> Any:
+    core, package = jax().extend.core, jax()
+    atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
+    atoms = list(dict.fromkeys(atoms))
+    results = [v for v in equation.outvars if is_smooth(v.aval) and not isinstance(v, core.DropVar)]
+    call = compute(jaxpr, [equation], atoms, results)
+    # What it closes over comes first, and has no derivative in a rule.
+    closed_over = set(equation.invars[: equation.params.get("num_consts", 0)])
+    by = [i for i, atom in enumerate(atoms) if is_smooth(atom.aval) and atom not in closed_over]
+
+    def adjoint(given: list[Any], bars: list[Any]) -> Any:
+        def of(*smooth: Any) -> Any:
+            now = dict(enumerate(given)) | dict(zip(by, smooth, strict=True))
+            return call(*now.values())
+
+        return package.vjp(of, *(given[i] for i in by))[1](bars)
+
+    known = [
+        [package.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in vs]
+        for vs in (atoms, results)
+    ]
+    return package.make_jaxpr(adjoint)(*known)
+
+
+def is_smooth(aval: Any, /) -> bool:
+    """Whether numbers of this kind have derivatives."""
+    numpy = jax().numpy
+    return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
+
+
+def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return for each output of a jaxpr the names of the inputs by which it has derivatives."""
+    literal, nothing = jax().extend.core.Literal, frozenset[str]()
+    known = dict(zip(jaxpr.invars, sources, strict=True))
+
+    def of(atom: Any) -> frozenset[str]:
+        return nothing if isinstance(atom, literal) else known.get(atom, nothing)
+
+    for equation in jaxpr.eqns:
+        given, name = [of(atom) for atom in equation.invars], equation.primitive.name
+        if name in OPENED:
+            results = reached(opened(equation.params[OPENED[name]])[0], given)
+        else:
+            either = nothing.union(*given) if name != "stop_gradient" else nothing
+            results = [either] * len(equation.outvars)
+        for variable, names in zip(equation.outvars, results, strict=True):
+            known[variable] = names if is_smooth(variable.aval) else nothing
+    return [of(atom) for atom in jaxpr.outvars]
+
+
+def used_by(jaxpr: Any) -> set[Any]:
+    """Return the variables that the outputs of a jaxpr depend on."""
+    literal = jax().extend.core.Literal
+    used = {atom for atom in jaxpr.outvars if not isinstance(atom, literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not used.isdisjoint(equation.outvars):
+            used |= {atom for atom in equation.invars if not isinstance(atom, literal)}
+    return used
+
+
+def _numbers(body: Any) -> Iterator[Any]:
+    literal = jax().extend.core.Literal
+    jaxpr, constants = opened(body)
+    for constant in constants:
+        yield bits(constant)
+    for equation in jaxpr.eqns:
+        yield from (bits(atom.val) for atom in equation.invars if isinstance(atom, literal))
+        for each in inner(equation):
+            yield from _numbers(each)
+    yield from (bits(atom.val) for atom in jaxpr.outvars if isinstance(atom, literal))
+
+
+def is_key(aval: Any) -> bool:
+    """Whether this is a typed key of a random number generator."""
+    dtypes = jax().dtypes
+    return bool(dtypes.issubdtype(aval.dtype, dtypes.extended))
+
+
+def bits(array: Any) -> Any:
+    """A key as whole numbers; all else as it is."""
+    return jax().random.key_data(array) if is_key(jax().typeof(array)) else array
+
+
+# Register programs
+
+Values: TypeAlias = dict[str, Any]
+"""Arrays of JAX by the names of registers."""
+
+
+class Constant(NamedTuple):
+    """An operand that is no register: a number written in the code."""
+
+    array: Any
+
+
+Operand: TypeAlias = str | Constant
+
+
+class Piece(NamedTuple):
+    """Some equations: a function from arrays to as many arrays as there are results."""
+
+    compute: Callable[..., Sequence[Any]]
+    operands: tuple[Operand, ...]
+    results: tuple[str, ...]
+
+
+class StackRow(NamedTuple):
+    """One row of a stacked array, which a scan reads at the start of a node or writes at its end.
+
+    `counter` is the register that counts iterations; `length` is that of a scan from the end to the
+    start, and 0 for one that goes forward.
+    """
+
+    stacked: str
+    row: str
+    counter: str
+    length: int
+
+    def number(self, values: Mapping[str, Any]) -> Any:
+        index = values[self.counter]
+        return self.length - 1 - index if self.length else index
+
+
+@dataclass(frozen=True)
+class Node:
+    """One tick: rows are read, pieces computed, rows written; then `choice` says where to go.
+
+    Attributes
+    ----------
+    targets : tuple of int
+        Nodes that may come next; the number of nodes stands for the end.
+    choice : str, Constant or None
+        Which of the targets, as a boolean or whole number, held to those there are; None for the
+        first.
+    """
+
+    pieces: tuple[Piece, ...]
+    reads: tuple[StackRow, ...]
+    writes: tuple[StackRow, ...]
+    choice: Operand | None
+    targets: tuple[int, ...]
+
+    @cached_property
+    def uses(self) -> frozenset[str]:
+        """The registers it needs from those before it."""
+        used: set[str] = set()
+        for row in (*self.reads, *self.writes):
+            used |= {row.stacked, row.counter}
+        known = {row.row for row in self.reads}
+        for piece in self.pieces:
+            used |= {name for name in piece.operands if isinstance(name, str)} - known
+            known |= set(piece.results)
+        choice = {self.choice} if isinstance(self.choice, str) else set()
+        return frozenset(used | (choice - known))
+
+    @cached_property
+    def sets(self) -> frozenset[str]:
+        """The registers that are other ones after it."""
+        results = {name for piece in self.pieces for name in piece.results}
+        rows = {row.row for row in self.reads} | {row.stacked for row in self.writes}
+        return frozenset(results | rows)
+
+    def tick(self, values: Mapping[str, Any]) -> tuple[Any, Values]:
+        """Return the number of the node that comes next, and all registers after this one."""
+        update = jax().lax.dynamic_update_index_in_dim
+        after = self.computed({**values, **self.rows_read(values)})
+        for row in self.writes:
+            after[row.stacked] = update(values[row.stacked], after[row.row], row.number(values), 0)
+        numpy, targets = jax().numpy, np.asarray(self.targets, np.int32)
+        if self.choice is None or len(targets) == 1:
+            return numpy.asarray(targets[0]), after
+        number = numpy.asarray(_value(self.choice, after), numpy.int32)
+        return numpy.asarray(targets)[numpy.clip(number, 0, len(targets) - 1)], after
+
+    def rows_read(self, values: Mapping[str, Any]) -> Values:
+        index = jax().lax.dynamic_index_in_dim
+        return {
+            row.row: index(values[row.stacked], row.number(values), keepdims=False)
+            for row in self.reads
+        }
+
+    def computed(self, values: Values) -> Values:
+        """Return all registers after the pieces; `values` becomes them."""
+        for piece in self.pieces:
+            results = piece.compute(*(_value(it, values) for it in piece.operands))
+            values.update(zip(piece.results, results, strict=True))
+        return values
+
+
+@dataclass(frozen=True)
+class RegisterCode:
+    """A whole program. It starts at node 0, to which nothing leads, and ends behind the last node.
+
+    Attributes
+    ----------
+    avals : dict of str to Any
+        Shape and dtype of each register.
+    constants : dict of str to array
+        Registers that nothing sets, which are part of the code and of no state.
+    inputs, outputs : tuple of str
+        Registers of the first state and of the last; one array has as many outputs as asked.
+    """
+
+    nodes: tuple[Node, ...]
+    avals: dict[str, Any]
+    constants: dict[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def live(self) -> tuple[tuple[str, ...], ...]:
+        """For each node, and for the end, the registers that a state there consists of."""
+        live = [set(node.uses) for node in self.nodes] + [set(self.outputs)]
+        changed = True
+        while changed:
+            changed = False
+            for pc, node in reversed(list(enumerate(self.nodes))):
+                after = set[str]().union(*(live[target] for target in node.targets))
+                more = after - node.sets - live[pc]
+                live[pc] |= more
+                changed |= bool(more)
+        live[0] = set(self.inputs)
+        known = self.constants.keys()
+        return tuple(tuple(sorted(names - known)) for names in live)
+
+    def before(self, *nodes: int) -> tuple[str, ...]:
+        """Return the registers that these nodes take, without constants, in order."""
+        uses = frozenset[str]().union(*(self.nodes[pc].uses for pc in nodes))
+        return tuple(sorted(uses - self.constants.keys()))
+
+    def after(self, *nodes: int) -> tuple[str, ...]:
+        """Return the registers that these nodes set and that something uses later, in order."""
+        chosen = [self.nodes[pc] for pc in nodes]
+        later = {name for node in chosen for target in node.targets for name in self.live[target]}
+        return tuple(sorted(frozenset[str]().union(*(node.sets for node in chosen)) & later))
+
+    def zeros(self, name: str) -> Any:
+        """Return zeros like a register."""
+        return jax().numpy.zeros(self.avals[name].shape, self.avals[name].dtype)
+
+    def nbytes(self, names: Iterable[str]) -> int:
+        """Return the bytes of these registers."""
+        return nbytes(self.avals[name] for name in names)
+
+    @cached_property
+    def active(self) -> frozenset[str]:
+        """The registers that have cotangents: derivatives by the inputs reach them.
+
+        Others are constants as far as derivatives go. To take one by them would be lost work, and
+        JAX refuses to where a function with a rule of its own closes over them.
+        """
+        flows = [flow for pc in range(len(self.nodes)) for flow in self._flows(pc).items()]
+        names = {name for name in self.inputs if is_smooth(self.avals[name])}
+        more = set(names)
+        while more:
+            more = {name for name, sources in flows if not sources.isdisjoint(names)} - names
+            names |= more
+        return frozenset(names)
+
+    def _flows(self, pc: int) -> dict[str, frozenset[str]]:
+        """Return for each register that a node sets those by which it has derivatives."""
+        before, after = self.before(pc), self.after(pc)
+
+        def run(values: Values) -> list[Any]:
+            results = self.nodes[pc].tick(values | self.constants)[1]
+            return [results[name] for name in after]
+
+        closed = jax().make_jaxpr(run)({name: self.avals[name] for name in before})
+        sources = reached(closed.jaxpr, [frozenset({name}) for name in before])
+        return dict(zip(after, sources, strict=True))
+
+
+@dataclass(frozen=True)
+class NodeAdjoint:
+    """The adjoint of the node `pc`."""
+
+    code: RegisterCode
+    pc: int
+
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """The registers whose cotangents it changes, in order."""
+        names = {*self.code.before(self.pc), *self.code.after(self.pc)}
+        return tuple(sorted(names & self.code.active))
+
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """The registers before it of which the adjoint depends on the values, in order."""
+        avals = self.code.avals
+        values = {name: avals[name] for name in self.code.before(self.pc)}
+        cotangent = {name: avals[name] for name in self.touched}
+        constants = self.code.constants
+        closed = jax().make_jaxpr(lambda v, ct: self(v | constants, ct))(values, cotangent)
+        used, variables = used_by(closed.jaxpr), closed.jaxpr.invars[: len(values)]
+        return tuple(name for name, it in zip(sorted(values), variables, strict=True) if it in used)
+
+    def __call__(self, values: Mapping[str, Any], cotangent: Mapping[str, Any]) -> Values:
+        """Return the cotangents of what it touches before the node, from those after it.
+
+        `values` are constants and the registers before the node; what is not needed may lack.
+        """
+        code, node = self.code, self.code.nodes[self.pc]
+        shapes = code.before(self.pc)
+        values = {name: code.zeros(name) for name in shapes if name not in values} | {**values}
+        numbers = [row.number(values) for row in (*node.reads, *node.writes)]
+        back = dict(cotangent)
+
+        rows: Values = {}
+        for row, number in zip(node.writes, numbers[len(node.reads) :], strict=True):
+            if row.stacked in back:
+                rows[row.row] = back[row.stacked][number]
+                back[row.stacked] = back[row.stacked].at[number].set(0)
+        stacks = {row.stacked for row in node.writes}
+        changed = {name: back.pop(name) for name in self.touched if name in node.sets - stacks}
+        back |= {name: code.zeros(name) for name in changed}
+
+        read = node.rows_read(values)
+        inputs = {n: values[n] for n in self.touched if n in shapes and n not in stacks}
+        inputs |= {row.row: read[row.row] for row in node.reads if row.stacked in back}
+        fixed = values | read
+
+        def forward(smooth: Values) -> Values:
+            after = node.computed(fixed | smooth)
+            return {name: after[name] for name in (*changed, *rows)}
+
+        _, pull = jax().vjp(forward, inputs)
+        (parts,) = pull({**changed, **rows})
+        for row, number in zip(node.reads, numbers, strict=False):
+            if row.stacked in back and row.row in parts:
+                back[row.stacked] = back[row.stacked].at[number].add(parts.pop(row.row))
+        for name, part in parts.items():
+            if name in back and name in shapes:
+                back[name] = back[name] + part
+        return back
+
+
+def nbytes(arrays: Iterable[Any]) -> int:
+    """Return the bytes of arrays, or of what is known of their shapes."""
+    return sum(int(np.prod(it.shape)) * it.dtype.itemsize for it in arrays)
+
+
+def _value(operand: Operand, values: Mapping[str, Any]) -> Any:
+    return operand.array if isinstance(operand, Constant) else values[operand]

@@ -1,0 +1,412 @@
+"""Pieces of memory, the views of them, as numpy has them, and the cotangents gathered for both.
+
+A `Cell` is one piece of memory. Arrays that share it are `MemoryView`s: an offset and strides in
+bytes. The cotangent of a cell is one flat buffer laid out like the memory, so that a view of the
+memory lies in the buffer where it lies in the memory: whatever numpy calls a view (a slice, a
+transpose, a reshaped array, the real part of a complex one) needs no derivative rule.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class Cell:
+    """One piece of memory.
+
+    Attributes
+    ----------
+    memory : all of it, in C order; a write gives the cell another one if a node has saved it
+    slot : int or None
+        Where its cotangent is gathered; None as long as nothing in it has a derivative.
+    origin : the plain array that was lifted, so that its identity outlives the first write
+    """
+
+    __slots__ = ("__weakref__", "_address", "memory", "origin", "slot")
+
+    def __init__(self, memory: Array, slot: int | None, origin: Array | None = None) -> None:
+        self.memory = memory
+        self.slot = slot
+        self.origin = origin
+        self._address: int | None = None
+
+    def move(self) -> None:
+        """Go on in a copy of the memory."""
+        self.memory = self.memory.copy()
+        self._address = None
+
+    def lies(self, array: Array) -> "MemoryView":
+        """Return the view that an array is of the memory."""
+        if array is self.memory or not array.size:
+            return view_in(self.memory, array)
+        if self._address is None:
+            self._address = pointer(self.memory)
+        return _view(array, pointer(array) - self._address, self.memory)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryView:
+    """An array in a memory of shape `within`: `offset` and `strides` are in bytes.
+
+    `exact` views are all of the memory in its order. In `overlapping` ones several entries are
+    the same memory. `sign` is -1 for imaginary parts: see `Tape` for the convention.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    offset: int
+    writeable: bool
+    within: tuple[int, ...]
+    base: np.dtype[Any]
+
+    @cached_property
+    def exact(self) -> bool:
+        dense = self.strides == _dense(self.shape, self.dtype.itemsize)
+        whole = dense and prod(self.shape) == prod(self.within) and self.writeable
+        return whole and self.dtype == self.base
+
+    @cached_property
+    def overlapping(self) -> bool:
+        return _overlapping(self.shape, self.strides, self.dtype.itemsize)
+
+    @cached_property
+    def sign(self) -> int:
+        return 1 if self.dtype == self.base or self.offset % self.base.itemsize == 0 else -1
+
+    def on(self, memory: Array) -> Array:
+        """The array that lies so in this memory."""
+        if self.exact:
+            return memory if memory.shape == self.shape else memory.reshape(self.shape)
+        array: Array = np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
+        return array
+
+    def folded(self) -> tuple["MemoryView", tuple[int, ...]]:
+        """Return it with one entry along all axes along which nothing moves, and these axes."""
+        axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
+        shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
+        given = self.strides, self.offset, self.writeable, self.within, self.base
+        return lying(shape, self.dtype, *given), axes
+
+    def indices(self) -> NDArray[np.intp]:
+        """For each entry the number of its element, in a memory of elements like it."""
+        places = np.full(self.shape, self.offset, np.intp)
+        for axis, (length, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
+            steps = np.arange(length, dtype=np.intp) * stride
+            places += steps.reshape((-1,) + (1,) * (len(self.shape) - axis - 1))
+        return places // self.dtype.itemsize
+
+
+lying = lru_cache(maxsize=4096)(MemoryView)
+"""Views, each made once: there are few."""
+
+
+def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
+    """The view of an array that is all of its memory, in C order."""
+    return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
+
+
+def view_in(memory: Array, array: Array) -> MemoryView:
+    """Return the view that `array` is of `memory`, which contains it."""
+    offset = 0 if array is memory or not array.size else pointer(array) - pointer(memory)
+    return _view(array, offset, memory)
+
+
+def _view(array: Array, offset: int, memory: Array) -> MemoryView:
+    return lying(
+        array.shape, array.dtype, array.strides, offset, array.flags.writeable,
+        memory.shape, memory.dtype,
+    )  # fmt: skip
+
+
+def inside(memory: Array, array: Array) -> bool:
+    """Whether all of `array` lies in this memory."""
+    if array.size == 0:
+        return True
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return pointer(memory) <= low and high <= pointer(memory) + memory.nbytes
+
+
+def dense_of(array: Array) -> Array | None:
+    """All of the memory an array lies in, in C order; None where it has gaps."""
+    owner = root(array)
+    if owner.flags.c_contiguous:
+        return owner
+    order = np.argsort([-stride for stride in owner.strides], kind="stable")
+    dense = owner.transpose(order)
+    return dense if dense.flags.c_contiguous else None
+
+
+def root(array: Array) -> Array:
+    """The array that owns the memory of this one."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def pointer(array: Array) -> int:
+    """The address of the first entry, in bytes."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in C order."""
+    strides = []
+    for length in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def _overlapping(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether two entries may be the same memory."""
+    if 0 in shape:
+        return False
+    reach = itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach = stride * length
+    return False
+
+
+FLOATS = frozenset((float, np.float64))
+"""Numbers whose cotangents are plain numbers too."""
+
+
+class ViewSlot(NamedTuple):
+    """The slot for the cotangent of an array, or of a number other than float64.
+
+    Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
+    result, of an array that has just been made, and is all of its memory.
+    """
+
+    slot: int
+    view: MemoryView
+
+
+class Written(NamedTuple):
+    """A part of a memory that was written into: its cotangent goes to what was written.
+
+    Attributes
+    ----------
+    index : an index of the view, with arrays in it; None for all of it
+    mask : the entries of it that were written; None for all
+    first : the memory had no derivative before
+    add : 1 (-1) where something was added to (subtracted from) what was there, which stays
+    """
+
+    slot: int
+    view: MemoryView
+    index: Any
+    mask: Any
+    first: bool
+    add: int
+
+
+class Cotangents:
+    """Cotangents by slot: floats of numbers, buffers of memories, of the same shapes.
+
+    A buffer is changed in place only if it is `owned`: made here, and given to nobody.
+    """
+
+    __slots__ = ("by_slot", "owned")
+
+    def __init__(self) -> None:
+        self.by_slot: dict[int, Any] = {}
+        self.owned: set[int] = set()
+
+    def walk(self, nodes: list[tuple[Any, Any, tuple[Any, ...], Any]]) -> None:
+        """Take the cotangents back over all nodes, the last first; each is dropped at once."""
+        by_slot, pop, add, owned = self.by_slot, nodes.pop, self.add, self.owned
+        while nodes:
+            out, pull, saved, into = pop()
+            if type(out) is int:
+                given = by_slot.pop(out, None)
+                owned.discard(out)
+            else:
+                given = self._take(out)
+            if given is None:
+                continue
+            try:
+                bars = pull(given, *saved)
+            except (ZeroDivisionError, OverflowError):
+                bars = pull(np.float64(given), *saved)  # python's floats raise, those give inf
+            if type(into) is tuple:
+                for place, cotangent in zip(into, bars, strict=True):
+                    if type(place) is int and type(cotangent) in FLOATS:
+                        known = by_slot.get(place)
+                        by_slot[place] = cotangent if known is None else known + cotangent
+                    elif cotangent is not None:
+                        add(place, cotangent)
+            elif type(into) is int and type(bars) in FLOATS:
+                known = by_slot.get(into)
+                by_slot[into] = bars if known is None else known + bars
+            else:
+                add(into, bars)
+
+    def add(self, place: Any, cotangent: Any) -> None:
+        """Add to what is gathered there; what was broadcast is summed, what is real made real."""
+        if type(place) is int:
+            if type(cotangent) is not np.float64:
+                cotangent = np.float64(np.real(np.sum(cotangent)))
+            known = self.by_slot.get(place)
+            self.by_slot[place] = cotangent if known is None else known + cotangent
+            return
+        slot, view = place.slot, place.view
+        part = fitted(cotangent, view)
+        if view.exact:
+            part = part if part.shape == view.within else part.reshape(view.within)
+            known = self.by_slot.get(slot)
+            if known is None:
+                self.by_slot[slot] = part
+            elif slot in self.owned:
+                known += part
+            else:
+                self.by_slot[slot] = np.asarray(np.add(known, part, order="C"))
+                self.owned.add(slot)
+        elif view.overlapping:
+            self._add_overlapping(slot, view, part)
+        else:
+            target = view.on(self._buffer(slot, view))
+            if view.sign < 0:
+                target -= part
+            else:
+                target += part
+
+    def _add_overlapping(self, slot: int, view: MemoryView, part: Array) -> None:
+        """To a view in which several entries are the same memory."""
+        single, axes = view.folded()
+        if axes:
+            self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
+            return
+        elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
+        np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
+
+    def number(self, place: Any) -> NDArray[Any] | None:
+        """Return the cotangent of a number, with shape ()."""
+        if place is None:
+            return None
+        slot, dtype = (place, np.float64) if type(place) is int else (place.slot, place.view.dtype)
+        bar = self.by_slot.get(slot)
+        return None if bar is None else np.array(bar, dtype).reshape(())
+
+    def array(self, slot: int, view: MemoryView) -> NDArray[Any] | None:
+        """Return the cotangent of a view of a memory."""
+        buffer = self.by_slot.get(slot)
+        if buffer is None:
+            return None
+        bar: NDArray[Any] = np.array(_read(view, buffer))
+        return -bar if view.sign < 0 else bar
+
+    def _take(self, out: Any) -> Any:
+        """The cotangent of a result, which nothing before it has."""
+        if type(out) is ViewSlot:
+            buffer = self.by_slot.pop(out.slot, None)
+            self.owned.discard(out.slot)
+            if buffer is None:
+                return None
+            return _once(out.view, buffer) if out.view.overlapping else _read(out.view, buffer)
+        if type(out) is Written:
+            return self._overwritten(out)
+        given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
+        return None if all(it is None for it in given) else given
+
+    def _overwritten(self, out: Written) -> Any:
+        """The cotangent of what was written; what was there before has none."""
+        if out.slot not in self.by_slot:
+            return None
+        view = out.view
+        if out.add:
+            part = _read(view, self.by_slot[out.slot])
+            part = part.copy() if out.index is None else part[out.index]
+            return part if out.add == view.sign else -part
+        if view.exact and out.index is None and out.mask is None:
+            self.owned.discard(out.slot)
+            return _read(view, self.by_slot.pop(out.slot))
+        buffer = self._buffer(out.slot, view)
+        target = view.on(buffer)
+        if out.index is not None:
+            given = _indexed(target, out.index)
+        elif out.mask is not None:
+            mask = np.broadcast_to(out.mask, target.shape)
+            given = np.where(mask, target, 0)
+            target[mask] = 0
+        else:
+            given = target.copy()
+            target[...] = 0
+        if out.first:
+            del self.by_slot[out.slot]
+            self.owned.discard(out.slot)
+        return -given if view.sign < 0 else given
+
+    def _buffer(self, slot: int, view: MemoryView) -> Array:
+        """A buffer that may be changed."""
+        buffer: Array
+        if slot not in self.by_slot:
+            buffer = np.zeros(view.within, view.base)
+        elif slot in self.owned:
+            return self.by_slot[slot]  # type: ignore[no-any-return]
+        else:
+            buffer = np.array(self.by_slot[slot], order="C")
+        self.by_slot[slot] = buffer
+        self.owned.add(slot)
+        return buffer
+
+
+def _once(view: MemoryView, buffer: Array) -> Array:
+    """Read a view whose entries share memory: one of them has the cotangent of all."""
+    single, axes = view.folded()
+    bar = np.zeros(view.shape, view.dtype)
+    one_each = tuple(slice(1) if axis in axes else slice(None) for axis in range(bar.ndim))
+    bar[one_each] = _read(single, buffer)
+    return bar
+
+
+def _read(view: MemoryView, buffer: Array) -> Array:
+    """A view of a buffer, not to be changed."""
+    if view.exact or buffer.flags.c_contiguous:
+        return view.on(buffer)
+    return view.on(np.array(buffer, order="C"))
+
+
+def fitted(cotangent: Any, view: MemoryView) -> Array:
+    """A cotangent in the shape and dtype of what it is of."""
+    part = np.asarray(cotangent)
+    if part.shape == view.shape and part.dtype == view.dtype:
+        return part
+    if part.dtype.kind == "c" and view.dtype.kind != "c":
+        part = part.real
+    shape = view.shape
+    if part.shape != shape:
+        extra = part.ndim - len(shape)
+        if extra > 0:
+            part = part.sum(axis=tuple(range(extra)))
+        axes = tuple(i for i, n in enumerate(shape[-part.ndim :] if part.ndim else ()) if n == 1)
+        if part.ndim == len(shape) and axes and part.shape != shape:
+            part = part.sum(axis=axes, keepdims=True)
+        if part.shape != shape:
+            part = np.broadcast_to(part, shape)
+    return part if part.dtype == view.dtype else part.astype(view.dtype)
+
+
+def _indexed(target: Array, index: Any) -> Any:
+    """Cotangents of values written by an index with arrays in it, where the last one stays."""
+    given = target[index]
+    if type(index) is np.ndarray and index.dtype == bool:
+        target[index] = 0
+        return given
+    shape = np.shape(given)
+    order = np.full(target.shape, -1, np.intp)
+    order[index] = np.arange(given.size, dtype=np.intp).reshape(shape)
+    written = order >= 0
+    last = np.zeros(given.size, target.dtype)
+    last[order[written]] = target[written]
+    target[index] = 0
+    return last.reshape(shape)

@@ -1,0 +1,439 @@
+"""Rules by the names of arguments: sums, products and extremes along axes, and linear algebra.
+
+For example, of y = sum(x, axis=0) and x of shape (2, 3), the cotangent of y, of shape (3,), is that
+of each of the two rows of x: it is spread to shape (2, 3). Of y = a @ b, that of a is ybar @ b.T.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ckio.programs.tape.cells import Array
+from ckio.programs.tape.rules import (
+    RULES,
+    SEVERAL,
+    NumpyCall,
+    Parts,
+    Pulled,
+    add,
+    by_name,
+    refused,
+)
+
+# Along axes
+
+_NOTHING = np._NoValue  # noqa: SLF001, numpy's own default
+
+
+def _axes(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(it % len(shape) for it in axes) if shape else ()
+
+
+def _count(shape: tuple[int, ...], axis: Any) -> int:
+    return int(np.prod([shape[it] for it in _axes(shape, axis)]))
+
+
+def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: Any) -> Any:
+    """Return the cotangent of a reduced array, for each entry that was reduced."""
+    g = np.asarray(g)
+    if axis is not None and (keepdims is _NOTHING or not keepdims):
+        g = np.expand_dims(g, _axes(shape, axis)) if shape else g
+    elif axis is None and g.ndim and g.ndim != len(shape):
+        g = g.reshape(())
+    return np.broadcast_to(g, shape)
+
+
+def _all(what: str, **others: Any) -> None:
+    """Refuse a reduction of some entries only, or that begins with a value."""
+    if any(it is not _NOTHING and it is not True for it in others.values()):
+        raise refused(what)
+
+
+def _sum(
+    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, where: Any = True, **_: Any
+) -> Parts:
+    def pull(g: Any, where: Any) -> Any:
+        g = _spread(g, shape, axis, keepdims)
+        return g if where is _NOTHING or where is True else np.where(where, g, 0)
+
+    shape = np.shape(a)
+    return {"a": (pull, where), "initial": (lambda g: g,)}
+
+
+def _mean(
+    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, where: Any = True, **_: Any
+) -> Parts:
+    _all("np.mean with where=", where=where)
+    shape, count = np.shape(a), _count(np.shape(a), axis)
+    return {"a": (lambda g: _spread(g, shape, axis, keepdims) / count,)}
+
+
+def _varying(name: str, root: bool) -> Any:
+    """Return the rule of the variance, or of its square root, which has the derivative 0 at 0."""
+
+    def rule(
+        result: Any, a: Any, *, axis: Any = None, ddof: Any = 0, keepdims: Any = _NOTHING,
+        **others: Any,
+    ) -> Parts:  # fmt: skip
+        if unknown := others.keys() - {"dtype", "out"}:
+            raise refused(f"{name} with {', '.join(unknown)}")
+        shape, count = np.shape(a), _count(np.shape(a), axis) - ddof
+
+        def pull(g: Any, a: Any, r: Any) -> Any:
+            g = np.where(np.equal(r, 0), 0, g / np.where(np.equal(r, 0), 1, r)) if root else 2.0 * g
+            deviation = np.conj(a - np.mean(a, axis=axis, keepdims=True))
+            return _spread(g, shape, axis, keepdims) * deviation / count
+
+        return {"a": (pull, a, result if root else None)}
+
+    return rule
+
+
+def _extreme(
+    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, initial: Any = _NOTHING,
+    where: Any = True, **_: Any,
+) -> Parts:  # fmt: skip
+    _all("np.max and np.min with initial= or where=", initial=initial, where=where)
+    shape = np.shape(a)
+
+    def pull(g: Any, a: Any, r: Any) -> Any:
+        largest = np.equal(a, _spread(r, shape, axis, keepdims))
+        count = np.sum(largest, axis=axis, keepdims=True)
+        return np.where(largest, _spread(g, shape, axis, keepdims) / np.maximum(count, 1), 0)
+
+    return {"a": (pull, a, result)}
+
+
+def _prod(
+    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, initial: Any = _NOTHING,
+    where: Any = True, **_: Any,
+) -> Parts:  # fmt: skip
+    _all("np.prod with initial= or where=", initial=initial, where=where)
+    shape = np.shape(a)
+    last = _axes(shape, axis)
+    first = len(shape) - len(last)
+
+    def pull(g: Any, a: Any) -> Any:
+        if not a.size:
+            return np.zeros(shape)
+        behind = tuple(range(first, len(shape)))
+        moved = np.moveaxis(np.asarray(a), last, behind)
+        rows = moved.reshape(*moved.shape[:first], -1)
+        rest = np.moveaxis(_others(rows).reshape(moved.shape), behind, last)
+        return _spread(g, shape, axis, keepdims) * rest
+
+    return {"a": (pull, np.asarray(a))}
+
+
+def _others(a: Array) -> Array:
+    """Return for each entry of the last axis the product of all the others there."""
+    before, after = np.ones_like(a), np.ones_like(a)
+    np.cumprod(a[..., :-1], axis=-1, out=before[..., 1:])
+    np.cumprod(a[..., :0:-1], axis=-1, out=after[..., -2::-1])
+    return before * after
+
+
+def _cumsum(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
+    shape, along = np.shape(a), 0 if axis is None else axis
+    return {"a": (lambda g: np.flip(np.cumsum(np.flip(g, along), along), along).reshape(shape),)}
+
+
+def _cumprod(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
+    shape, along = np.shape(a), 0 if axis is None else axis
+
+    def pull(g: Any, a: Any, r: Any) -> Any:
+        factors = np.moveaxis(a.reshape(-1) if axis is None else np.asarray(a), along, 0)
+        given, products = np.moveaxis(g, along, 0), np.moveaxis(r, along, 0)
+        bars, rest = np.zeros_like(factors), np.zeros_like(factors[:1])[0]
+        for i in range(len(factors) - 1, -1, -1):
+            rest = rest + given[i]
+            bars[i] = rest * products[i - 1] if i else rest
+            rest = rest * factors[i]
+        return np.moveaxis(bars, 0, along).reshape(shape)
+
+    return {"a": (pull, np.asarray(a), result)}
+
+
+def _running(result: Any, a: Any, *, axis: Any = 0, **_: Any) -> Parts:
+    """The derivative goes to the latest of equal entries so far."""
+    axis = 0 if axis is None else axis
+
+    def pull(g: Any, a: Any, r: Any) -> Any:
+        shape = [1] * a.ndim
+        shape[axis] = -1
+        steps = np.arange(a.shape[axis]).reshape(shape)
+        index = list(np.indices(a.shape, sparse=True))
+        index[axis] = np.maximum.accumulate(np.where(np.equal(a, r), steps, 0), axis=axis)
+        bars = np.zeros(a.shape, g.dtype)
+        np.add.at(bars, tuple(index), g)
+        return bars
+
+    return {"a": (pull, np.asarray(a), result)}
+
+
+def _clip(
+    result: Any, a: Any, *, a_min: Any = None, a_max: Any = None, min: Any = None, max: Any = None,  # noqa: A002
+    **_: Any,
+) -> Parts:  # fmt: skip
+    low = min if a_min is None or a_min is _NOTHING else a_min
+    high = max if a_max is None or a_max is _NOTHING else a_max
+
+    def masks(a: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        below = np.asarray(False if low is None else np.less(a, low))
+        raised = a if low is None else np.maximum(a, low)
+        return below, np.asarray(False if high is None else np.greater(raised, high))
+
+    def inner(g: Any, *saved: Any) -> Any:
+        below, above = masks(*saved)
+        return np.where(below | above, 0, g)
+
+    def lower(g: Any, *saved: Any) -> Any:
+        below, above = masks(*saved)
+        return np.where(below & ~above, g, 0)
+
+    def upper(g: Any, *saved: Any) -> Any:
+        return np.where(masks(*saved)[1], g, 0)
+
+    saved = a, low, high
+    parts = {"a": (inner, *saved), "a_min": (lower, *saved), "a_max": (upper, *saved)}
+    return parts | {"min": parts["a_min"], "max": parts["a_max"]}
+
+
+def _nan_to_num(result: Any, x: Any, **_: Any) -> Parts:
+    return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
+
+
+add({
+    np.sum: _sum, np.mean: _mean, np.var: _varying("np.var", False),
+    np.std: _varying("np.std", True), np.prod: _prod,
+    np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
+    np.cumsum: _cumsum, np.cumprod: _cumprod, np.clip: _clip, np.nan_to_num: _nan_to_num,
+})  # fmt: skip
+for _extremum in (np.maximum, np.minimum):
+    _name = f"np.{_extremum.__name__}.accumulate"
+    RULES[_extremum.accumulate] = by_name(_running, _name, ("a", "axis"))
+
+
+# Linear algebra, and Fourier transforms
+
+
+def _turned(a: Any) -> Any:
+    return np.swapaxes(a, -1, -2)
+
+
+def _left(g: Any, b: Any, ndim: int) -> Any:
+    """The cotangent of a, of `ndim` dimensions, in a @ b."""
+    if b.ndim == 1:
+        return np.asarray(g)[..., None] * b
+    if ndim == 1:
+        return (np.asarray(g)[..., None, :] @ _turned(b))[..., 0, :]
+    return g @ _turned(b)
+
+
+def _right(g: Any, a: Any, ndim: int) -> Any:
+    """The cotangent of b in a @ b."""
+    if a.ndim == 1:
+        return g * a if ndim == 1 else a[:, None] * np.asarray(g)[..., None, :]
+    if ndim == 1:
+        return (_turned(a) @ np.asarray(g)[..., None])[..., 0]
+    return _turned(a) @ g
+
+
+def _matmul(result: Any, a: Any, b: Any) -> Parts:
+    a, b = np.asarray(a), np.asarray(b)
+    return {"a": (_left, b, a.ndim), "b": (_right, a, b.ndim)}
+
+
+def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str], str]:
+    """Subscripts of each operand and of the result, written out, without dots and spaces."""
+    subscripts = subscripts.replace(" ", "")
+    inputs, arrow, output = subscripts.partition("->")
+    terms = inputs.split(",")
+    spare = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in subscripts]
+    extra = max((len(s) - len(t) + 3 for t, s in zip(terms, shapes, strict=True) if "..." in t),
+                default=0)  # fmt: skip
+    dots = "".join(spare[:extra])
+    full = [
+        term.replace("...", dots[extra - (len(shape) - len(term) + 3) :] if "..." in term else "")
+        for term, shape in zip(terms, shapes, strict=True)
+    ]
+    if not arrow:
+        joined = inputs.replace(".", "").replace(",", "")
+        output = ("..." if extra else "") + "".join(
+            sorted(c for c in set(joined) if joined.count(c) == 1)
+        )
+    return full, output.replace("...", dots)
+
+
+def _einsum(call: NumpyCall) -> Pulled:
+    if not call.args or not isinstance(call.args[0], str):
+        raise refused("np.einsum without a string of subscripts")
+    operands = [np.asarray(it) for it in call.args[1:]]
+    shapes = [it.shape for it in operands]
+    terms, output = _letters(call.args[0], shapes)
+    wanted = [int(path[0]) - 1 for path in call.paths]
+    needed = [len(wanted) > 1 or number not in wanted for number in range(len(operands))]
+    kept = [it if keep else None for it, keep in zip(operands, needed, strict=True)]
+    return _einsum_pull, ((terms, output, shapes, wanted), kept)
+
+
+def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
+    terms, output, shapes, wanted = about
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for letter, length in zip(term, shape, strict=True):
+            sizes[letter] = max(sizes.get(letter, 1), length) if length != 0 else 0
+    bars = []
+    for number in wanted:
+        own = "".join(dict.fromkeys(terms[number]))
+        others = [(t, k) for i, (t, k) in enumerate(zip(terms, kept, strict=True)) if i != number]
+        known = set(output).union(*(t for t, _ in others))
+        missing = [c for c in own if c not in known]
+        subscripts = ",".join([output, *(t for t, _ in others), *missing])
+        ones = [np.ones(sizes[c]) for c in missing]
+        part = np.einsum(f"{subscripts}->{own}", g, *(k for _, k in others), *ones, optimize=True)
+        if own != terms[number]:
+            part = _on_diagonal(part, terms[number], own, shapes[number])
+        bars.append(part)
+    return tuple(bars)
+
+
+def _on_diagonal(part: Array, term: str, own: str, shape: tuple[int, ...]) -> Array:
+    full = np.zeros(shape, part.dtype)
+    np.einsum(f"{term}->{own}", full)[...] = part
+    return full
+
+
+def _solve(result: Any, a: Any, b: Any) -> Parts:
+    a, vector = np.asarray(a), np.ndim(b) == 1
+
+    def right(g: Any, a: Any) -> Any:
+        return np.linalg.solve(_turned(a), g)
+
+    def matrix(g: Any, a: Any, x: Any) -> Any:
+        if vector:
+            solution = np.linalg.solve(_turned(a), np.broadcast_to(g, x.shape)[..., None])
+            return -solution * x[..., None, :]
+        return -np.linalg.solve(_turned(a), g) @ _turned(x)
+
+    return {"a": (matrix, a, result), "b": (right, a)}
+
+
+def _inv(result: Any, a: Any) -> Parts:
+    return {"a": (lambda g, r: -_turned(r) @ g @ _turned(r), result)}
+
+
+def _det(result: Any, a: Any) -> Parts:
+    def pull(g: Any, a: Any) -> Any:
+        u, s, v = np.linalg.svd(a)
+        rest = np.stack([np.prod(np.delete(s, i, -1), -1) for i in range(s.shape[-1])], -1)
+        phase = np.linalg.det(u) * np.linalg.det(v)
+        cofactors = np.conj(u) @ (rest[..., None] * np.conj(v))
+        return (np.asarray(g) * phase)[..., None, None] * cofactors
+
+    return {"a": (pull, np.asarray(a))}
+
+
+def _logdet(result: Any, a: Any) -> Parts:
+    if np.iscomplexobj(a):
+        raise refused("np.linalg.slogdet of a complex matrix")
+
+    def pull(g: Any, a: Any) -> Any:
+        return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
+
+    return {"a": (pull, np.asarray(a))}
+
+
+def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
+    """By the lower triangle, which alone is read."""
+    if upper or np.iscomplexobj(a):
+        raise refused("np.linalg.cholesky with upper=True, or of a complex matrix,")
+
+    def pull(g: Any, r: Any) -> Any:
+        inner = np.tril(_turned(r) @ g)
+        i = np.arange(r.shape[-1])
+        inner[..., i, i] *= 0.5
+        inverse = np.linalg.inv(r)
+        whole = _turned(inverse) @ inner @ inverse
+        both = np.tril(whole + _turned(whole))
+        both[..., i, i] *= 0.5
+        return both
+
+    return {"a": (pull, result)}
+
+
+def _cropped(g: Array, length: int, axis: int) -> Array:
+    """The first entries along an axis, or zeros behind them."""
+    have = g.shape[axis]
+    if have > length:
+        return g[(slice(None),) * (axis % g.ndim) + (slice(length),)]
+    wide = [(0, 0)] * g.ndim
+    wide[axis] = (0, length - have)
+    return np.pad(g, wide)
+
+
+def _transforms(transform: Any, default: Any) -> Any:
+    """Fft and ifft, along one axis or several, are symmetric matrices, behind zeros or a cut."""
+
+    def rule(
+        result: Any, a: Any, *, s: Any = None, axes: Any = default, axis: Any = None,
+        norm: Any = None, **_: Any,
+    ) -> Parts:  # fmt: skip
+        shape = np.shape(a)
+        axes = axes if axis is None else (axis,)
+        if axes is None:
+            axes = range(len(shape)) if s is None else range(-len(s), 0)
+        over = tuple(axes)
+
+        def pull(g: Any) -> Any:
+            g = transform(g, None, over, norm)
+            for along in over:
+                g = _cropped(g, shape[along], along)
+            return g
+
+        return {"a": (pull,)}
+
+    return rule
+
+
+def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
+    length = np.shape(a)[axis]
+    count = length if n is None else n
+
+    def pull(g: Any) -> Any:
+        return _cropped(np.fft.fft(_cropped(g, count, axis), None, axis, norm).real, length, axis)
+
+    return {"a": (pull,)}
+
+
+def _irfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
+    length = np.shape(a)[axis]
+    count = 2 * (length - 1) if n is None else n
+
+    def pull(g: Any) -> Any:
+        half = _cropped(np.fft.ifft(g, None, axis, norm), count // 2 + 1, axis)
+        weight = np.full(count // 2 + 1, 2.0)
+        weight[0] = 1.0
+        if count % 2 == 0:
+            weight[-1] = 1.0
+        shape = [1] * half.ndim
+        shape[axis] = -1
+        return _cropped(half * weight.reshape(shape), length, axis)
+
+    return {"a": (pull,)}
+
+
+_la, _fft = np.linalg, np.fft
+_one, _two = (-1,), (-2, -1)
+
+add({
+    _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
+    _fft.fft: _transforms(_fft.fftn, _one), _fft.ifft: _transforms(_fft.ifftn, _one),
+    _fft.fft2: _transforms(_fft.fftn, _two), _fft.ifft2: _transforms(_fft.ifftn, _two),
+    _fft.fftn: _transforms(_fft.fftn, None), _fft.ifftn: _transforms(_fft.ifftn, None),
+    _fft.rfft: _rfft, _fft.irfft: _irfft,
+})  # fmt: skip
+RULES[np.einsum] = _einsum
+RULES[np.matmul] = by_name(_matmul, "np.matmul", ("a", "b"))
+SEVERAL[np.linalg.slogdet] = None, by_name(_logdet, "np.linalg.slogdet", ("a",))
