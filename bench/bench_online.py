@@ -18,7 +18,7 @@ from ckio.actions.columns import WRITE
 from ckio.planners.dp import hrevolve
 from ckio.planners.draft import Draft
 from ckio.planners.online import Online, online, wang_moin
-from ckio.planners.online.comb import Comb
+from ckio.planners.online.levels import Comb
 from ckio.planners.online.sweep import Sweep
 from ckio.planners.resume import resume
 from ckio.platform import Platform

@@ -18,8 +18,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
 from ckio.planners.binomial import revolve
-from ckio.planners.bisection import Bisection, bisection
-from ckio.planners.bisection.halves import by_seconds
+from ckio.planners.bisection import Bisection, bisection, by_seconds
 from ckio.planners.blocks import at_level
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain, PerStep

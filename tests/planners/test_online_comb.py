@@ -8,7 +8,7 @@ import pytest
 
 from ckio.planners.base import Room
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.planners.online.comb import ENDLESS, Comb, unit
+from ckio.planners.online.levels import ENDLESS, Comb, unit
 
 
 def advances(slots: int, blocks: int) -> int:

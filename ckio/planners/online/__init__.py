@@ -12,7 +12,7 @@ go through all that is stored takes time for each key, though, and where a level
 are ever more of them: a `Follower`, which takes for granted that a run does what it says, goes
 through them once.
 
-The near level is a comb of the chain (see `comb`) until it is so long that a far level pays (see
+The near level is a comb of the chain (see `levels`) until it is so long that a far level pays (see
 `levels`). Then x_0, and those of the comb that are 3/4 of a period apart, are moved to the
 far level, and from there on every m-th state is written to it; the near level is a comb of the
 steps since the last of these, and gives up what lies before it as it needs the slots. A far level
@@ -30,16 +30,46 @@ from functools import cached_property
 
 from ckio.actions import Key
 from ckio.actions.columns import Actions
+from ckio.errors import BadInput
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
 from ckio.planners.literature import wang_moin
-from ckio.planners.online.follower import Follower
 from ckio.planners.online.levels import Levels, levels
 from ckio.planners.online.sweep import Sweep
 from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+
+
+class Follower:
+    """Says at each step of a run what `Online.at` and `Online.until` would, and remembers it.
+
+    It takes for granted that the run does what it says, all of it and nothing else that changes
+    what is stored, before it is asked again. What is `stored` when it begins, at x_step, is gone
+    through once.
+    """
+
+    def __init__(
+        self, levels: Levels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
+    ) -> None:
+        self._sweep, self._step = Sweep(levels, Draft(), stored, step), step
+
+    def at(self, step: int, /) -> Actions:
+        """Return the actions at x_step, which is in the register before and after.
+
+        Raises BadInput for a step before the last one it was asked about.
+        """
+        if step < self._step:
+            raise BadInput(f"a run is followed forward: step {step} comes before {self._step}")
+        self._step, draft = step, Draft()
+        self._sweep.at(step, draft)
+        return draft.actions()
+
+    def until(self, step: int, /) -> int:
+        """The first step after this one at which `at` may say anything, if nothing else changes."""
+        return self._sweep.until(step)
+
 
 __all__ = ["Follower", "Online", "online", "wang_moin"]
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ckio.actions import Key, Kind
 from ckio.planners.draft import Draft
-from ckio.planners.online.comb import Comb
-from ckio.planners.online.levels import Far, Levels
+from ckio.planners.online.levels import Comb, Far, Levels
 
 
 class Sweep:
