@@ -10,6 +10,19 @@
     wang-moin               a rule for a chain whose end is not known (Wang, Moin, Iaccarino 2009)
 
 Each section begins with its scheme, its closed form or recurrence, and its source.
+
+For example, let twelve steps take a second each, let two near slots cost nothing, and let a write
+and a read on the far level take two seconds each. Then disk-revolve writes x_0 (2 s), advances over
+six steps (6 s), takes back the other six in the near slots (8 s, A_0(6) of Revolve), reads x_0 (2
+s) and takes back the first six (8 s), besides recording and reversing. Multistage, which looks at
+no costs, uses all slots there are:
+
+>>> from ckio.schedule import makespan
+>>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+>>> machine = Platform.from_hrevolve("2\\n 2 0 0\\n 12 2 2")
+>>> planners = disk_revolve, per_rev_revolve, two_level, wang_moin, multistage
+>>> [makespan(planner(chain, machine), machine) for planner in planners]
+[26.0, 26.0, 26.0, 36.0, 47.0]
 """
 
 from math import inf
