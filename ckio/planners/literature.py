@@ -1,4 +1,4 @@
-"""Planners of the literature, which look at some of the costs only: for comparison, and as bounds.
+r"""Planners of the literature, which look at some of the costs only: for comparison, and as bounds.
 
     multistage              Revolve in the slots of several levels (Stumm and Walther 2009)
     disk-revolve            the least makespan, if near slots cost nothing and the far level never
@@ -19,7 +19,7 @@ no costs, uses all slots there are:
 
 >>> from ckio.schedule import makespan
 >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
->>> machine = Platform.from_hrevolve("2\\n 2 0 0\\n 12 2 2")
+>>> machine = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
 >>> planners = disk_revolve, per_rev_revolve, two_level, wang_moin, multistage
 >>> [makespan(planner(chain, machine), machine) for planner in planners]
 [26.0, 26.0, 26.0, 36.0, 47.0]
