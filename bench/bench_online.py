@@ -19,7 +19,7 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.draft import Draft
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.levels import Comb
-from ckio.planners.online.sweep import Sweep
+from ckio.planners.online.sweep import ForwardSweep
 from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -176,7 +176,7 @@ def long_ones() -> str:
         for steps in (10**5, 10**6):
             chain, machine = example(steps, name)
             start = time.process_time()
-            sweep, step = Sweep(Online(chain, machine).levels, Draft()), 0
+            sweep, step = ForwardSweep(Online(chain, machine).levels, Draft()), 0
             while step < steps:
                 sweep.at(step)
                 step = sweep.until(step)

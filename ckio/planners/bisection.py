@@ -166,7 +166,7 @@ class Far:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class BisectionLevels:
     """The level that is cheapest to write and read, and the others after it."""
 
     near: Room
@@ -182,7 +182,7 @@ class Follower:
     """
 
     def __init__(
-        self, levels: Levels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
+        self, levels: BisectionLevels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
     ) -> None:
         self._rooms = (levels.near, *(far.room for far in levels.far))
         slots = places(self._rooms)
@@ -306,12 +306,12 @@ class Bisection:
         alike(self.chain, planner="bisection of a run that does not know its end")
 
     @cached_property
-    def levels(self) -> Levels:
+    def levels(self) -> BisectionLevels:
         """The part of the platform that it may use."""
         endless = self.chain.with_steps(MOST + 1)
         tapes(endless, self.platform)
         near, *far = offered(endless, self.platform)
-        return Levels(near, tuple(map(Far, far)))
+        return BisectionLevels(near, tuple(map(Far, far)))
 
     def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
         """Yield the actions of a run that stands at x_step, one after the other."""

@@ -58,7 +58,7 @@ class Periods:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NearAndFar:
     """The near slots, the far level, and the seconds to advance a step: a plan depends on them."""
 
     slots: int
@@ -67,7 +67,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PeriodPlan:
     """Periods, how each is taken back, and in a sentence how they were chosen."""
 
     periods: Periods
@@ -83,7 +83,7 @@ def by_revolve(steps: int, /) -> list[int]:
 def in_periods(
     chain: Chain,
     platform: Platform,
-    plan: Callable[[Place], Plan],
+    plan: Callable[[NearAndFar], PeriodPlan],
     /,
     *,
     planner: str,
@@ -113,7 +113,7 @@ def in_periods(
     needs: list[str] = []
     for room in beyond:
         with np.errstate(over="ignore", invalid="ignore"):  # what takes for ever is never the least
-            made = plan(Place(slots=first.slots, far=room, advance=chain.advance))
+            made = plan(NearAndFar(slots=first.slots, far=room, advance=chain.advance))
             cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
         if (count := len(made.periods.lengths)) <= room.slots:
             builder = Builder(near=first.number, far=room.number, slots=first.slots)

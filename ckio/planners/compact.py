@@ -31,9 +31,9 @@ from ckio.planners.base import Room, alike
 from ckio.planners.blocks import (
     FIRST,
     Builder,
+    NearAndFar,
     Periods,
     Piece,
-    Place,
     by_revolve,
     joined,
     places,
@@ -113,7 +113,7 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     if steps == 1:
         return Schedule(chain, revolved(1, 1, level=0))
     near, far = _levels(compact, chain, platform, writes)
-    place = Place(slots=near.slots, far=far, advance=chain.advance)
+    place = NearAndFar(slots=near.slots, far=far, advance=chain.advance)
     builder = Builder(near=near.number, far=far.number, slots=near.slots)
     if isinstance(form, Periods):
         cut = by_revolve if compact.once else by_1d_revolve(place)
@@ -160,7 +160,7 @@ def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
                 at = None
 
 
-def _pieces(form: Sequence[Operation], builder: Builder, place: Place) -> Iterator[Piece]:
+def _pieces(form: Sequence[Operation], builder: Builder, place: NearAndFar) -> Iterator[Piece]:
     """The actions of each operation; a far checkpoint is discarded after its last read."""
     last = {
         operation.key.step: number
@@ -187,7 +187,7 @@ def _is_period(operation: Operation) -> bool:
     return isinstance(operation, Call) and operation.name == "1D-Revolve"
 
 
-def _expansion(call: Call, *, builder: Builder, place: Place) -> Actions:
+def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
     if call.slots > place.slots or call.slots < 1 <= call.length:
         raise BadInput(f"{call} is in {call.slots} near slots, and there are {place.slots}")
     there = replace(builder, slots=call.slots)

@@ -36,9 +36,9 @@ from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, nearest, room_for_one, rooms, tapes
 from ckio.planners.blocks import (
+    NearAndFar,
+    PeriodPlan,
     Periods,
-    Place,
-    Plan,
     Segments,
     at_level,
     by_revolve,
@@ -139,9 +139,9 @@ def disk_revolve(
 ) -> Schedule:
     """The least makespan on a near level that costs nothing and a far level that never fills."""
 
-    def plan(place: Place) -> Plan:
+    def plan(place: NearAndFar) -> PeriodPlan:
         note = "the least makespan, if the near level costs nothing"
-        return Plan(least(chain.length, place), by_1d_revolve(place), note)
+        return PeriodPlan(least(chain.length, place), by_1d_revolve(place), note)
 
     return in_periods(chain, platform, plan, planner="disk-revolve", near=near, far=far)
 
@@ -154,9 +154,9 @@ def revolve_1d(
     1D-Revolve itself begins when x_0 has been written; here it is written if that pays.
     """
 
-    def plan(place: Place) -> Plan:
+    def plan(place: NearAndFar) -> PeriodPlan:
         note = "the least makespan with one far checkpoint, x_0, if the near level costs nothing"
-        return Plan(_first_alone(chain.length, place), by_1d_revolve(place), note)
+        return PeriodPlan(_first_alone(chain.length, place), by_1d_revolve(place), note)
 
     return in_periods(chain, platform, plan, planner="1d-revolve", near=near, far=far)
 
@@ -209,12 +209,14 @@ def _periodic(
 ) -> Schedule:
     check_period(period, chain)
 
-    def plan(place: Place) -> Plan:
+    def plan(place: NearAndFar) -> PeriodPlan:
         steps = period or _best_period(chain.length, place, certify=certify, once=once)
         how = "by search" if certify else "in closed form"
         which = "as given" if period else f"the best in the long run, {how}"
         note = f"a far checkpoint every {steps} steps: {which}"
-        return Plan(_equal(chain.length, steps), by_revolve if once else by_1d_revolve(place), note)
+        return PeriodPlan(
+            _equal(chain.length, steps), by_revolve if once else by_1d_revolve(place), note
+        )
 
     return in_periods(
         chain,
@@ -235,7 +237,7 @@ def check_period(period: int | None, chain: Chain, /) -> None:
         )
 
 
-def _best_period(steps: int, place: Place, *, certify: bool, once: bool) -> int:
+def _best_period(steps: int, place: NearAndFar, *, certify: bool, once: bool) -> int:
     far, advance = place.far, place.advance
     if certify:
         return searched_period(
@@ -251,7 +253,7 @@ def _equal(steps: int, period: int) -> Periods:
     return Periods((period,) * count, steps - count * period)
 
 
-def by_1d_revolve(place: Place, /) -> Segments:
+def by_1d_revolve(place: NearAndFar, /) -> Segments:
     """A period taken back in the segments of 1D-Revolve."""
 
     def cut(steps: int) -> list[int]:
@@ -263,7 +265,7 @@ def by_1d_revolve(place: Place, /) -> Segments:
     return cut
 
 
-def _first_alone(steps: int, place: Place) -> Periods:
+def _first_alone(steps: int, place: NearAndFar) -> Periods:
     """1D-Revolve of the whole chain: all but its first segment, reversed last, is one period."""
     once = float(read_once(np.array([steps]), place.slots)[0] * place.advance)
     seconds, _ = reread(np.array([steps]), place.slots, advance=place.advance, read=place.far.read)
@@ -273,7 +275,7 @@ def _first_alone(steps: int, place: Place) -> Periods:
     return Periods((steps - turn,), turn)
 
 
-def least(steps: int, place: Place, /) -> Periods:
+def least(steps: int, place: NearAndFar, /) -> Periods:
     """The periods of Disk-Revolve: the longest first, where several are as good."""
     advance, far = place.advance, place.far
     lengths = np.arange(1, steps + 1)
@@ -300,7 +302,7 @@ def least(steps: int, place: Place, /) -> Periods:
     return Periods(tuple(periods), steps)
 
 
-def _longest_that_pays(once: NDArray[np.int64], place: Place) -> int:
+def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
     """No period is longer: cutting it in two would make it cheaper.
 
     It may be cut before its last segment, which saves an advance over all that is before it for
@@ -351,11 +353,11 @@ def two_level(
     """
     check_period(period, chain)
 
-    def plan(place: Place) -> Plan:
+    def plan(place: NearAndFar) -> PeriodPlan:
         steps = period or _best_blocks(chain.length, place, again=reread)
         how = "as given" if period else "the best that fits"
         note = f"a far checkpoint every {steps} steps: {how}"
-        return Plan(
+        return PeriodPlan(
             _in_blocks(chain.length, steps), _by_reads(place) if reread else by_revolve, note
         )
 
@@ -376,7 +378,7 @@ def _in_blocks(steps: int, period: int) -> Periods:
     return Periods((period,) * count, steps - count * period)
 
 
-def _best_blocks(steps: int, place: Place, *, again: bool) -> int:
+def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
     """The period of least makespan, the longest if there are several."""
     period, far, advance = np.arange(1, steps + 1), place.far, place.advance
     once = read_once(period, place.slots)
@@ -388,7 +390,7 @@ def _best_blocks(steps: int, place: Place, *, again: bool) -> int:
     return steps - int(seconds[::-1].argmin())
 
 
-def _by_reads(place: Place) -> Segments:
+def _by_reads(place: NearAndFar) -> Segments:
     """A block taken back with as few advances as can be, however many reads that takes."""
 
     def cut(steps: int) -> list[int]:

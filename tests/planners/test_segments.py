@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckio.planners import compiled
-from ckio.planners.dp.group import Ints, Price, Slots, longest_worthwhile, optimum, price
+from ckio.planners.dp.group import Ints, Price, SlotKinds, longest_worthwhile, optimum, price
 from ckio.planners.dp.pieces import in_order
 from ckio.planners.dp.segments import LongPlan, Solved, extend, plan
 from ckio.planners.dp.spaces import Space, slots_of
@@ -301,17 +301,17 @@ def test_tails_are_proved_by_tables_far_shorter_than_they_are() -> None:
     assert proved > 60
 
 
-def kinds_of(machine: Machine, stored: list[Ints], longest: int) -> Slots:
+def kinds_of(machine: Machine, stored: list[Ints], longest: int) -> SlotKinds:
     """phi, from the definition; every slot is a kind of its own."""
     rows = []
     for write, read, level in zip(machine.write, machine.read, stored, strict=True):
         d = np.arange(1, longest + 1) * machine.advance
         rows.append(d + write + read + level[:, :longest])
     costs = np.concatenate(rows)
-    return Slots([1] * len(costs), np.pad(costs, ((0, 0), (1, 0))))
+    return SlotKinds([1] * len(costs), np.pad(costs, ((0, 0), (1, 0))))
 
 
-def knapsack(slots: Slots, length: int) -> int:
+def knapsack(slots: SlotKinds, length: int) -> int:
     """The least cost of `length` steps in all slots, by trying everything."""
     best = np.full(length + 1, FAR)
     best[0] = 0
@@ -330,7 +330,7 @@ def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> Non
         counts = [random.choice([1, 1, 3, 12]) for _ in range(random.randint(1, 4))]
         longest = random.randint(1, 9)
         costs = [[0, *(random.randint(0, 40) for _ in range(longest))] for _ in counts]
-        slots = Slots(counts, np.array(costs, np.int64))
+        slots = SlotKinds(counts, np.array(costs, np.int64))
         length = random.randint(1, sum(counts) * longest)
         start = price(slots, length)
         if start is None:
@@ -346,7 +346,7 @@ def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> Non
 
 
 def test_a_price_is_one_at_which_slots_may_be_filled_to_the_length() -> None:
-    slots = Slots([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
+    slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
     # Slopes of the lower hulls are 3/2, 4 for the first kind, 2 for the second, all 3 of its steps.
     assert price(slots, 1) == price(slots, 5) == Price(2, 3)
     assert price(slots, 7) == price(slots, 8) == Price(3, 6)

@@ -22,7 +22,7 @@ _MOST = 6
 """With fewer, more sums have to be tried; each costs memory."""
 
 
-class Periods(NamedTuple):
+class PeriodDifferences(NamedTuple):
     """The differences over some periods: of `inner` for all lengths, of `again` for those so far.
 
     Attributes
@@ -49,9 +49,9 @@ class Periods(NamedTuple):
     state: Ints
 
 
-def no_periods(lengths: int, /) -> Periods:
+def no_periods(lengths: int, /) -> PeriodDifferences:
     """Room for the periods of functions of so many lengths."""
-    return Periods(
+    return PeriodDifferences(
         length=np.zeros(_MOST, np.int64),
         rises=np.empty((_MOST, lengths + 1), np.int64),
         lows=np.empty((_MOST, lengths), np.int32),
@@ -62,14 +62,14 @@ def no_periods(lengths: int, /) -> Periods:
 
 
 @kernel
-def forget(periods: Periods) -> None:
+def forget(periods: PeriodDifferences) -> None:
     """Have no period."""
     periods.state[0], periods.state[1] = 0, 0
     periods.held[:] = 0
 
 
 @kernel
-def choose(periods: Periods, inner: Curve) -> None:
+def choose(periods: PeriodDifferences, inner: Curve) -> None:
     """Take the periods of a curve that begins at length 1: how long most of its hull's edges are.
 
     Only edges along which the curve is not straight count, by their length.
@@ -101,7 +101,7 @@ def _least_rises(y: Ints, period: int, rises: Ints) -> None:
 
 
 @kernel
-def keep_up(periods: Periods, again: Curve, until: int) -> None:
+def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     """Take in the differences of `again` up to length `until`, not included."""
     y = again.y
     for number in range(periods.state[0]):
@@ -119,7 +119,9 @@ def keep_up(periods: Periods, again: Curve, until: int) -> None:
 
 
 @kernel
-def open_part(periods: Periods, again: Curve, least: Ints, length: int) -> tuple[int, int]:
+def open_part(
+    periods: PeriodDifferences, again: Curve, least: Ints, length: int
+) -> tuple[int, int]:
     """The part begin <= i < end where a sum for `length` may be less than `least[length]`.
 
     `least` is F for shorter lengths.

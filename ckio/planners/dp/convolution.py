@@ -23,7 +23,7 @@ import numpy as np
 
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.certificates import (
-    Periods,
+    PeriodDifferences,
     choose,
     forget,
     keep_up,
@@ -63,7 +63,7 @@ class Work(NamedTuple):
         low; F; the i that was taken, or LOW.
     inner, again : Curve
         Their values; `inner` is a curve from length 1 on, whatever it is at 0.
-    past : Periods
+    past : PeriodDifferences
         For comparison with a period ago, once that pays.
     near : int64 array of three elements
         The place where the sum of the hulls was least the last time.
@@ -76,7 +76,7 @@ class Work(NamedTuple):
     again: Curve
     least: Ints
     split: Ints
-    past: Periods
+    past: PeriodDifferences
     near: Ints
     advance: int
     read: int

@@ -27,7 +27,7 @@ two steps, at 3 - 6 = -3, and the other with three, at 6 - 9 = -3. Those are nin
 costs least where a segment of two becomes one of one, 2 - 3 = -1. So the bound is 24 - 3 - 3 - 1 -
 3 = 14, and the plan 2 + 2 + 1 and 3 attains it:
 
->>> slots = Slots([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
+>>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
 >>> taken = optimum(slots, 8, price(slots, 8), 3)
 >>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
 (True, 14)
@@ -84,7 +84,7 @@ Taken = list[Counter[int]]
 
 
 @dataclass(frozen=True)
-class Slots:
+class SlotKinds:
     """The slots of all levels, those that are alike put together as one kind.
 
     Attributes
@@ -140,7 +140,7 @@ class Price(NamedTuple):
         return self.g < _FAR >> 30 and abs(self.kappa) * (longest + 1) < _FAR
 
 
-def price(slots: Slots, length: int, /) -> Price | None:
+def price(slots: SlotKinds, length: int, /) -> Price | None:
     """The price at which the best lengths of all slots add up to `length`; None if they cannot.
 
     In the smallest group whose steps lead from one equally good length to the next, whatever the
@@ -182,7 +182,7 @@ def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
     return distance
 
 
-def optimum(slots: Slots, length: int, price: Price, longest: int, /) -> Taken | None:
+def optimum(slots: SlotKinds, length: int, price: Price, longest: int, /) -> Taken | None:
     """A plan for (1) that attains (2), with segments of at most `longest` >= g steps in (2).
 
     None if the shortest paths found cannot be stretched to `length`, or are too much work.
@@ -221,7 +221,7 @@ class _Residues:
     extra: Ints
 
     @staticmethod
-    def of(slots: Slots, price: Price, longest: int) -> "_Residues":
+    def of(slots: SlotKinds, price: Price, longest: int) -> "_Residues":
         reduced = price.reduced(slots.costs[:, : longest + 1])
         best = reduced.argmin(axis=1)
         least = reduced.min(axis=1)
@@ -361,7 +361,7 @@ def _cost(way: int, weight: int) -> int:
     return (way + weight // 2) // weight
 
 
-def _stretch(slots: Slots, price: Price, taken: Taken, length: int) -> bool:
+def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
     """Make segments longer by multiples of g, at no loss, until they are `length` together."""
     missing = length - sum(steps * count for kind in taken for steps, count in kind.items())
     for kind in sorted(range(len(taken)), key=lambda kind: -slots.counts[kind]):
@@ -376,7 +376,7 @@ def _stretch(slots: Slots, price: Price, taken: Taken, length: int) -> bool:
     return missing == 0
 
 
-def _as_good(slots: Slots, price: Price, kind: int, steps: int) -> Ints:
+def _as_good(slots: SlotKinds, price: Price, kind: int, steps: int) -> Ints:
     """By how many steps a segment can be longer and as good at this price."""
     reduced = price.reduced(slots.costs[kind])[steps :: price.g]
     return np.flatnonzero(reduced == reduced[0])[1:] * price.g
@@ -387,7 +387,7 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
     return sum(count * number for count, number in zip(counts, numbers, strict=True))
 
 
-def longest_worthwhile(slots: Slots, price: Price, advance: int, /) -> tuple[int, int]:
+def longest_worthwhile(slots: SlotKinds, price: Price, advance: int, /) -> tuple[int, int]:
     """X, and the length of segments up to which tables are needed to prove it.
 
     It is proved if `slots` tell of segments of that length. `advance` is u_f.
@@ -397,7 +397,7 @@ def longest_worthwhile(slots: Slots, price: Price, advance: int, /) -> tuple[int
     return worthwhile, max(2 * turns, worthwhile + turns)
 
 
-def _last_cheap(slots: Slots, g: int, kappa: int) -> int:
+def _last_cheap(slots: SlotKinds, g: int, kappa: int) -> int:
     """The last d, of all tables, where the last g of its steps cost less than kappa; at least g."""
     for end in range(slots.longest + 1, g + 1, -_LENGTHS):
         begin = max(g + 1, end - _LENGTHS)

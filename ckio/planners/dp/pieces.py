@@ -39,7 +39,7 @@ from ckio.planners.dp.convolution import Work
 from ckio.planners.dp.hulls import Ints, append
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.dp.tables import FAR
-from ckio.planners.dp.walk import LOWER, Decision
+from ckio.planners.dp.walk import LOWER, StoreDecision
 
 
 class Pieces(NamedTuple):
@@ -162,12 +162,14 @@ class Layers:
     def _fresh(self, last: int, free: int) -> int:
         return self._layer(last, free).fresh.at(last)
 
-    def fresh(self, length: int, free: int, /) -> Decision:
+    def fresh(self, length: int, free: int, /) -> StoreDecision:
         """Return what to do with x_0, in the register only: of equally good things, a tape."""
         cost = self._fresh(length - 1, free)
         if cost == self.lower[length - 1]:
             return LOWER
-        return Decision(Kind.TAPE if cost == self._taped(length - 1, free) else Kind.RESTART, 0)
+        return StoreDecision(
+            Kind.TAPE if cost == self._taped(length - 1, free) else Kind.RESTART, 0
+        )
 
     def stored(self, length: int, free: int, _: int, /) -> int:
         """Return how far to advance from x_0, stored; 0 to discard it."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.planners.compiled import available
-from ckio.planners.dp.group import Ints, Slots, Taken, longest_worthwhile, optimum, price
+from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, optimum, price
 from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.tables import Table
 from ckio.planners.dp.walk import Segment
@@ -74,7 +74,7 @@ class LongPlan:
 
 
 @dataclass(frozen=True)
-class _Slot:
+class _SlotKind:
     """Slots of a level that are alike: so many, with `free` of them free, their own included."""
 
     stage: int
@@ -144,11 +144,11 @@ def extend(
     kinds = list(_kinds(stages, counts))
     if len(kinds) * costs.shape[1] > _MOST_CELLS:
         return None
-    known = Slots([kind.copies for kind in kinds], costs)
+    known = SlotKinds([kind.copies for kind in kinds], costs)
     start = price(known, steps)
     if start is None:
         return 2 * known.longest
-    everything = known if left_over is None else Slots((), np.concatenate((costs, left_over)))
+    everything = known if left_over is None else SlotKinds((), np.concatenate((costs, left_over)))
     for factor in _GROUPS:
         priced = start.times(factor)
         worthwhile, needed = longest_worthwhile(everything, priced, move)
@@ -160,13 +160,13 @@ def extend(
     return None
 
 
-def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_Slot]:
+def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
     """The slots of each level, by how many are free; from the last layer on, all are alike."""
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         last = stage.last
         for free in range(1, last):
-            yield _Slot(number, free, 1)
-        yield _Slot(number, last, count - last + 1)
+            yield _SlotKind(number, free, 1)
+        yield _SlotKind(number, last, count - last + 1)
 
 
 def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
@@ -192,7 +192,7 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
 
 
 def _first(
-    stages: Solved, kinds: Sequence[_Slot], slots: Slots, taken: Taken, move: int
+    stages: Solved, kinds: Sequence[_SlotKind], slots: SlotKinds, taken: Taken, move: int
 ) -> Iterator[Segment]:
     """The segments in the order of the chain: what needs more free slots comes first."""
     segments = list[Segment]()

@@ -60,7 +60,7 @@ _STOP, _TAPE = -1, 0
 """In place of the steps of a segment: there is none, or it is the tape of one step."""
 
 
-class Costs(NamedTuple):
+class SweepCosts(NamedTuple):
     """Seconds of the first sweep, and of what its checkpoints cost later.
 
     Attributes
@@ -218,7 +218,7 @@ def sweep_of_segments(
     while True:
         stages = solve(min(longest, steps))
         tables = SegmentTables(stages, held, recording=False, unit=1.0)
-        costs = Costs(
+        costs = SweepCosts(
             restart=np.array([float(space.write + space.read) for space in order]),
             tape=np.array([float(space.tape) for space in order]),
             move=float(stages[0].move),
@@ -239,7 +239,7 @@ def filling(space: Space, /) -> Filling:
 
 def first_sweep(
     tables: SegmentTables,
-    costs: Costs,
+    costs: SweepCosts,
     steps: int,
     fillings: Sequence[Filling],
     /,
@@ -258,7 +258,7 @@ class _Search:
     def __init__(
         self,
         tables: SegmentTables,
-        costs: Costs,
+        costs: SweepCosts,
         steps: int,
         fillings: Sequence[Filling],
         longest: int,

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.dp.spaces import Numbers, Space
-from ckio.planners.dp.walk import LOWER, Decision
+from ckio.planners.dp.walk import LOWER, StoreDecision
 
 Costs = NDArray[Any]
 """Seconds, or whole units of them."""
@@ -119,15 +119,17 @@ class Table:
         fresh, again = self.seconds[: row + 1, length], self.again[0][: row + 1, length]
         return int(((fresh == fresh[row]) & (again == again[row])).argmax())
 
-    def fresh(self, length: int, free: int, /) -> Decision:
+    def fresh(self, length: int, free: int, /) -> StoreDecision:
         """Return what to do with x_0, in the register only; of equally good things, a tape."""
         row = self._row(free)
         costs = {LOWER: self.lower[length]}
         for place, space in enumerate(self.spaces):
             after = self._after(self.after_tape, place, row)
-            costs[Decision(Kind.TAPE, place)] = space.tape + self.seconds[after, length - 1]
+            costs[StoreDecision(Kind.TAPE, place)] = space.tape + self.seconds[after, length - 1]
         for place, space in enumerate(self.spaces):
-            costs[Decision(Kind.RESTART, place)] = space.write + self._sweep(length, row, place)[0]
+            costs[StoreDecision(Kind.RESTART, place)] = (
+                space.write + self._sweep(length, row, place)[0]
+            )
         return min(costs, key=costs.__getitem__)
 
     def stored(self, length: int, free: int, place: int, /) -> int:

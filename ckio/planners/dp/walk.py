@@ -26,7 +26,7 @@ _DEEPEST: Final = 20
 """Tiles that are made of tiles that are made of tiles, at most."""
 
 
-class Decision(NamedTuple):
+class StoreDecision(NamedTuple):
     """A decision about x_0 where it is in the register only.
 
     Attributes
@@ -42,7 +42,7 @@ class Decision(NamedTuple):
     place: int
 
 
-LOWER: Final = Decision(None, 0)
+LOWER: Final = StoreDecision(None, 0)
 
 
 class Segment(NamedTuple):
@@ -76,7 +76,7 @@ class Stage(Protocol):
     @property
     def after_tape(self) -> Sequence[Numbers]: ...
 
-    def fresh(self, length: int, free: int, /) -> Decision:
+    def fresh(self, length: int, free: int, /) -> StoreDecision:
         """Return what to do with x_0, in the register only."""
         ...
 
@@ -228,14 +228,14 @@ class Walk:
         """Store something of a state in the register only; what is left to do first."""
         at, length, stage, free, _ = part
         match self._fresh[stage](length, free):
-            case Decision(Kind.TAPE, place):
+            case StoreDecision(Kind.TAPE, place):
                 level = self._numbers[stage][place]
                 self._draft.record(at, at + 1)
                 self._draft.write(at, level=level, kind=Kind.TAPE)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
                 return _Part(at + 1, length - 1, stage, after, None)
-            case Decision(Kind.RESTART, place):
+            case StoreDecision(Kind.RESTART, place):
                 self._draft.write(at, level=self._numbers[stage][place])
                 return part._replace(place=place)
             case _:

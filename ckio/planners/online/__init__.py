@@ -34,8 +34,8 @@ from ckio.errors import BadInput
 from ckio.planners.base import alike, tapes
 from ckio.planners.draft import Draft
 from ckio.planners.literature import wang_moin
-from ckio.planners.online.levels import Levels, levels
-from ckio.planners.online.sweep import Sweep
+from ckio.planners.online.levels import OnlineLevels, levels
+from ckio.planners.online.sweep import ForwardSweep
 from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -51,9 +51,9 @@ class Follower:
     """
 
     def __init__(
-        self, levels: Levels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
+        self, levels: OnlineLevels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
     ) -> None:
-        self._sweep, self._step = Sweep(levels, Draft(), stored, step), step
+        self._sweep, self._step = ForwardSweep(levels, Draft(), stored, step), step
 
     def at(self, step: int, /) -> Actions:
         """Return the actions at x_step, which is in the register before and after.
@@ -86,7 +86,7 @@ def online(chain: Chain, platform: Platform, /) -> Schedule:
         tapes(chain, platform)
         draft.step_back(0)
         return draft.schedule(chain)
-    sweep, step = Sweep(rule.levels, draft), 0
+    sweep, step = ForwardSweep(rule.levels, draft), 0
     while step < chain.length:
         sweep.at(step)
         then = min(sweep.until(step), chain.length)
@@ -112,7 +112,7 @@ class Online:
         alike(self.chain, planner="online")
 
     @cached_property
-    def levels(self) -> Levels:
+    def levels(self) -> OnlineLevels:
         """The part of the platform that it uses."""
         return levels(self.chain, self.platform)
 
@@ -125,7 +125,7 @@ class Online:
 
     def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
         """The first step after this one at which `at` may say anything, if nothing else changes."""
-        return Sweep(self.levels, Draft(), stored, step).until(step)
+        return ForwardSweep(self.levels, Draft(), stored, step).until(step)
 
     def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
         """`at` and `until` along a run that stands at x_step, in about the same time each step."""

@@ -155,7 +155,7 @@ class Far:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class OnlineLevels:
     """The near level with the unit of its comb, and the far levels that pay, the cheapest first."""
 
     near: Room
@@ -163,7 +163,7 @@ class Levels:
     far: tuple[Far, ...]
 
 
-def levels(chain: Chain, platform: Platform, /) -> Levels:
+def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
     """The levels for a chain of any length.
 
     Raises NoSchedule where none holds a checkpoint, or the working memory no tape.
@@ -181,7 +181,7 @@ def levels(chain: Chain, platform: Platform, /) -> Levels:
         for room, slots in zip(others, nearer, strict=False)
         if near.slots + room.slots > 2
     ]
-    return Levels(
+    return OnlineLevels(
         near,
         unit(near, chain.advance),
         tuple(far for far in found if far.since < _LONGEST),

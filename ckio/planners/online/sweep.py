@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from ckio.actions import Key, Kind
 from ckio.planners.draft import Draft
-from ckio.planners.online.levels import Comb, Far, Levels
+from ckio.planners.online.levels import Comb, Far, OnlineLevels
 
 
-class Sweep:
+class ForwardSweep:
     """The checkpoints up to some step, changed by `at`, which puts what it does into a draft.
 
     It depends on `stored`, the keys on each level, of which only restart data play a part. Those of
@@ -18,7 +18,11 @@ class Sweep:
     """
 
     def __init__(
-        self, levels: Levels, draft: Draft, stored: Sequence[Iterable[Key]] = (), step: int = 0
+        self,
+        levels: OnlineLevels,
+        draft: Draft,
+        stored: Sequence[Iterable[Key]] = (),
+        step: int = 0,
     ) -> None:
         self._levels, self._draft = levels, draft
         self._near: list[int] = []

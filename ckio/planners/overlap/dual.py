@@ -48,11 +48,11 @@ from ckio.planners.dp import pieces, priced
 from ckio.planners.dp import tables as dp_tables
 from ckio.planners.dp.spaces import Space, orders, spaces, sums
 from ckio.planners.dp.sweep import (
-    Costs,
     Filling,
     Seconds,
     SegmentTables,
     Sweep,
+    SweepCosts,
     actions,
     filling,
     first_sweep,
@@ -329,7 +329,7 @@ class Problem:
             if sweep is not None:
                 yield tables, sweep
 
-    def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> Costs:
+    def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> SweepCosts:
         """Return the costs of the first sweep: the tables know the prices of phase b alone."""
         ahead, back = (_priced(costs, self.of_level, row) for row in prices)
         ratio, zeta = prices[0, 0] / prices[1, 0], self.zeta(prices) / prices[1, 0]
@@ -341,7 +341,7 @@ class Problem:
             restart.append(first[0] + staged * level.stored(self.chain.restart))
             tape.append(first[1] + again + staged * level.stored(self.chain.tape))
         tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
-        return Costs(np.array(restart), tapes, ratio * self.move, again)
+        return SweepCosts(np.array(restart), tapes, ratio * self.move, again)
 
     def _lengthen(self, tables: SegmentTables) -> bool:
         """Have longer tables from now on, if they are not too large."""

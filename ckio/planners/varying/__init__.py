@@ -24,7 +24,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.planners.varying.intervals import SHORT, Costs, FreeSpace, Scale, in_units, short
+from ckio.planners.varying.intervals import SHORT, FreeSpace, IntervalCosts, Scale, in_units, short
 from ckio.planners.varying.unfold import Unfolding, sweep
 from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
@@ -224,7 +224,7 @@ def _forms(
 
 def _costs(
     chain: Chain, platform: Platform, levels: Sequence[Level], form: _Form, tapes: bool
-) -> Costs:
+) -> IntervalCosts:
     """Return the costs that the recurrence asks for."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
@@ -241,7 +241,7 @@ def _costs(
         _seconds(moved, level.write, level.read) + _seconds(tape, level.discard)
         for level, moved in zip(levels, taped, strict=True)
     ]
-    return Costs(
+    return IntervalCosts(
         before=sums(forward(chain, tapes)),
         reach=reach(chain, platform, tapes),
         write=np.reshape(write, shape),

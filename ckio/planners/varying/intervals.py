@@ -153,7 +153,7 @@ def _parts(sizes: _Ints, capacity: int, count: int) -> _Ints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
+class IntervalCosts:
     """The costs of a chain on a platform, in seconds and in units of space.
 
     Attributes
@@ -250,7 +250,7 @@ class Scale:
     """
 
     def __init__(
-        self, costs: Costs, room: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
+        self, costs: IntervalCosts, room: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
     ) -> None:
         self.costs, self.room = costs, room
         self.at, self.finer, self.place = at, finer, place
@@ -259,7 +259,7 @@ class Scale:
         self._part = -1, Tables(0, 0, 0, room)
 
     @staticmethod
-    def finest(costs: Costs, room: FreeSpace) -> "Scale":
+    def finest(costs: IntervalCosts, room: FreeSpace) -> "Scale":
         """A point before every step, and one at the end."""
         steps = np.arange(len(costs.before))
         return Scale(costs, room, steps, None, steps)

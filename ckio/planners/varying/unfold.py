@@ -20,7 +20,7 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.planners.draft import Draft
-from ckio.planners.varying.intervals import Costs, FreeSpace, Scale, Tables
+from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, Scale, Tables
 from ckio.platform.chain import Chain
 
 
@@ -73,7 +73,7 @@ def sweep(finest: Scale, /) -> FirstSweep:
     return FirstSweep(finest, float(rest[0]), _followed(legs))
 
 
-def _homes(costs: Costs, room: FreeSpace) -> list[tuple[int, int]]:
+def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
     """The ways to store where no x takes room, each with the room that is all free."""
     never = costs.restart.max(axis=1) == 0
     return [
