@@ -1,11 +1,20 @@
 """The command line: strings in and out; everything it does is a call of the library.
 
-Importing this package loads nothing else, so that `started` comes before all other modules.
+Importing this package loads nothing else, so that `started` comes before all other modules;
+`main` is imported when it is asked for.
 """
 
+from typing import TYPE_CHECKING, Any
 
-def main(arguments: list[str] | None = None, /) -> None:
-    """Run the command line and leave the process with its exit status."""
-    from ckio.cli.entry import main as run
+if TYPE_CHECKING:
+    from ckio.cli.entry import main
 
-    run(arguments)
+__all__ = ["main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "main":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ckio.cli import entry
+
+    return entry.main
