@@ -14,12 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckio.programs.checkpointed import checkpoint_vjp
+    from ckio.programs.checkpointed import Options, checkpoint_vjp
     from ckio.programs.compiled import CompiledProgram, NotResumable, program
     from ckio.programs.interface import Program, checkpoint, primops, resume, vjp
     from ckio.programs.jaxed import JaxProgram, jax_program
     from ckio.programs.model import ProgramModel, as_chain
-    from ckio.programs.sweeps import Options
     from ckio.programs.tape import primitive, stop_gradient
 
 __all__ = [
@@ -45,7 +44,7 @@ _ROOM = {
     "CompiledProgram": "compiled",
     "JaxProgram": "jaxed",
     "NotResumable": "compiled",
-    "Options": "sweeps",
+    "Options": "checkpointed",
     "Program": "interface",
     "ProgramModel": "model",
     "as_chain": "model",

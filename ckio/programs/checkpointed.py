@@ -1,5 +1,15 @@
 """Reverse mode in little memory: `vjp` by checkpoints, also by processes that are killed.
 
+The program is run forward once in steps of `base` ticks; which states are stored on the way is up
+to a rule, as nobody knows yet how long it is. Then it is taken back, step by step, from the nearest
+state. For example, of 8 steps bisection has stored x_0, x_4, x_6 and x_7 when the end is reached.
+Steps 7, 6 and 4 start from these; step 5 runs one step again, from x_4; step 3 runs three again,
+from x_0, and stores x_2 on the way, from which step 2 starts; step 1 runs one, and step 0 none. So
+5 steps are run again, beside 8 to the end and 8 on a tape.
+
+States may grow, so that a plan by the size of the first may ask for more than a level has. The rest
+is then planned from what is stored: with fewer states, and more to run again.
+
 Where the options give a directory, a run that is killed is resumed from it:
 
     program.json    what is run: the fingerprint of its code, digests of x and ybar, the ticks of
@@ -11,44 +21,48 @@ The way back is planned from what is there, so that it does not matter when the 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
-from ckio.actions import Key, Kind
+from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions.checks import as_float, is_whole
 from ckio.actions.columns import Actions
+from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
+from ckio.backends.ram import Ram
 from ckio.backends.verified import verified
 from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput, CkioError, RunFailed
-from ckio.platform import Platform
+from ckio.model import sizes_of
+from ckio.planners.base import Planner
+from ckio.planners.bisection import Bisection
+from ckio.planners.online import Online
+from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.programs.heap import flatten, rebuild
-from ckio.programs.interface import Program, Stats, check_inputs, metered, vjp
-from ckio.programs.model import ProgramModel
-from ckio.programs.sweeps import (
-    Live,
-    Options,
-    Task,
-    by_planner,
-    by_rule,
-    level,
-    log,
-    task_of,
-)
+from ckio.programs.interface import Program, Stats, begin, check_inputs, metered, vjp
+from ckio.programs.model import ProgramModel, rate
 from ckio.recover import recover
-from ckio.runner.forward import Forward, Stored, ready_for_the_way_back
+from ckio.runner.forward import Forward, Rules, Stored, ready_for_the_way_back, run_forward
+from ckio.runner.persevere import Replan, persevere
+from ckio.runner.rule import Rule
+from ckio.runner.unknown import AT_ONCE
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
 
 S = TypeVar("S")
+
+log = logging.getLogger("ckio")
 
 MANIFEST: Final = "program.json"
 CHECKPOINTS: Final = "checkpoints"
@@ -56,6 +70,258 @@ CHECKPOINTS: Final = "checkpoints"
 _FORMAT: Final = 1
 _ADJOINTS: Final = 2
 """That lie there at a time: the next one is complete before the older one goes."""
+
+_SLOTS: Final = 32
+"""Checkpoints that "revolve" holds if nothing else is said."""
+
+_ONE_EACH: Final = 1e-18
+"""The ratio by which each checkpoint takes one byte of a capacity: it then counts slots."""
+
+_SPEED: Final = Affine(latency=2e-5, per_byte=2.5e-10)
+"""Of memory and of files in the page cache, roughly: enough for those who plan by costs."""
+
+_PROBE: Final = 64
+"""Ticks by which a program is judged."""
+
+_FEW: Final = 8
+"""Ticks that are taped where the base is given: enough to see most of what cannot be."""
+
+_MOST: Final = 1 << 40
+"""Ticks of a step at the most, where a tick takes nothing."""
+
+_BACK: Final = 4.0
+"""Seconds to take a tick back, in those of running it: roughly, for who plans by costs."""
+
+_RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
+    "bisection": Bisection,
+    "revolve": Online,
+    "hrevolve": Online,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `checkpoint_vjp`. Raises BadInput for what makes no sense.
+
+    Attributes
+    ----------
+    base
+        Ticks of a step; "auto" makes a tape of them as large as `memory`, by what the first ticks
+        take.
+    schedule
+        "bisection" (Siskind and Pearlmutter, 2016); "revolve", which runs forward as little as can
+        be in `slots` states; "hrevolve", the same on the levels of `platform`; or any planner,
+        for which the ticks are counted beforehand.
+    slots
+        States that are kept at a time: 32 if not given, with "bisection" as many as it needs.
+    memory
+        Bytes that a tape may take: a step whose tape would take more is taken back in halves. A
+        single tick is taped whole, whatever it takes.
+    platform, backends
+        Levels to store on, and each of them opened; memory, if they are not given. What states take
+        is judged by the first. Should a level have less room than that in the end, the run goes on
+        with what fits; what must not be exceeded is the capacity of the opened level.
+    directory
+        Where to keep what is stored, so that a run that is killed is resumed: call the same again.
+        What it leaves is removed at the end. The way back is then the best one in as many slots as
+        "bisection" has, or `slots`. Not together with `backends`, or a planner.
+    every
+        Seconds between two checkpoints of the adjoint in `directory`.
+    """
+
+    base: int | Literal["auto"] = "auto"
+    schedule: Literal["bisection", "revolve", "hrevolve"] | Planner = "bisection"
+    slots: int | None = None
+    memory: float = 256 << 20
+    platform: Platform | None = None
+    backends: Sequence[Backend] | None = None
+    directory: str | PathLike[str] | None = None
+    every: float = 60.0
+
+    def __post_init__(self) -> None:
+        memory, every = as_float(self.memory), as_float(self.every)
+        if (self.platform is None) != (self.backends is None):
+            refusal = "give platform and backends together, or neither"
+        elif self.slots is not None and not _from_one(self.slots):
+            refusal = f"slots = {self.slots!r}; it must be a whole number from 1"
+        elif not callable(self.schedule) and self.schedule not in _RULES:
+            names = ", ".join(_RULES)
+            refusal = f"schedule = {self.schedule!r}; it must be one of {names}, or a planner"
+        elif self.platform is not None and self.slots is not None:
+            refusal = "slots go with no platform; its levels have capacities"
+        elif self.directory is not None and (self.backends is not None or callable(self.schedule)):
+            refusal = "a directory goes with no backends and no planner"
+        elif memory is None or not memory > 0:
+            refusal = f"memory = {self.memory!r}; it must be bytes above 0"
+        elif self.base != "auto" and not _from_one(self.base):
+            refusal = f'base = {self.base!r}; it must be a whole number of ticks, or "auto"'
+        elif every is None or not every >= 0:
+            refusal = f"every = {self.every!r}; it must be a number of seconds >= 0"
+        else:
+            return
+        raise BadInput(f"checkpoint_vjp: {refusal}")
+
+    def rule(self, chain: Chain, platform: Platform) -> Rule:
+        """Return the rule for what is stored on the way forward; not for a planner."""
+        return _RULES[self.schedule](chain, platform)
+
+    def levels(self) -> tuple[Platform, Sequence[Backend]]:
+        """Return where states are stored: memory, if nothing was given."""
+        if self.platform is not None and self.backends is not None:
+            return self.platform, self.backends
+        slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
+        return Platform(levels=(level("memory", slots),)), [Ram()]
+
+
+def _from_one(value: object) -> bool:
+    return is_whole(value) and value >= 1
+
+
+def level(name: str, slots: int | None, /) -> Level:
+    """Return a level of so many checkpoints, whatever their size; None for as many as there are."""
+    ratio = 1.0 if slots is None else _ONE_EACH
+    return Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED)
+
+
+class Live:
+    """Counts the states that are stored, as events pass by, and passes them on.
+
+    Attributes
+    ----------
+    now, peak : int
+        How many there are, and the most at a time.
+    """
+
+    def __init__(self, watch: Callable[[Event], None] | None = None, /) -> None:
+        self.peak = self.now = 0
+        self._watch = watch
+
+    def __call__(self, event: Event, /) -> None:
+        match event.action:
+            case Write(key, _) if key.kind is Kind.RESTART:
+                self.now += 1
+                self.peak = max(self.peak, self.now)
+            case Discard(key, _) if key.kind is Kind.RESTART:
+                self.now -= 1
+        if self._watch is not None:
+            self._watch(event)
+
+
+def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
+    return recover(chain, platform, stored, level=None, every=inf)
+
+
+@dataclass(frozen=True)
+class Task(Generic[S]):
+    """A gradient that is to be computed, and how large a step is.
+
+    Attributes
+    ----------
+    base : int
+        Ticks of a step.
+    seconds : float
+        Of one tick, roughly.
+    ticks : int or None
+        Of the whole program, where they were no more than were tried.
+    live : Live
+        Sees each event.
+    """
+
+    program: Program[S]
+    x: Any
+    ybar: Any
+    options: Options
+    base: int
+    seconds: float
+    ticks: int | None
+    live: Live
+
+    def model(self) -> ProgramModel[S]:
+        """Return a fresh model of it."""
+        budget = self.options.memory
+        return ProgramModel(self.program, self.x, self.base, ybar=self.ybar, budget=budget)
+
+    def chain(self, model: ProgramModel[Any], steps: int | None, /) -> Chain:
+        """Return the chain of this model, with costs that are good enough to plan by."""
+        forward, sizes = self.base * self.seconds, sizes_of(model)
+        return Chain(steps=steps, advance=forward, record=0.0, reverse=_BACK * forward, **sizes)
+
+    def forward(
+        self, model: ProgramModel[S], rules: Rules, platform: Platform,
+        backends: Sequence[Backend], stored: Stored = ()
+    ) -> Forward:  # fmt: skip
+        """Run from x_0, or from what is stored on these levels, to the end of the program."""
+        return run_forward(
+            rules, platform, model, backends, say=log.warning, stored=stored, watch=self.live
+        )
+
+    def back(
+        self, model: ProgramModel[S], schedule: Schedule, platform: Platform,
+        backends: Sequence[Backend], replan: Replan = _from_what_is_left
+    ) -> ProgramModel[S]:  # fmt: skip
+        """Perform a schedule, to x_0; return the model that came there."""
+        return persevere(
+            schedule,
+            platform,
+            model,
+            backends,
+            fresh=self.model,
+            replan=replan,
+            say=log.warning,
+            watch=self.live,
+        )[1]
+
+
+def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -> Task[S]:
+    """Try some ticks, with a tape too, so that what cannot be taped is known; raises BadInput.
+
+    With base="auto", a step has as many ticks as the tape has room for, by what the first ones
+    take. For example, if 64 ticks keep 1 MiB and 256 MiB are allowed, a step has 16,384 ticks.
+    """
+    start = begin(p, x)
+    before = time.perf_counter()
+    _, ticks, finished = p.advance(start, _PROBE)
+    seconds = (time.perf_counter() - before) / max(1, ticks)
+    base = options.base
+    if finished:
+        size = max(1, ticks) if base == "auto" else int(base)
+    elif base != "auto":
+        rate(p, start, min(int(base), _FEW))
+        size = int(base)
+    else:
+        tried, nbytes = 1, rate(p, start, 1)
+        while tried < ticks and 2 * tried * nbytes <= options.memory:
+            tried = min(2 * tried, ticks)
+            nbytes = rate(p, start, tried)
+        size = int(min(max(1.0, options.memory / nbytes if nbytes else inf), _MOST))
+    return Task(p, x, ybar, options, size, seconds, ticks if finished else None, live)
+
+
+def by_rule(task: Task[S], /) -> ProgramModel[S]:
+    """Go forward, storing what the rule says, and back from there."""
+    model, rule = task.model(), task.options.rule
+    chain = task.chain(model, None)
+    done = task.forward(model, lambda rest, _: rule(chain, rest), *task.options.levels())
+    chain = chain.with_steps(done.steps)
+
+    def plan(rest: Platform, stored: Stored) -> Schedule:
+        return rule(chain, rest).finish(done.steps, stored)
+
+    model.begin_again()
+    schedule, done = ready_for_the_way_back(plan, chain, done, say=log.warning)
+    return task.back(model, schedule, done.platform, done.backends)
+
+
+def by_planner(task: Task[S], planner: Callable[[Chain, Platform], Schedule], /) -> ProgramModel[S]:
+    """Go forward to count the ticks; then as it is planned."""
+    model, (platform, backends) = task.model(), task.options.levels()
+    step, reached = 0, model.advance(0, AT_ONCE)
+    while reached > step and model.steps is None:
+        step, reached = reached, model.advance(reached, reached + AT_ONCE)
+    plan = planner(task.chain(model, reached), platform)
+    model.begin_again()
+    return task.back(model, plan, platform, backends)
+
 
 _DEFAULT: Final = Options()
 

@@ -18,9 +18,8 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Platform
 from ckio.programs import Options, program
-from ckio.programs.checkpointed import checkpoint_vjp
+from ckio.programs.checkpointed import checkpoint_vjp, level
 from ckio.programs.interface import checkpoint, primops, resume, vjp
-from ckio.programs.sweeps import level
 from ckio.schedule.timeline import Event
 
 X = (np.array([0.1, 0.2]), 3.1, 1000)

@@ -1,5 +1,6 @@
 """States and tapes that become larger than they were at first: less is stored, and none is lost."""
 
+import gc
 import subprocess
 import sys
 import tracemalloc
@@ -218,3 +219,15 @@ def test_memory_grows_with_the_logarithm_alone(tmp_path: Path) -> None:
     assert live <= 6
     assert more < 6
     assert peak(tmp_path, "all", 160)[0] > 110
+
+
+def test_a_gradient_leaves_no_cycles_that_keep_arrays_until_they_are_collected() -> None:
+    p, x = GROWING["refined"]
+    checkpoint_vjp(p, x, 1.0, Options(base=10))
+    gc.collect()
+    gc.disable()
+    try:
+        checkpoint_vjp(p, x, 1.0, Options(base=10))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -64,32 +64,26 @@ def leaves_of(tree: Any) -> Iterator[Any]:
         yield from leaves_of(list(tree.values()))
 
 
-def _opened(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[Path, Any]], list[Array]]:
-    """Return plain arguments, the traced ones with their paths, and the arrays among the others."""
-    leaves: list[tuple[Path, Any]] = []
-    arrays: list[Array] = []
+def _opened(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Array]) -> Any:
+    """Return a plain argument; traced values, with their paths, and arrays are put into the lists.
 
-    def opened(it: Any, path: Path) -> Any:
-        kind = type(it)
-        if kind in _ATOMS:
-            return it
-        if isinstance(it, Value):
-            leaves.append((path, it))
-            return it.value
-        if kind is np.ndarray:
-            arrays.append(it)
-        elif kind is list or kind is tuple:
-            return kind([opened(item, (*path, i)) for i, item in enumerate(it)])
-        elif kind is dict:
-            return {key: opened(item, (*path, key)) for key, item in it.items()}
-        elif kind is slice:
-            return plain(it)
+    It is no closure, as the cycle in one would keep tapes alive until the next garbage collection.
+    """
+    kind = type(it)
+    if kind in _ATOMS:
         return it
-
-    values = tuple([opened(it, (i,)) for i, it in enumerate(args)])
-    return values, {key: opened(it, (key,)) for key, it in kwargs.items()}, leaves, arrays
+    if isinstance(it, Value):
+        leaves.append((path, it))
+        return it.value
+    if kind is np.ndarray:
+        arrays.append(it)
+    elif kind is list or kind is tuple:
+        return kind([_opened(item, (*path, i), leaves, arrays) for i, item in enumerate(it)])
+    elif kind is dict:
+        return {key: _opened(item, (*path, key), leaves, arrays) for key, item in it.items()}
+    elif kind is slice:
+        return plain(it)
+    return it
 
 
 def _settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
@@ -302,7 +296,10 @@ def call(
         result = call(perform, key, args, kwargs)
         target_of(out)[...] = result
         return out
-    values, named, leaves, arrays = _opened(args, kwargs)
+    leaves: list[tuple[Path, Any]] = []
+    arrays: list[Array] = []
+    values = tuple([_opened(it, (i,), leaves, arrays) for i, it in enumerate(args)])
+    named = {key: _opened(it, (key,), leaves, arrays) for key, it in kwargs.items()}
     if not leaves:
         return perform(*values, **named)
     tape = common_tape([it for _, it in leaves])

@@ -110,18 +110,18 @@ def replaced(
     values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with others at these paths."""
-
-    def walk(tree: Any, path: Path) -> Any:
-        if path in values:
-            return values[path]
-        if type(tree) in (list, tuple):
-            return type(tree)(walk(item, (*path, i)) for i, item in enumerate(tree))
-        return tree
-
     return (
-        tuple(walk(item, (i,)) for i, item in enumerate(args)),
-        {key: walk(item, (key,)) for key, item in kwargs.items()},
+        tuple(_replaced(values, item, (i,)) for i, item in enumerate(args)),
+        {key: _replaced(values, item, (key,)) for key, item in kwargs.items()},
     )
+
+
+def _replaced(values: dict[Path, Any], tree: Any, path: Path) -> Any:
+    if path in values:
+        return values[path]
+    if type(tree) in (list, tuple):
+        return type(tree)(_replaced(values, item, (*path, i)) for i, item in enumerate(tree))
+    return tree
 
 
 # Functions that move entries: each entry of the result is one of an argument, or constant. Which
