@@ -9,8 +9,7 @@ import pytest
 import record
 
 from ckio.actions import Key, Kind
-from ckio.planners.resume import checked, resume, with_discards
-from ckio.planners.resume.long import plans
+from ckio.planners.resume import checked, long, resume, with_discards
 from ckio.planners.resume.remainder import remainder
 from ckio.planners.resume.tables import MOST_COMPARED
 from ckio.platform import Platform
@@ -60,7 +59,7 @@ def planned(case: tuple[Chain, Platform, Stored], *, most: float = MOST_COMPARED
     rest = remainder(chain, platform, kept, state=None, new_tapes=False)
     return min(
         makespan(with_discards(Schedule(chain, plan.actions, kept)), platform)
-        for plan in plans(rest, most=most)
+        for plan in long.plans(rest, most=most)
     )
 
 

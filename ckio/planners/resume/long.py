@@ -1,16 +1,17 @@
 """The rest of a long chain: which restart keys are kept, and each of them finishes some steps.
 
-Of stored tapes, those directly below the adjoint are reversed at once, and of the others at most
-those directly below a restart key are kept. Where steps differ, what to keep is chosen on a chain
-of steps that are all alike, on which every x_i lies where the seconds up to it are the same part of
-the whole; what is then to be reversed at a time is planned by `varying` in the room that is left.
+A recurrence says which (`stack`), and the steps that are to be reversed at a time are planned by
+`hrevolve`, `mixed` or `varying` in the room that is left. Where steps differ, the recurrence is
+that of as many steps which are all alike, and every x_i lies where the seconds up to it are the
+same part of the whole. Of stored tapes, those directly below the adjoint are reversed at once; the
+others are all kept or all dropped, and read where the adjoint comes to them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
-from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +23,12 @@ from ckio.planners.base import without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Piece, joined
 from ckio.planners.dp import hrevolve, mixed
+from ckio.planners.dp.spaces import Space
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.resume.stack import Candidate, Leg, Stack
-from ckio.planners.resume.tables import MOST_COMPARED, Seconds, Tables, spaces
+from ckio.planners.resume.tables import MOST_COMPARED, Tables, spaces
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
-
-_ALIKE = 512
-"""Steps, all alike, on which it is chosen what to keep where steps differ."""
 
 _MIXED = 2000
 """Steps up to which a segment is planned by `mixed`, which takes long for more."""
@@ -38,9 +37,6 @@ _RECURRENCE = "by a recurrence over which restart keys to keep"
 _CUT = "in segments between the restart keys that are kept"
 
 _FIRST = Key(Kind.RESTART, 0)
-
-_OF_STATES = ("restart", "adjoint")
-"""Of these there is one more than there are steps."""
 
 _MOST_LEGS = 256
 """Beyond so many legs it is not tried what they take that the recurrence did not choose."""
@@ -60,7 +56,7 @@ def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[LongPl
         if left.end == 0:
             yield LongPlan(Actions.of(begun), "from stored tapes alone", complete=True)
             continue
-        for tapes in dict.fromkeys([(), _below_a_key(left), left.tapes]):
+        for tapes in dict.fromkeys([(), left.tapes]):
             some = replace(left, tapes=tapes)
             for plan in _Segments(some).plans(most):
                 yield plan._replace(actions=Actions.of(begun) + plan.actions)
@@ -71,27 +67,18 @@ def _begun(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
 
     If the adjoint has yet to begin, they are only of use once x_n was reached; also without.
     """
-    steps, tapes = rest.steps, _quickest(rest)
-    if rest.end > steps:
-        others = tuple(tape for tape in rest.tapes if tape[0] < steps - 1)
-        yield [], replace(rest, end=steps, tapes=others)
-        begin = max(
-            [step for step, _ in rest.restarts] + [-1 if rest.state is None else rest.state]
-        )
-        if steps - 1 not in tapes or begin < 0:
+    m, tapes, actions = rest.steps, _quickest(rest), list[Action]()
+    if rest.end > m:
+        yield [], replace(rest, end=m, tapes=tuple(tape for tape in rest.tapes if tape[0] < m - 1))
+        nearest = max((step, -level) for step, level in rest.restarts) if rest.restarts else (-1, 0)
+        if rest.state is not None and rest.state >= nearest[0]:
+            actions.append(Advance(rest.state, m))
+        elif rest.restarts:
+            actions.append(Read(Key(Kind.RESTART, nearest[0]), -nearest[1]))
+            actions.append(Advance(nearest[0], m))
+        if m - 1 not in tapes or not actions:
             return
-        actions = list[Action]()
-        if begin != rest.state:
-            level = min(
-                (level for step, level in rest.restarts if step == begin),
-                key=lambda level: rest.seconds_to_read(Kind.RESTART, begin, level),
-            )
-            actions.append(Read(Key(Kind.RESTART, begin), level))
-        actions.append(Advance(begin, steps))
-        rest = replace(rest, end=steps, state=None)
-    else:
-        actions = []
-    m = rest.end
+        rest = replace(rest, state=None)
     while m - 1 in tapes:
         m -= 1
         actions += (Read(Key(Kind.TAPE, m), tapes[m]), Reverse(m, m + 1))
@@ -104,18 +91,7 @@ def _begun(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
 
 def _quickest(rest: Remainder) -> dict[int, int]:
     """By step, the level from which its tape is read the quickest."""
-    seconds = [rest.seconds_to_read(Kind.TAPE, *tape) for tape in rest.tapes]
-    order = sorted(range(len(seconds)), key=lambda number: seconds[number], reverse=True)
-    return dict(rest.tapes[number] for number in order)
-
-
-def _below_a_key(rest: Remainder) -> tuple[Stored, ...]:
-    """Those tapes from which an unbroken row of tapes leads up to a restart key."""
-    tapes, kept = _quickest(rest), set[Stored]()
-    for step, _ in rest.restarts:
-        while (step := step - 1) in tapes:
-            kept.add((step, tapes[step]))
-    return tuple(sorted(kept))
+    return dict(sorted(rest.tapes, key=lambda tape: -rest.seconds_to_read(Kind.TAPE, *tape)))
 
 
 class _Segments:
@@ -123,103 +99,66 @@ class _Segments:
 
     def __init__(self, rest: Remainder) -> None:
         self.rest, self.platform = rest, _without(rest, Kind.TAPE, rest.tapes, rest.platform)
-        self.tapes = _quickest(rest)
-        self.known = dict[tuple[int, tuple[Level, ...]], Actions]()
+        self.tapes, self.planned = _quickest(rest), cache(self._planned)
         each = {name: rest.chain.each(name)[: rest.end] for name in COSTS}
-        forward = np.minimum(each["advance"], each["record"]) if rest.new_tapes else each["advance"]
         self.records = rest.new_tapes & (each["record"] < each["advance"])
-        self.place = np.arange(rest.end + 1)
-        self.chain = replace(rest.chain, variables=None).with_steps(rest.end)
+        self.chain = self.alike = replace(rest.chain, variables=None).with_steps(rest.end)
+        self.at = np.arange(rest.end + 1)
         if self.chain.varies:
+            forward = np.where(self.records, each["record"], each["advance"])
             before = np.append(0.0, np.cumsum(forward))
-            steps = min(rest.end, _ALIKE)
-            part = before / before[-1] if before[-1] else self.place / rest.end
-            self.place = np.rint(part * steps).astype(np.intp)
+            if before[-1]:
+                self.at = np.rint(before / before[-1] * rest.end).astype(np.intp)
             self.alike = Chain(
-                steps=steps,
-                advance=float(before[-1]) / steps,
-                record=float(each["record"].sum()) / steps,
+                steps=rest.end,
+                advance=float(forward.mean()),
+                record=float(each["record"].mean()),
                 reverse=0,
                 restart=int(np.rint(each["restart"].mean())),
-                tape=int(np.rint(each["tape"].sum() / steps)),
+                tape=int(np.rint(each["tape"].mean())),
                 adjoint=0,
             )
-        else:
-            self.alike = self.chain
-        self.move = (
-            min(self.alike.advance, self.alike.record) if rest.new_tapes else self.alike.advance
-        )
-        self.held = self.platform.tapes(self.alike) if rest.new_tapes else 1
+        self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self, most: float) -> Iterator[LongPlan]:
         """What is chosen by the recurrence, and other choices where it does not know the best."""
         given = spaces(self.alike, self.platform, new_tapes=self.rest.new_tapes)
-        chosen = list[Leg]()
+        chosen, state = list[Leg](), self.rest.state
         if given:
-            tables = Tables(
-                given, self.alike.length, move=self.move, held=max(1, self.held), most=most
-            )
-            stack = Stack(*self._keys(tables), self._jumps())
-            state = self.rest.state
-            chosen = stack.best(None if state is None else int(self.place[state]))
+            move = self.alike.advance
+            if self.records.any() and not self.chain.varies:
+                move = self.alike.record
+            tables = Tables(given, self.rest.end, move=move, held=self.held, most=most)
+            stack = Stack(self._keys(tables), tables, [*map(self._slots, given)])
+            chosen = stack.best(None if state is None else int(self.at[state]))
             if chosen and stack.complete and not self.chain.varies:
-                actions = Actions.of(self._by_tables(chosen, tables))
-                yield LongPlan(self._recorded(actions), _RECURRENCE, complete=True)
+                yield LongPlan(self._by_planner(chosen), _RECURRENCE, complete=True)
                 return
-        others = [
-            legs for legs in (self._every_key(), self._first_key()) if len(legs) <= _MOST_LEGS
-        ]
-        for legs in filter(None, [self._steps(chosen), *others]):
+        others = [self._every_key(), self._first_key()]
+        for legs in [self._steps(chosen), *(some for some in others if len(some) <= _MOST_LEGS)]:
             with suppress(NoSchedule, BadInput):
                 yield LongPlan(self._by_planner(legs), _CUT, complete=False)
 
-    def _keys(self, tables: Tables) -> tuple[list[Candidate], Tables, list[int]]:
-        """Everything that may be kept, in the order of steps, and the slots of the levels."""
+    def _slots(self, space: Space) -> int:
+        return self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
+
+    def _keys(self, tables: Tables) -> list[Candidate]:
+        """Everything that may be kept, in the order of steps."""
         places = {space.number: place for place, space in enumerate(tables.spaces)}
+        there = [key for key in self.rest.restarts if key[1] in places]
         keys = [
-            Candidate(int(self.place[step]), step, level, places[level], self._read(step, level))
-            for step, level in self.rest.restarts
-            if level in places
+            Candidate(int(self.at[step]), step, level, places[level], self._read(step, level))
+            for step, level in there
         ]
-        step = self.rest.state
-        for level, place in places.items() if step is not None else ():
-            if step is not None and (step, level) not in self.rest.restarts:
+        if (step := self.rest.state) is not None:
+            for level in (level for level in places if (step, level) not in there):
                 write = self.rest.seconds_to_keep(Kind.RESTART, step, level)
-                read = self._read(step, level)
-                keys.append(Candidate(int(self.place[step]), step, level, place, read, write))
-        slots = [
-            self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
-            for space in tables.spaces
-        ]
-        return sorted(keys, key=lambda key: key[:3]), tables, slots
+                at, read = int(self.at[step]), self._read(step, level)
+                keys.append(Candidate(at, step, level, places[level], read, write))
+        return sorted(keys, key=lambda key: key[:3])
 
     def _read(self, step: int, level: int) -> float:
         return self.rest.seconds_to_read(Kind.RESTART, step, level)
-
-    def _jumps(self) -> Seconds:
-        """What it takes to go from each step to the one before by its tape, and no Record."""
-        jumps = np.full(self.alike.length + 1, inf)
-        for step, level in self.tapes.items() if not self.chain.varies else ():
-            read = self.rest.seconds_to_read(Kind.TAPE, step, level)
-            jumps[step + 1] = read - self.rest.chain.record
-        return jumps
-
-    # Actions of the tables
-
-    def _by_tables(self, legs: Sequence[Leg], tables: Tables) -> Iterator[Action]:
-        state = self.rest.state
-        yield from _written(legs)
-        for key, begin, end, room, place in legs:
-            if room is None:
-                yield Read(Key(Kind.TAPE, begin), self.tapes[begin])
-                yield Reverse(begin, end)
-                continue
-            if key is not None:
-                state = key.step
-                yield Read(Key(Kind.RESTART, state), key.level)
-            if state is not None and state < begin:
-                yield Advance(state, begin)
-            yield from tables.actions(begin, end, room, place)
 
     def _recorded(self, actions: Actions) -> Actions:
         """Moves are recorded where that is quicker, as many steps at a time as can be held."""
@@ -241,37 +180,33 @@ class _Segments:
             level=longer.level,
         )
 
-    # Choices whose segments are planned one by one
-
     def _steps(self, legs: Sequence[Leg]) -> list[Leg]:
-        """Legs in the steps of the chain itself, without those that read a tape."""
-        if not self.chain.varies:
-            return [leg for leg in legs if leg.room is not None]
+        """Legs of the steps that are all alike, in those of the chain itself."""
         there, end = list[Leg](), self.rest.end
-        for leg in legs:
+        for leg in legs if self.chain.varies else ():
             first = self.rest.state if leg.key is None else leg.key.step
-            begin = max(first or 0, min(int(np.searchsorted(self.place, leg.begin)), end - 1))
+            begin = max(first or 0, min(int(np.searchsorted(self.at, leg.begin)), end - 1))
             if begin < end:
-                there.append(leg._replace(begin=begin, end=end))
+                there.append(Leg(leg.key, begin, end))
                 end = begin
-        return there
+        return there or [*legs]
 
     def _every_key(self) -> list[Leg]:
         """All keys are kept, and each finishes what is right of it."""
         end, legs, state = self.rest.end, list[Leg](), self.rest.state
         if state is not None and all(step <= state for step, _ in self.rest.restarts):
-            legs.append(Leg(None, state, end, 0))
+            legs.append(Leg(None, state, end))
             end = state
         for step, same in groupby(reversed(self.rest.restarts), key=lambda key: key[0]):
             read, level = min((self._read(*key), key[1]) for key in same)
-            legs.append(Leg(Candidate(step, step, level, 0, read), step, end, 0))
+            legs.append(Leg(Candidate(step, step, level, 0, read), step, end))
             end = step
         return legs
 
     def _first_key(self) -> list[Leg]:
         """Nothing is kept: all is planned from x_0."""
         if self.rest.state == 0:
-            return [Leg(None, 0, self.rest.end, 0)]
+            return [Leg(None, 0, self.rest.end)]
         return [leg._replace(end=self.rest.end) for leg in self._every_key()[-1:]]
 
     def _by_planner(self, legs: Sequence[Leg]) -> Actions:
@@ -311,36 +246,29 @@ class _Segments:
         state = self.rest.state if key is None else key.step
         if state is not None and state < begin:
             start.append(Advance(state, begin))
-        actions = self._planned(begin, end, platform)
+        if not self.chain.varies:  # legs as long come again, and with as much room
+            most = (end - begin) * (self.chain.restart + self.chain.tape)
+            levels = [replace(level, capacity=_at_most(level, most)) for level in platform.levels]
+            actions = self.planned(0, end - begin, replace(platform, levels=tuple(levels)))
+        else:
+            actions = self.planned(begin, end, platform)
         if key is not None and begin == key.step and actions[0] == Write(_FIRST, key.level):
             actions = actions[1:]  # it is there
         return [(Actions.of(start), 0), (actions, begin)]
 
     def _planned(self, begin: int, end: int, platform: Platform) -> Actions:
-        """The actions of a planner that reverse [begin, end), without Discards."""
-        if not (varies := self.chain.varies):  # legs as long come again, and with as much room
-            most = (end - begin) * sum(map(self.chain.largest, ("restart", "tape")))
-            levels = [replace(level, capacity=_at_most(level, most)) for level in platform.levels]
-            platform, chain = (
-                replace(platform, levels=tuple(levels)),
-                self.chain.with_steps(end - begin),
-            )
-            if known := self.known.get((end - begin, platform.levels)):
-                return known
-        else:
-            costs: dict[str, Any] = {
-                name: self.chain.each(name)[begin : end + (name in _OF_STATES)] for name in COSTS
-            }
-            chain = Chain(steps=end - begin, handed=self.chain.handed, **costs)
+        """The actions of a planner that reverse [begin, end), without Discards, from 0 on."""
+        chain = self.chain.with_steps(end)
+        if begin:
+            costs: dict[str, Any] = {name: chain.each(name)[begin:] for name in COSTS}
+            chain = Chain(steps=end - begin, handed=chain.handed, **costs)
         with without_notes():
             try:
-                tapes = self.rest.new_tapes and (varies or end - begin <= _MIXED)
+                tapes = self.rest.new_tapes and (chain.varies or end - begin <= _MIXED)
                 actions = (mixed if tapes else hrevolve)(chain, platform).actions
             except BadInput:  # compiled code is needed, and missing
                 actions = revolve(chain, platform).actions
-        actions = actions.take(actions.op != DISCARD)
-        self.known[end - begin, platform.levels] = actions
-        return actions
+        return actions.take(actions.op != DISCARD)
 
 
 def _at_most(level: Level, nbytes: int) -> int | None:

@@ -15,8 +15,7 @@ where r are the seconds to read x_e, P(l, u) and Q(l, u, k) those to finish l st
 u leaves (the recurrence of `mixed`), and 1_i is one key on the level k_i of number i. The four
 lines keep x_e after they read it; drop it after they read it, and finish less than there is right
 of it; finish all that is right of it; and drop it unread. The state that the register holds comes
-as one more key on every level, with the seconds of writing it there as its d. Where tapes are
-stored, t_{m-1} may be read instead: G_i(u, m) <= r + G_i(u, m - 1) - record.
+as one more key on every level, with the seconds of writing it there as its d.
 
 With every step among the m this is exact, and the third line follows from the others. Of a long
 chain some steps are taken, those of all keys among them. Time is O(q p^2) for each vector u, q keys
@@ -67,35 +66,23 @@ class Candidate(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """Read a key (None: the state is in the register), go to `begin` and reverse [begin, end).
-
-    With a `place`, x_begin is also on that level. Without a room, the tape of this step is read.
-    """
+    """Read a key (None: the state is in the register), go to `begin` and reverse [begin, end)."""
 
     key: Candidate | None
     begin: int
     end: int
-    room: int | None
-    place: int | None = None
 
 
 class Stack:
-    """The recurrence over keys in the order of their steps.
+    """The recurrence over keys in the order of their steps; `slots` are those of each place."""
 
-    `slots` are those of each place for keys; `jumps` the seconds of going from each m to m - 1 by
-    reading a tape, infinite where there is none.
-    """
-
-    def __init__(
-        self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int], jumps: Seconds
-    ) -> None:
-        self.tables, self.steps = tables, len(jumps) - 1
+    def __init__(self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int]) -> None:
+        self.tables, self.steps = tables, int(tables.lengths[-1])
         self.points = self._points(keys)
         self.complete = len(self.points) == self.steps + 1 and tables.complete
         self._count(keys, slots)
         self.keys = [key for key in keys if key.write is None or self._fits[key.place]]
         self.at = np.searchsorted(self.points, [key.at for key in self.keys])
-        self.jumps = np.where(np.diff(self.points, prepend=-2) == 1, jumps[self.points], inf)
         self.ahead = self.points * tables.move
         self._set_rooms()
         self._solve()
@@ -161,7 +148,7 @@ class Stack:
         count, points = len(self.keys), len(self.points)
         self._columns = np.unique(np.concatenate([self.left, *self._own, *self._kept]))
         self.least = np.full((count + 1, points, self._vectors.shape[1]), inf)
-        self.least[0, :, 0] = np.cumsum(np.append(0.0, self.jumps[1:]))
+        self.least[0, 0, 0] = 0.0
         shapes = [(len(rows), points - at) for rows, at in zip(self._rows, self.at, strict=True)]
         self.seconds = [np.full(shape, inf) for shape in shapes]
         once, again = ([np.full(shape, inf) for shape in shapes] for _ in range(2))
@@ -191,8 +178,6 @@ class Stack:
                     best = np.minimum(best, ways + self.keys[i].read)
                     if not self.complete:
                         np.minimum(best, self._whole[i][:, x] + once[i][:, 0], out=best)
-                    if self.jumps[y] < inf:
-                        np.minimum(best, self.jumps[y] + self.seconds[i][:, x - 1], out=best)
                 self.seconds[i][:, x] = best
                 again[i][:, x] = best + ahead
                 counted, extra = self._rows[i], self.keys[i].write or 0.0
@@ -230,7 +215,7 @@ class Stack:
             if candidates.size and candidates.min() < seconds:
                 u, x = divmod(int(candidates.argmin()), last - low)
                 seconds, y = float(candidates[u, x]), low + x
-                first = Leg(None, int(self.points[y]), self.steps, int(self.left[u]))
+                first = Leg(None, int(self.points[y]), self.steps)
                 last = y
         if not seconds < FOREVER:
             return []
@@ -242,10 +227,6 @@ class Stack:
         while y:
             least = self.least[count, y, u]
             count = next(i for i in range(count + 1) if self.least[i, y, u] == least)
-            if count == 0:
-                steps = reversed(range(int(self.points[y])))
-                yield from (Leg(None, step, step + 1, None) for step in steps)
-                return
             i = count - 1
             row, kept = int(np.searchsorted(self._rows[i], u)), True
             while kept:
@@ -261,17 +242,13 @@ class Stack:
         best, x = seconds[y - a], y - a
         if best == below[y]:
             return None, y, False
-        if best == self.jumps[y] + seconds[x - 1]:
-            return Leg(None, end - 1, end, None), y - 1, True
         kept, own = int(self._kept[i][row]), int(self._own[i][row])
         columns = np.searchsorted(self._columns, (own, kept))
-        drop, keep = self._fresh(a, y)[columns] + (self.ahead[a:y] - self.ahead[a]) + key.read
+        drop, keep = self._fresh(a, y)[columns] + (self.ahead[a:y] - self.ahead[a])
         drop += below[a:y]
         keep += seconds[:x]
         keep[0] = inf
-        whole = float(self._whole[i][row, x] + below[a])
-        if whole <= min(drop.min(), keep.min()):
-            return Leg(key, key.at, end, own, key.place), a, False
-        room, ways = (kept, keep) if keep.min() < drop.min() else (own, drop)
-        p = a + int(ways.argmin())
-        return Leg(key, int(self.points[p]), end, room), p, room is kept and ways is keep
+        if not self.complete and self._whole[i][row, x] + below[a] <= best:
+            return Leg(key, key.at, end), a, False
+        p = int((keep if keep.min() < drop.min() else drop).argmin())
+        return Leg(key, int(self.points[a + p]), end), a + p, bool(keep.min() < drop.min())

@@ -7,24 +7,21 @@ is enough to choose what to keep. Where a length is solved for, those just below
 and the last one known; so a part that is shorter than this gap is split off several times at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from math import gcd, prod
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Write
-from ckio.planners.dp.spaces import Space
+from ckio.actions import Kind
+from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.dp.tables import Table
 from ckio.planners.dp.tables import solve as table
 from ckio.platform import Platform, copies
 from ckio.platform.chain import Chain
 
 Seconds = NDArray[np.float64]
-Numbers = NDArray[np.intp]
 
 MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
 """Sums of two numbers that tables may compare, some 0.1 s, and the numbers that they may hold."""
@@ -146,8 +143,6 @@ class Tables:
             self._last = row - 1  # the last row that is known
             self._solve(row)
         self._last = len(self.lengths) - 1
-        # The same lengths with the same room come again and again.
-        self._fresh, self._stored = cache(solved.fresh), cache(solved.stored)
 
     @staticmethod
     def _left(solved: Table, after: Numbers) -> Seconds:
@@ -255,64 +250,6 @@ class Tables:
             after = np.append(self._after_tape[place], -1)[after]
         rest = self.between(self.seconds, np.array([n - many]), after)
         return np.minimum(many * cost + rest, FOREVER)
-
-    # From choices to actions, where every length is in the tables
-
-    def actions(
-        self, begin: int, end: int, room: int, place: int | None = None, /
-    ) -> Iterator[Action]:
-        """Reverse [begin, end); x_begin is in the register, and with a place on that level too."""
-        todo: list[_Part | Action] = [_Part(begin, end, room, place)]
-        while todo:
-            part = todo.pop()
-            if isinstance(part, _Part):
-                todo.extend(reversed(list(self._first(part))))
-            else:
-                yield part
-
-    def _first(self, part: "_Part") -> Iterator["_Part | Action"]:
-        """What a part begins with, and the smaller parts that are left then."""
-        begin, end, room, place = part
-        if end - begin <= self.held:
-            yield Record(begin, end)
-            yield Reverse(begin, end)
-        elif place is None:
-            yield from self._store(part)
-        elif j := self._stored(end - begin, room, place):
-            yield Advance(begin, begin + j)
-            yield _Part(begin + j, end, int(self.after_restart[place][room]))
-            yield Read(Key(Kind.RESTART, begin), self.spaces[place].number)
-            yield _Part(begin, begin + j, room, place)
-        else:
-            yield _Part(begin, end, room)
-
-    def _store(self, part: "_Part") -> Iterator["_Part | Action"]:
-        """The first state of a part, in the register only, or the tape of its first step."""
-        begin, end, room, _ = part
-        kind, place = self._fresh(end - begin, room)
-        level = self.spaces[place].number
-        if kind is Kind.TAPE:
-            tape = Key(Kind.TAPE, begin)
-            yield Record(begin, begin + 1)
-            yield Write(tape, level)
-            yield _Part(begin + 1, end, int(self._after_tape[place][room]))
-            yield Read(tape, level)
-            yield Reverse(begin, begin + 1)
-        else:
-            yield Write(Key(Kind.RESTART, begin), level)
-            yield _Part(begin, end, room, place)
-
-
-class _Part(NamedTuple):
-    """The steps [begin, end) that are to be reversed in a room.
-
-    With a `place`, x_begin is also on that level; without, in the register only.
-    """
-
-    begin: int
-    end: int
-    room: int
-    place: int | None = None
 
 
 def _growing(first: int, steps: int, *, part: int) -> Numbers:
