@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ckio.planners.resume.tables import FOREVER, Numbers, Seconds, Tables
+from ckio.planners.dp.spaces import Numbers
+from ckio.planners.resume.tables import FOREVER, Seconds, Tables
 
 _MOST_SUMS, _MOST_ROUNDS = 3e8, 20_000
 """Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each."""
