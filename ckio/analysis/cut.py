@@ -22,19 +22,19 @@ carries the tie-breaker of Algorithm 1, "minimal distance to R", over to the who
 For u of 8 bytes, v = f(u) of 4 and w = g(v) of 16, where w is required and u is overwritten, the
 ways to cut are to save u (8), to store v (4) and to store w (16):
 
->>> graph = NumberedGraph(
-...     values=["u", "v", "w"],
-...     locations=["o"],
-...     arguments=np.array([[0, 1], [1, 2]]),
-...     overwrites=np.array([[0], [0]]),
-...     required=np.array([2]),
-...     weight=np.array([8.0, 4.0, 16.0]),
-...     saving=np.array([8.0]),
-...     again=np.zeros(3),
-... )
->>> saved, stored = minimum_cut(graph)
->>> saved.tolist(), stored.tolist()
-([False], [False, True, False])
+    >>> graph = NumberedGraph(
+    ...     values=["u", "v", "w"],
+    ...     locations=["o"],
+    ...     arguments=np.array([[0, 1], [1, 2]]),
+    ...     overwrites=np.array([[0], [0]]),
+    ...     required=np.array([2]),
+    ...     weight=np.array([8.0, 4.0, 16.0]),
+    ...     saving=np.array([8.0]),
+    ...     again=np.zeros(3),
+    ... )
+    >>> saved, stored = minimum_cut(graph)
+    >>> saved.tolist(), stored.tolist()
+    ([False], [False, True, False])
 
 **Flows.** scipy finds maximum flows, but with capacities of 32 bits, and larger ones it takes
 modulo 2**32 without a word. Here the capacities are whole numbers of a unit, of up to 60 bits, and

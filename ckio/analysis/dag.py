@@ -8,15 +8,15 @@ The least choice for several DAGs at once is a minimum cut of one network (`cut`
 Two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwrites it. To save the
 8 bytes of a serves both; to store the two derivatives takes 16:
 
->>> graph = ValueGraph(
-...     arguments={"a in y": (), "cos a": ("a in y",), "a in z": (), "3 a**2": ("a in z",)},
-...     required=["cos a", "3 a**2"],
-...     overwrites={"a in y": ["a = 0"], "a in z": ["a = 0"]},
-...     nbytes=dict.fromkeys(["a in y", "cos a", "a in z", "3 a**2"], 8),
-... )
->>> choice = solve(graph)
->>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
-(('a = 0',), (), ('cos a', '3 a**2'), 8)
+    >>> graph = ValueGraph(
+    ...     arguments={"a in y": (), "cos a": ("a in y",), "a in z": (), "3 a**2": ("a in z",)},
+    ...     required=["cos a", "3 a**2"],
+    ...     overwrites={"a in y": ["a = 0"], "a in z": ["a = 0"]},
+    ...     nbytes=dict.fromkeys(["a in y", "cos a", "a in z", "3 a**2"], 8),
+    ... )
+    >>> choice = solve(graph)
+    >>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
+    (('a = 0',), (), ('cos a', '3 a**2'), 8)
 
 Where bytes alone count, computing again is free. With the seconds that a level takes for so many
 bytes as the `price`, they are weighed against the seconds to `recompute`. The result describes

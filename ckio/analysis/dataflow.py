@@ -25,18 +25,18 @@ For each variable by itself:
 Three steps use a, and the last overwrites it; x_1 is written before step 2 is done and reversed,
 and read at action 5, before step 1 is. So a in version 0 is read at 5, and could be written at 1:
 
->>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
->>> from ckio.platform.chain import Chain
->>> from ckio.actions.variables import Flow, Step
->>> chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
->>> actions = [Advance(0, 1), Write(Key(Kind.RESTART, 1), 0), Advance(1, 2)]
->>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
->>> actions += [Record(1, 2), Reverse(1, 2)]
->>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
->>> steps = Steps([read, read, change], 3)
->>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
->>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
-([0], [5], [1])
+    >>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
+    >>> from ckio.platform.chain import Chain
+    >>> from ckio.actions.variables import Flow, Step
+    >>> chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    >>> actions = [Advance(0, 1), Write(Key(Kind.RESTART, 1), 0), Advance(1, 2)]
+    >>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
+    >>> actions += [Record(1, 2), Reverse(1, 2)]
+    >>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
+    >>> steps = Steps([read, read, change], 3)
+    >>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
+    >>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
+    ([0], [5], [1])
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,15 @@
 """Which arrays of a model's state a checkpoint has to hold, and why; `ckio analyze` prints it.
 
->>> from ckio.models.ocean import Ocean
->>> arrays = analyze(lambda: Ocean(grid=8))      # which does its first steps, and looks on
->>> arrays.whole["restart"], arrays.needed["restart"]
-(4544, 2600)
->>> [use.name for use in uses(arrays, None) if use.stored == "never"]
-['zeta_prev', 'F_0', 'Q']
->>> print(declaration(arrays).splitlines()[-1])  # of the arguments that declare it to ArrayModel
-tape={"zeta", "psi"},
+For example, of an ocean model:
+
+    >>> from ckio.models.ocean import Ocean
+    >>> arrays = analyze(lambda: Ocean(grid=8))      # which does its first steps, and looks on
+    >>> arrays.whole["restart"], arrays.needed["restart"]
+    (4544, 2600)
+    >>> [use.name for use in uses(arrays, None) if use.stored == "never"]
+    ['zeta_prev', 'F_0', 'Q']
+    >>> print(declaration(arrays).splitlines()[-1])  # of the arguments that declare it to ArrayModel
+    tape={"zeta", "psi"},
 """
 
 import json

@@ -10,14 +10,14 @@ what depends on what, here and as far as other contents tell (`FILLS`):
 An array that only its own new value depends on (a sum that is carried on, say) is not used by that:
 where it is wrong, nothing else becomes so. It may be declared either way.
 
->>> def step(arrays):
-...     arrays["flux"][...] = arrays["u"] ** 2
-...     arrays["u"] -= arrays["flux"]
-...     arrays["total"] += 1.0
-...     return arrays
->>> flow = flow_of(step, {name: np.ones(3) for name in ("u", "flux", "total")})
->>> sorted(flow.use), sorted(flow.out), sorted(flow.kill)
-(['u'], ['flux', 'total', 'u'], ['flux'])
+    >>> def step(arrays):
+    ...     arrays["flux"][...] = arrays["u"] ** 2
+    ...     arrays["u"] -= arrays["flux"]
+    ...     arrays["total"] += 1.0
+    ...     return arrays
+    >>> flow = flow_of(step, {name: np.ones(3) for name in ("u", "flux", "total")})
+    >>> sorted(flow.use), sorted(flow.out), sorted(flow.kill)
+    (['u'], ['flux', 'total', 'u'], ['flux'])
 
 `observe` does so with a few steps of a model, forward and back. The result holds for these steps.
 It can be declared, or compared with the declaration (`differences`).

@@ -17,13 +17,13 @@ kept their values:
 C: u = f(u, k) overwrites u, of 8 bytes, and its adjoint uses u and k, of 16. D: k = g(k); u = h(u)
 overwrites both. So u is in every snapshot; and k is, or D puts it back from its own tape:
 
->>> c, d = Flow({"u", "k"}, {"u"}, {"u"}), Flow({"u", "k"}, {"u", "k"}, {"u", "k"})
->>> code = successive([Plain(c, c), Plain(d, d)])
->>> for policy in (lazy, eager):
-...     (snapshot,) = plan(code, policy=policy)
-...     print(sorted(snapshot.stored), sorted(snapshot.req_d))
-['u'] ['k']
-['k', 'u'] []
+    >>> c, d = Flow({"u", "k"}, {"u"}, {"u"}), Flow({"u", "k"}, {"u", "k"}, {"u", "k"})
+    >>> code = successive([Plain(c, c), Plain(d, d)])
+    >>> for policy in (lazy, eager):
+    ...     (snapshot,) = plan(code, policy=policy)
+    ...     print(sorted(snapshot.stored), sorted(snapshot.req_d))
+    ['u'] ['k']
+    ['k', 'u'] []
 
 The paper takes out(C̄) <= out(C) for granted, and without that some of (7) are not minimal: here
 out(C) always includes out(C̄), which is safe, because out is "perhaps". `docs/papers.md` lists this

@@ -17,12 +17,12 @@ six steps (6 s), takes back the other six in the near slots (8 s, A_0(6) of Revo
 s) and takes back the first six (8 s), besides recording and reversing. Multistage, which looks at
 no costs, uses all slots there are:
 
->>> from ckio.schedule import makespan
->>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
->>> machine = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
->>> planners = disk_revolve, per_rev_revolve, two_level, wang_moin, multistage
->>> [makespan(planner(chain, machine), machine) for planner in planners]
-[26.0, 26.0, 26.0, 36.0, 47.0]
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> machine = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> planners = disk_revolve, per_rev_revolve, two_level, wang_moin, multistage
+    >>> [makespan(planner(chain, machine), machine) for planner in planners]
+    [26.0, 26.0, 26.0, 36.0, 47.0]
 """
 
 from math import inf

@@ -9,29 +9,29 @@ rest again and runs the adjoint.
 In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k, so that the 40
 bytes of v are the tape:
 
->>> def backward(values, cotangent):
-...     of_u = cotangent["u"]
-...     return {
-...         "u": of_u * (1 + values["k"] * values["v"]),
-...         "k": cotangent["k"] + of_u * values["v"],
-...     }
->>> step = StraightLine(
-...     inputs=["u", "k"],
-...     assignments=[
-...         Assignment(["v"], ["u"], np.exp),
-...         Assignment(["u'"], ["u", "k", "v"], lambda u, k, v: u + k * v),
-...     ],
-...     outputs={"u": "u'"},
-...     required=["v", "k"],
-...     backward=backward,
-... )
->>> x = {"u": np.zeros(5), "k": np.ones(5)}
->>> halves = partition(step, x)
->>> halves.stored, halves.begins, halves.tape
-(('v',), ('k',), 40)
->>> after, tape = halves.forward(x)
->>> after["u"], halves.backward(tape, {"u": np.ones(5), "k": np.zeros(5)}, after)["u"]
-(array([1., 1., 1., 1., 1.]), array([2., 2., 2., 2., 2.]))
+    >>> def backward(values, cotangent):
+    ...     of_u = cotangent["u"]
+    ...     return {
+    ...         "u": of_u * (1 + values["k"] * values["v"]),
+    ...         "k": cotangent["k"] + of_u * values["v"],
+    ...     }
+    >>> step = StraightLine(
+    ...     inputs=["u", "k"],
+    ...     assignments=[
+    ...         Assignment(["v"], ["u"], np.exp),
+    ...         Assignment(["u'"], ["u", "k", "v"], lambda u, k, v: u + k * v),
+    ...     ],
+    ...     outputs={"u": "u'"},
+    ...     required=["v", "k"],
+    ...     backward=backward,
+    ... )
+    >>> x = {"u": np.zeros(5), "k": np.ones(5)}
+    >>> halves = partition(step, x)
+    >>> halves.stored, halves.begins, halves.tape
+    (('v',), ('k',), 40)
+    >>> after, tape = halves.forward(x)
+    >>> after["u"], halves.backward(tape, {"u": np.ones(5), "k": np.zeros(5)}, after)["u"]
+    (array([1., 1., 1., 1., 1.]), array([2., 2., 2., 2., 2.]))
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -3,13 +3,13 @@
 A step and its adjoint are traced together, as one jaxpr. Each of its equations becomes an
 assignment; those that depend on no cotangent are the values of the step.
 
->>> from pytest import importorskip
->>> numpy = importorskip("jax.numpy")
->>> program = trace(lambda x: {"u": numpy.sin(x["u"]) * x["k"]}, {"u": 1.0, "k": 2.0})
->>> program.overwritten, [list(it.results) for it in program.assignments]
-(('u',), [['sin.2'], ['cos.3'], ['mul.4']])
->>> program.required
-('cos.3', 'k', 'sin.2')
+    >>> from pytest import importorskip
+    >>> numpy = importorskip("jax.numpy")
+    >>> program = trace(lambda x: {"u": numpy.sin(x["u"]) * x["k"]}, {"u": 1.0, "k": 2.0})
+    >>> program.overwritten, [list(it.results) for it in program.assignments]
+    (('u',), [['sin.2'], ['cos.3'], ['mul.4']])
+    >>> program.required
+    ('cos.3', 'k', 'sin.2')
 """
 
 import importlib

@@ -27,10 +27,10 @@ two steps, at 3 - 6 = -3, and the other with three, at 6 - 9 = -3. Those are nin
 costs least where a segment of two becomes one of one, 2 - 3 = -1. So the bound is 24 - 3 - 3 - 1 -
 3 = 14, and the plan 2 + 2 + 1 and 3 attains it:
 
->>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
->>> taken = optimum(slots, 8, price(slots, 8), 3)
->>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
-(True, 14)
+    >>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
+    >>> taken = optimum(slots, 8, price(slots, 8), 3)
+    >>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
+    (True, 14)
 
 How long a segment need be looked at follows from the tables, too.
 phi_k,m(d) is what a segment of d steps costs that begins on level k while m slots are free, with

@@ -18,10 +18,10 @@ length, more free space is of no use. The ends of straight pieces are kept: memo
 For example, with one slot, free of cost, and u = 1, the least cost of l + 1 steps is l (l + 1) / 2,
 each of them being reached from x_0 again; the pieces of that have no two lengths in common:
 
->>> from ckio.planners.dp.spaces import slots_of
->>> lower = np.array([0, FAR, FAR, FAR, FAR])
->>> solve(slots_of("RAM", 0, 1, write=0, read=0), lower, move=1).finish.tolist()
-[0, 1, 3, 6, 10]
+    >>> from ckio.planners.dp.spaces import slots_of
+    >>> lower = np.array([0, FAR, FAR, FAR, FAR])
+    >>> solve(slots_of("RAM", 0, 1, write=0, read=0), lower, move=1).finish.tolist()
+    [0, 1, 3, 6, 10]
 """
 
 from collections import deque

@@ -11,8 +11,8 @@ needs more than there is.
 For example, on a level of 7 bytes restart checkpoints of 3 and tapes of 2 bytes make up the sums 0,
 2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4, number 3:
 
->>> sums(3, 2, 7).tolist()
-[0, 2, 3, 4, 5, 6, 7]
+    >>> sums(3, 2, 7).tolist()
+    [0, 2, 3, 4, 5, 6, 7]
 """
 
 from collections.abc import Callable, Iterator, Sequence

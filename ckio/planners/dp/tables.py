@@ -11,12 +11,12 @@ left out: more free space is then of no use.
 
 For example, one level of two slots, free of cost, and steps of 1 s in a working memory of one tape:
 
->>> import numpy as np
->>> from ckio.planners.dp.spaces import slots_of
->>> lower = np.array([0, 0, FAR, FAR, FAR, FAR])
->>> level = slots_of("RAM", 0, 2, write=0, read=0)
->>> solve((level,), lower, move=1).seconds[2, 1:].tolist()
-[0, 1, 2, 4, 6]
+    >>> import numpy as np
+    >>> from ckio.planners.dp.spaces import slots_of
+    >>> lower = np.array([0, 0, FAR, FAR, FAR, FAR])
+    >>> level = slots_of("RAM", 0, 2, write=0, read=0)
+    >>> solve((level,), lower, move=1).seconds[2, 1:].tolist()
+    [0, 1, 2, 4, 6]
 
 Four steps take 4 s besides recording and reversing each once: advance two steps from x_0, store
 x_2, advance one and reverse the last two steps from x_3 and x_2; then advance one from x_0, and

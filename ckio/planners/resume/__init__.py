@@ -9,14 +9,14 @@ For example, 4 steps of a second each, with a slot in memory and x_2 and x_0 on 
 two seconds to read: x_2 is read, step 3 is reached and reversed, x_2 was kept in memory for step 2,
 and the same follows from x_0:
 
->>> from ckio.platform import Affine, Level
->>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
->>> disk = Level(name="disk", capacity=2, read=Affine(2))
->>> platform = Platform((Level(name="ram", capacity=1), disk), working_memory=1)
->>> x_0, x_2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
->>> schedule = resume(chain, platform, [[], [x_0, x_2]], state=None)
->>> makespan(schedule, platform)  # 2 reads, 2 advances, 4 records and 4 reverses
-14.0
+    >>> from ckio.platform import Affine, Level
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    >>> disk = Level(name="disk", capacity=2, read=Affine(2))
+    >>> platform = Platform((Level(name="ram", capacity=1), disk), working_memory=1)
+    >>> x_0, x_2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
+    >>> schedule = resume(chain, platform, [[], [x_0, x_2]], state=None)
+    >>> makespan(schedule, platform)  # 2 reads, 2 advances, 4 records and 4 reverses
+    14.0
 """
 
 from collections.abc import Iterable, Iterator, Sequence
