@@ -33,7 +33,7 @@ and read at action 5, before step 1 is. So a in version 0 is read at 5, and coul
     >>> actions += [Record(2, 3), Reverse(2, 3), Read(Key(Kind.RESTART, 1), 0)]
     >>> actions += [Record(1, 2), Reverse(1, 2)]
     >>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
-    >>> steps = Steps([read, read, change], 3)
+    >>> steps = ChainFlows([read, read, change], 3)
     >>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
     >>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
     ([0], [5], [1])
