@@ -108,6 +108,10 @@ class Table:
         """The greatest F of one level that makes a difference."""
         return len(self.seconds) - 2
 
+    def rows(self) -> Numbers:
+        """Return the row for each F."""
+        return np.minimum(np.arange(self.empty + 1), self.last)
+
     def _row(self, free: int) -> int:
         return min(free, self.last)
 
@@ -149,8 +153,7 @@ class Table:
             return _FAR_OF[self.seconds.dtype.kind], 0
         inner = self.seconds[self._after(self.after_restart, place, row)]
         costs = inner[length - 1 : length - end : -1] + self.again[place][row, 1:end]
-        # Of equally good ways the farthest: what is left then needs the fewest slots.
-        best = len(costs) - 1 - int(costs[::-1].argmin())
+        best = int(costs.argmin())  # of equally good ways the shortest
         return costs[best], best + 1
 
 

@@ -264,12 +264,13 @@ class Problem:
         lengths = np.arange(length + 1)
         unaided = np.where(lengths <= self.held, 0.0, inf)
         tables = dp_tables.solve(given, unaided, move=self.move)
-        found = np.full_like(tables.seconds, inf)
+        rows = tables.rows()
+        found = np.full((len(rows) + 1, length + 1), inf)
         for n in range(1, length + 1):
             row = np.full(len(found) - 1, n * swept.held if n <= self.held else inf)
             for k, space in enumerate(given):
                 np.minimum(row, swept.tape[k] + found[tables.after_tape[k], n - 1], out=row)
-                later = tables.again[k][:-1, 1:n] - space.read
+                later = tables.again[k][rows, 1:n] - space.read
                 later = later + (swept.move - self.move) * lengths[1:n]
                 sweep = (found[tables.after_restart[k], n - 1 : 0 : -1] + later).min(
                     axis=1, initial=inf
