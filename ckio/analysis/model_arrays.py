@@ -8,7 +8,7 @@ For example, of an ocean model:
     (4544, 2600)
     >>> [use.name for use in uses(arrays, None) if use.stored == "never"]
     ['zeta_prev', 'F_0', 'Q']
-    >>> print(declaration(arrays).splitlines()[-1])  # of the arguments that declare it to ArrayModel
+    >>> print(declaration(arrays).splitlines()[-1])  # of the arguments of ArrayModel
     tape={"zeta", "psi"},
 """
 

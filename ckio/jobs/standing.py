@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
-from ckio.actions import Key, Kind, nbytes_of
+from ckio.actions import Key, Kind, field_nbytes, nbytes_of
 from ckio.actions.variables import of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.errors import LevelFull, Stopped, StorageError
@@ -67,8 +67,9 @@ def store_standing(
     not be kept beside it; the state if the way there need not be gone again for it. Where there is
     no room, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
     process would stand no further than this one, which began with what was there `before`. Nothing
-    is raised where a level refuses: older checkpoints remain, and there is less
-    to go on from. The ranks of a `team` store the same, by what is largest on any of them.
+    is raised where a level refuses: older checkpoints remain, and there is less to go on from. A
+    run that stopped at the turn, of which nothing can be stored, keeps the last state that lies in
+    memory instead. The ranks of a `team` store the same, by what is largest on any of them.
     """
     levels = [
         (backend, level)
@@ -87,6 +88,8 @@ def store_standing(
             continue
         if key.kind is Kind.ADJOINT:
             _discard_older(key, levels)
+    if not storing.is_further(began):
+        stored += storing.from_memory([it for it in backends if not it.durable])
     further = storing.is_further(began)
     return Standing(stopped.state, stopped.adjoint, stored, refused, further)
 
@@ -122,6 +125,7 @@ class _Storing:
     adjoint: int
     chain: Chain
     team: Team
+    source: Backend | None = None
 
     def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
         """The whole checkpoints that lie on one level with these keys, and what they are made of.
@@ -178,12 +182,35 @@ class _Storing:
                 return level.name
         raise refused
 
+    def from_memory(self, volatile: Sequence[Backend]) -> list[tuple[Key, str]]:
+        """Store the last whole state below the adjoint that such a level holds, if there is one."""
+        held = [
+            (key.step, number, key)
+            for number, backend in enumerate(volatile)
+            for key in self.made(_held(backend))
+            if key.kind is Kind.RESTART and key.step < self.adjoint
+        ]
+        if not held:
+            return []
+        _, number, key = max(held, key=lambda it: it[:2])
+        try:
+            come = _come(key, self.there(), self.chain.length)
+            return [(key, replace(self, source=volatile[number]).store(key, come))]
+        except StorageError:
+            return []
+
     def _write(self, keys: Collection[Key], backend: Backend) -> None:
-        """All of them, or none."""
+        """All of them, or none; from the source, if there is one, else from the model."""
         written = list[Key]()
         try:
             for key in keys:
-                backend.write(key, self.model.layout(key), self.model.dump(key))
+                if self.source is None:
+                    backend.write(key, self.model.layout(key), self.model.dump(key))
+                else:
+                    layout = self.source.layout(key)
+                    data = [memoryview(bytearray(field_nbytes(field))) for field in layout]
+                    self.source.read(key, data)
+                    backend.write(key, layout, data)
                 written.append(key)
         except StorageError:
             for key in written:
