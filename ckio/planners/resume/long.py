@@ -38,6 +38,9 @@ _CUT = "in segments between the restart keys that are kept"
 
 _FIRST = Key(Kind.RESTART, 0)
 
+_MOST_KEYS = 1024
+"""Beyond so many keys all are kept."""
+
 _MOST_LEGS = 256
 """Beyond so many legs it is not tried what they take that the recurrence did not choose."""
 
@@ -122,9 +125,9 @@ class _Segments:
 
     def plans(self, most: float) -> Iterator[LongPlan]:
         """What is chosen by the recurrence, and other choices where it does not know the best."""
-        given = spaces(self.alike, self.platform, new_tapes=self.rest.new_tapes)
+        given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen, state = list[Leg](), self.rest.state
-        if given:
+        if given and len(self.rest.restarts) <= _MOST_KEYS:
             move = self.alike.advance
             if self.records.any() and not self.chain.varies:
                 move = self.alike.record
@@ -134,8 +137,10 @@ class _Segments:
             if chosen and stack.complete and not self.chain.varies:
                 yield LongPlan(self._by_planner(chosen), _RECURRENCE, complete=True)
                 return
-        others = [self._every_key(), self._first_key()]
-        for legs in [self._steps(chosen), *(some for some in others if len(some) <= _MOST_LEGS)]:
+        every = self._every_key()
+        if chosen and len(every) > _MOST_LEGS:
+            every = []
+        for legs in (self._steps(chosen), every, self._first_key()):
             with suppress(NoSchedule, BadInput):
                 yield LongPlan(self._by_planner(legs), _CUT, complete=False)
 
@@ -214,11 +219,11 @@ class _Segments:
 
         Raises NoSchedule where steps are left, or what is kept does not fit.
         """
-        self._beside(legs, self.rest.end)
+        platforms = self._platforms(legs)
         pieces, end = [(Actions.of(_written(legs)), 0)], self.rest.end
         for number, leg in enumerate(legs):
             if end > leg.begin:
-                pieces += self._leg(leg._replace(end=end), legs[number + 1 :])
+                pieces += self._leg(leg._replace(end=end), platforms[number])
                 end = leg.begin
             spent = list[Action]()
             while end - 1 in self.tapes:
@@ -229,17 +234,27 @@ class _Segments:
             raise NoSchedule(f"the steps before {end} are not reached")
         return self._recorded(joined(pieces))
 
-    def _beside(self, legs: Sequence[Leg], end: int) -> Platform:
-        """The platform without the room of what these legs keep, and of tapes that are left."""
-        kept = {(leg.key.step, leg.key.level) for leg in legs if leg.key is not None}
-        tapes = [tape for tape in self.tapes.items() if tape[0] < end]
-        platform = _without(self.rest, Kind.TAPE, tapes, self.rest.platform)
-        return _without(self.rest, Kind.RESTART, kept, platform)
+    def _platforms(self, legs: Sequence[Leg]) -> list[Platform]:
+        """For each leg the platform without the room of what later ones keep, and of their tapes.
 
-    def _leg(self, leg: Leg, later: Sequence[Leg]) -> list[Piece]:
-        """Read a key, go on, and reverse the steps of a leg, while those of later ones are kept."""
+        Raises NoSchedule where what all of them keep does not fit.
+        """
+        left, kept = self.rest.platform, set[Candidate | None]()
+        tapes, platforms = sorted(self.tapes.items(), reverse=True), list[Platform]()
+        for leg in reversed(legs):
+            below = list[Stored]()
+            while tapes and tapes[-1][0] < leg.begin:
+                below.append(tapes.pop())
+            left = _without(self.rest, Kind.TAPE, below, left)
+            platforms.append(left)
+            if leg.key is not None and leg.key not in kept:
+                left = _without(self.rest, Kind.RESTART, [leg.key[1:3]], left)
+                kept.add(leg.key)
+        return platforms[::-1]
+
+    def _leg(self, leg: Leg, platform: Platform) -> list[Piece]:
+        """Read a key, go on, and reverse the steps of a leg."""
         begin, end, key = leg.begin, leg.end, leg.key
-        platform = self._beside(later, begin)
         start = list[Action]()
         if key is not None:
             start.append(Read(Key(Kind.RESTART, key.step), key.level))

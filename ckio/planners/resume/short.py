@@ -47,7 +47,7 @@ _Moves: TypeAlias = "Action | tuple[_Moves, ...]"
 _Keys: TypeAlias = tuple[Stored, ...]
 _Free: TypeAlias = tuple[float, ...]
 
-MOST_COMPARED, _MOST_RANGES = 40_000, 20_000
+MOST_COMPARED, _MOST_RANGES = 25_000, 20_000
 """Ways that are compared: some 0.2 s. Beyond so many ranges, steps^3 for each room, none would be
 found in time."""
 
@@ -216,10 +216,13 @@ class _Ranges:
     def counted(self, ways: Iterable[_Priced]) -> _Priced:
         """The quickest of some ways; each of them counts as work."""
         some = list(ways)
-        self.left -= len(some)
+        self.count(len(some))
+        return least(some)
+
+    def count(self, ways: int) -> None:
+        self.left -= ways
         if self.left < 0:
             raise _TooMuchWork
-        return least(some)
 
     # P, Q0 and Q of the equations; `tapes` are the stored ones within [p, m)
 
@@ -341,16 +344,18 @@ def _judged(ranges: _Ranges) -> Iterator[_Priced]:
             continue
         seen.add(position)
         m, state, tape, restarts, tapes = position
-        found = [ranges.stack(restarts, tapes, m)]
-        if state is not None:
-            found.append(ranges.use(state, restarts, tapes, m))
-        for finish in found if tape is None else ():
+        finishes = [] if tape is not None else [ranges.stack(restarts, tapes, m)]
+        if tape is None and state is not None:
+            finishes.append(ranges.use(state, restarts, tapes, m))
+        for finish in finishes:
             best = min(best, way.seconds + finish.seconds)
             yield _in_turn(way, finish)
         for more, then in (*_kept(ranges, position), *_moved(ranges, position)):
-            if then not in seen:
-                longer = _in_turn(way, more)
-                heappush(frontier, (longer.seconds + ranges.bound(then), next(order), longer, then))
+            ranges.count(1)
+            longer = _in_turn(way, more)
+            at_least = longer.seconds + ranges.bound(then)
+            if then not in seen and at_least < best:
+                heappush(frontier, (at_least, next(order), longer, then))
 
 
 def _kept(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Position]]:

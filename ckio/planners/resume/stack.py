@@ -33,8 +33,9 @@ import numpy as np
 from ckio.planners.dp.spaces import Numbers
 from ckio.planners.resume.tables import FOREVER, Seconds, Tables
 
-_MOST_SUMS, _MOST_ROUNDS = 3e8, 20_000
-"""Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each."""
+_MOST_SUMS, _MOST_ROUNDS, _MOST_NUMBERS = 3e8, 20_000, 1e7
+"""Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each; numbers that
+are kept of H."""
 
 _FEWEST_POINTS, _MOST_POINTS, _NARROWEST = 64, 384, 128
 """Points beside those of keys, where not all steps are; above a key, where many keys follow."""
@@ -105,11 +106,13 @@ class Stack:
         shape = [1 + min(counts[k], slots[k]) * (not endless[k]) for k in places]
         self._fits = [slots[k] > 0 for k in places]
         across = min(len(self.points), max(_NARROWEST, _MOST_ROUNDS // max(1, len(keys))))
-        while prod(shape) > 1 and len(keys) * across**2 / 2 * prod(shape) > _MOST_SUMS:
+        work = len(keys) * max(across**2 / 2, _MOST_SUMS / _MOST_NUMBERS * len(self.points))
+        while prod(shape) > 1 and work * prod(shape) > _MOST_SUMS:
             largest = shape.index(max(shape))
             shape[largest], self.complete = 1, False
             self._fits[largest] = counts[largest] <= slots[largest]
-        self._shape, self._slots, self._endless = shape, slots, endless
+        self._shape, self._endless = shape, endless
+        self._excess = [slots[k] - self.tables.slots(k) for k in places]
         self._vectors = np.indices(shape).reshape(len(shape), -1)
 
     def _set_rooms(self) -> None:
@@ -136,9 +139,8 @@ class Stack:
         for u in self._vectors.T.tolist():
             room = tables.empty
             for place, after in enumerate(tables.after_restart):
-                kept = u[place] + uncounted[place]
-                excess = self._slots[place] - tables.slots(place)
-                for _ in range(0 if self._endless[place] else max(0, kept - excess)):
+                kept = u[place] + uncounted[place] - self._excess[place]
+                for _ in range(0 if self._endless[place] else kept):
                     room = int(after[room]) if room >= 0 else room
             columns.append(room)
         return np.array(columns, np.intp) % (tables.empty + 2)

@@ -8,17 +8,20 @@ and the last one known; so a part that is shorter than this gap is split off sev
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Kind
+from ckio.errors import NoSchedule
+from ckio.planners.base import without_notes
 from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.spaces import spaces as usable
 from ckio.planners.dp.tables import Table
 from ckio.planners.dp.tables import solve as table
-from ckio.platform import Platform, copies
+from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 Seconds = NDArray[np.float64]
@@ -29,70 +32,39 @@ MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
 _SHORT, _TRIED = 256, 64
 """Of a longer chain, up to these lengths all are solved for, and all are tried as parts."""
 
-_MOST_COLUMNS, _UNITS = 768, 64
-"""Combinations of free room that are told apart; units of room on a level for tapes too."""
+_MOST_COLUMNS, _MOST_SUMS = 768, (1 << 14, 128)
+"""Combinations of free room that are told apart; on a level alone, without tapes and with."""
+
+_FEWEST = 14
+"""Slots that are counted of a far level, before fewer are of a nearer one."""
 
 FOREVER = 1e300
 """Instead of infinity, which cannot be interpolated."""
 
 
-def spaces(chain: Chain, platform: Platform, /, *, new_tapes: bool) -> list[Space]:
+def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -> list[Space]:
     """What each level that can hold a checkpoint offers to new ones, and to those that are kept.
 
-    The room for restart checkpoints and tapes together is counted in units, rounded up where that
-    would be too many. Of a level with very many slots only some are counted.
+    Of a level with very many slots only some are counted.
     """
-    given = [
-        _space(chain, platform, number, new_tapes=new_tapes)
-        for number in range(len(platform.levels))
-    ]
-    given = [space for space in given if max(space.after_restart[-1], space.after_tape[-1]) >= 0]
-    while prod(space.empty + 1 for space in given) > _MOST_COLUMNS:
-        largest = max(given, key=lambda space: space.empty)
-        size = largest.empty - largest.empty // 16
-        fewer = replace(
-            largest,
-            after_restart=largest.after_restart[:size],
-            after_tape=largest.after_tape[:size],
-            exact=False,
+    counted = chain if new_tapes else replace(chain, tape=chain.restart)
+    with without_notes(), suppress(NoSchedule):
+        given = usable(
+            counted.with_steps(chain.length + 1), platform, held=held, most=_MOST_SUMS[new_tapes]
         )
-        given[given.index(largest)] = fewer
-    return given
-
-
-def _space(chain: Chain, platform: Platform, number: int, *, new_tapes: bool) -> Space:
-    level = platform.levels[number]
-    restart, tape = level.stored(chain.restart), level.stored(chain.tape) * new_tapes
-    units, exact = (0, 0, 0), True  # of a level that never fills
-    if level.capacity is not None and level.capacity < chain.length * (restart + tape):
-        units, exact = _units(restart, tape, level.capacity)
-    rooms = np.arange(units[2] + 1)
-    after_restart = np.maximum(rooms - units[0], -1)
-    after_tape = np.maximum(rooms - units[1], -1) if new_tapes else np.full_like(rooms, -1)
-    moved = chain.restart * copies(chain, platform, number, Kind.RESTART)
-    taped = chain.tape * copies(chain, platform, number, Kind.TAPE)
-    keep = level.write(taped) + level.read(taped) + level.discard(chain.tape)
-    return Space(
-        name=level.name,
-        number=number,
-        write=level.write(moved) + level.discard(chain.restart),
-        read=level.read(moved),
-        tape=keep if new_tapes else np.inf,
-        after_restart=after_restart,
-        after_tape=after_tape,
-        exact=exact,
-    )
-
-
-def _units(restart: int, tape: int, capacity: int) -> tuple[tuple[int, int, int], bool]:
-    """The sizes and the capacity in units, and whether they are so exactly."""
-    if not tape:
-        return (1, 0, capacity // restart), True
-    unit = gcd(restart, tape)
-    if capacity // unit <= _UNITS or restart == 0:
-        return (restart // unit, tape // unit, capacity // unit), True
-    each = max(1, _UNITS * restart // capacity)
-    return (each, -(-tape * each // restart), capacity * each // restart), False
+        if not new_tapes:
+            never = [np.full_like(space.after_tape, -1) for space in given]
+            given = [
+                replace(s, tape=np.inf, after_tape=a) for s, a in zip(given, never, strict=True)
+            ]
+        while prod(space.empty + 1 for space in given) > _MOST_COLUMNS:
+            largest = max(given, key=lambda space: (space.empty > _FEWEST, space.read, space.empty))
+            size = largest.empty - largest.empty // 16
+            restarts, tapes = largest.after_restart[:size], largest.after_tape[:size]
+            fewer = replace(largest, after_restart=restarts, after_tape=tapes, exact=False)
+            given[given.index(largest)] = fewer
+        return given
+    return []
 
 
 class Tables:
