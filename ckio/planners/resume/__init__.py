@@ -91,17 +91,13 @@ def _plans(rest: Remainder) -> Iterator[tuple[Iterable[Action], str]]:
         yield plan.actions, f"{sort} way to finish, by a search through what to keep"
         if plan.complete:
             return
+    # On several levels keys could be moved first, and a state and tapes be used in other ways.
+    known = plan is None and len(rest.platform.levels) == 1 and not rest.tapes
+    known = known and (not rest.restarts or (rest.state is None and not rest.new_tapes))
+    untried = "; not all ways to use the stored tapes were tried" if rest.tapes else ""
     for other in long.plans(rest):
-        # On several levels keys could be moved first, and a state or tapes used in other ways.
-        plain = not rest.tapes and len(rest.platform.levels) == 1
-        plain = plain and (not rest.restarts or (rest.state is None and not rest.new_tapes))
-        best = other.complete and plain and plan is None
-        sort = "the best" if best else "a good"
-        said = f"{sort} way to finish, {other.how}"
-        yield (
-            other.actions,
-            said + "; not all ways to use the stored tapes were tried" * bool(rest.tapes),
-        )
+        sort = "the best" if known and other.complete else "a good"
+        yield other.actions, f"{sort} way to finish, {other.how}{untried}"
 
 
 def _unreachable(rest: Remainder) -> NoSchedule:

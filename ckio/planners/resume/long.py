@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from ckio.planners.resume.tables import MOST_COMPARED, Tables, spaces
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
 
-_MIXED = 2000
+_MIXED = 2500
 """Steps up to which a segment is planned by `mixed`, which takes long for more."""
 
 _RECURRENCE = "by a recurrence over which restart keys to keep"
@@ -132,7 +133,11 @@ class _Segments:
             if self.records.any() and not self.chain.varies:
                 move = self.alike.record
             tables = Tables(given, self.rest.end, move=move, held=self.held, most=most)
-            stack = Stack(self._keys(tables), tables, [*map(self._slots, given)])
+            jumps = np.full(self.rest.end + 1, inf)
+            for step, level in self.tapes.items() if not self.chain.varies else ():
+                read = self.rest.seconds_to_read(Kind.TAPE, step, level)
+                jumps[step + 1] = read - self.chain.record
+            stack = Stack(self._keys(tables), tables, [*map(self._slots, given)], jumps)
             chosen = stack.best(None if state is None else int(self.at[state]))
             if chosen and stack.complete and not self.chain.varies:
                 yield LongPlan(self._by_planner(chosen), _RECURRENCE, complete=True)

@@ -15,7 +15,8 @@ where r are the seconds to read x_e, P(l, u) and Q(l, u, k) those to finish l st
 u leaves (the recurrence of `mixed`), and 1_i is one key on the level k_i of number i. The four
 lines keep x_e after they read it; drop it after they read it, and finish less than there is right
 of it; finish all that is right of it; and drop it unread. The state that the register holds comes
-as one more key on every level, with the seconds of writing it there as its d.
+as one more key on every level, with the seconds of writing it there as its d. Where tapes are
+stored, t_{m-1} may be read instead: G_i(u, m) <= r + G_i(u, m - 1) - record.
 
 With every step among the m this is exact, and the third line follows from the others. Of a long
 chain some steps are taken, those of all keys among them. Time is O(q p^2) for each vector u, q keys
@@ -76,9 +77,15 @@ class Leg(NamedTuple):
 
 
 class Stack:
-    """The recurrence over keys in the order of their steps; `slots` are those of each place."""
+    """The recurrence over keys in the order of their steps.
 
-    def __init__(self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int]) -> None:
+    `slots` are those of each place; `jumps` the seconds of going from each m to m - 1 by reading a
+    tape, infinite where there is none.
+    """
+
+    def __init__(
+        self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int], jumps: Seconds
+    ) -> None:
         self.tables, self.steps = tables, int(tables.lengths[-1])
         self.points = self._points(keys)
         self.complete = len(self.points) == self.steps + 1 and tables.complete
@@ -86,6 +93,7 @@ class Stack:
         self.keys = [key for key in keys if key.write is None or self._fits[key.place]]
         self.at = np.searchsorted(self.points, [key.at for key in self.keys])
         self.ahead = self.points * tables.move
+        self.jumps = np.where(np.diff(self.points, prepend=-2) == 1, jumps[self.points], inf)
         self._set_rooms()
         self._solve()
 
@@ -151,7 +159,7 @@ class Stack:
         count, points = len(self.keys), len(self.points)
         self._columns = np.unique(np.concatenate([self.left, *self._own, *self._kept]))
         self.least = np.full((count + 1, points, self._vectors.shape[1]), inf)
-        self.least[0, 0, 0] = 0.0
+        self.least[0, :, 0] = np.cumsum(np.append(0.0, self.jumps[1:]))
         shapes = [(len(rows), points - at) for rows, at in zip(self._rows, self.at, strict=True)]
         self.seconds = [np.full(shape, inf) for shape in shapes]
         once, again = ([np.full(shape, inf) for shape in shapes] for _ in range(2))
@@ -181,6 +189,8 @@ class Stack:
                     best = np.minimum(best, ways + self.keys[i].read)
                     if not self.complete:
                         np.minimum(best, self._whole[i][:, x] + once[i][:, 0], out=best)
+                    if self.jumps[y] < inf:
+                        np.minimum(best, self.jumps[y] + self.seconds[i][:, x - 1], out=best)
                 self.seconds[i][:, x] = best
                 again[i][:, x] = best + ahead
                 counted, extra = self._rows[i], self.keys[i].write or 0.0
@@ -230,6 +240,8 @@ class Stack:
         while y:
             least = self.least[count, y, u]
             count = next(i for i in range(count + 1) if self.least[i, y, u] == least)
+            if count == 0:  # the others have tapes
+                return
             i = count - 1
             row, kept = int(np.searchsorted(self._rows[i], u)), True
             while kept:
@@ -245,6 +257,8 @@ class Stack:
         best, x = seconds[y - a], y - a
         if best == below[y]:
             return None, y, False
+        if best == self.jumps[y] + seconds[x - 1]:
+            return None, y - 1, True
         kept, own = int(self._kept[i][row]), int(self._own[i][row])
         columns = np.searchsorted(self._columns, (own, kept))
         drop, keep = self._fresh(a, y)[columns] + (self.ahead[a:y] - self.ahead[a])
