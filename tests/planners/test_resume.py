@@ -615,3 +615,12 @@ def test_what_is_stored_and_not_read_goes_first() -> None:
         Discard(t(0), 1),
         actions[6],
     ]
+
+
+def test_checkpoints_of_which_each_takes_one_byte_are_counted_one_by_one() -> None:
+    """A level with a codec rounds each of them up, so that the sum is not that of their bytes."""
+    chain = Chain(steps=50, advance=1, record=0, reverse=1, restart=86, tape=0, adjoint=0)
+    level = Level(name="slots", capacity=7, write=Affine(2), read=Affine(2), ratio=1e-18)
+    stored = [[Key(Kind.RESTART, step) for step in (0, 32, 48)]]
+    platform = Platform((level,))
+    assert validate(resume(chain, platform, stored), platform).adjoint == 0

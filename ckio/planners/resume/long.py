@@ -267,8 +267,8 @@ class _Segments:
         if state is not None and state < begin:
             start.append(Advance(state, begin))
         if not self.chain.varies:  # legs as long come again, and with as much room
-            most = (end - begin) * (self.chain.restart + self.chain.tape)
-            levels = [replace(level, capacity=_at_most(level, most)) for level in platform.levels]
+            sizes = self.chain.restart, self.chain.tape
+            levels = [_at_most(level, end - begin, sizes) for level in platform.levels]
             actions = self.planned(0, end - begin, replace(platform, levels=tuple(levels)))
         else:
             actions = self.planned(begin, end, platform)
@@ -291,10 +291,11 @@ class _Segments:
         return actions.take(actions.op != DISCARD)
 
 
-def _at_most(level: Level, nbytes: int) -> int | None:
-    """The capacity of a level; none where so many bytes are nothing to it."""
-    enough = level.capacity is None or level.capacity >= level.stored(nbytes)
-    return None if enough else level.capacity
+def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
+    """A level without a capacity, if checkpoints of so many steps never fill it; else as it is."""
+    most = steps * sum(level.stored(size) for size in sizes)  # each is rounded up by itself
+    enough = level.capacity is None or level.capacity >= most
+    return replace(level, capacity=None) if enough else level
 
 
 def _written(legs: Sequence[Leg]) -> Iterator[Action]:
