@@ -180,7 +180,7 @@ def test_interrupted_in_a_process_that_goes_on(tmp_path: Path, error: Any, at: i
 
     class Interrupted(Logistic):
         def advance(self, state: At, limit: float = np.inf, /) -> tuple[At, int, bool]:
-            if state.left == 500 - at and state.left > 0 and not self.fail_at:
+            if 0 < state.left <= 500 - at and not self.fail_at:
                 raise error("as was asked")
             return super().advance(state, limit)
 
