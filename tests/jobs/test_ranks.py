@@ -26,6 +26,10 @@ class Slow(Wave):
         time.sleep(0.02)
         super().step(state, i)
 
+    def adjoint_step(self, adjoint, tape, i):
+        time.sleep(0.06)  # so that the way back lasts for seconds, on a busy machine too
+        super().adjoint_step(adjoint, tape, i)
+
 
 class Parts(ArrayModel):
     "Ranks that need nothing of each other, with parts of different size; nobody gathers them."
