@@ -170,7 +170,7 @@ def following(happens: Bools, /) -> Ints:
 
 
 def of_a_fresh_model(key: Key, /) -> bool:
-    """Whether it is a variable of the state as a fresh model has it."""
+    """Return whether a key is a variable of the initial state, which a fresh model has."""
     return key.kind is Kind.RESTART and key.step == 0 and key.name != ""
 
 

@@ -239,14 +239,14 @@ def _explain(error: BaseException) -> int:
 
 
 def _cut(line: str) -> str:
-    """What is said, without the middle of what was quoted at length from a file."""
+    """Shorten a message: leave out the middle of a long quotation from a file."""
     return (
         line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     )
 
 
 def _in_our_voice(error: click.ClickException) -> str:
-    """What click says, as we would: where it is, no capital, no full stop."""
+    """Return a message of click with its place, without a capital and a full stop."""
     text = re.sub(r"\.? \(?Did (.*?)[?)]*$", r"; did \1?", error.format_message())
     context = getattr(error, "ctx", None)
     command = context.command_path.partition(" ")[2] if context else ""

@@ -197,7 +197,7 @@ def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
 
 
 def proposals(schedule: Schedule, platform: Platform, concat: int) -> Iterator[Compact]:
-    """What may stand for a schedule; whether it does, `expand` tells."""
+    """Yield short forms that a schedule may have; `expand` tells whether one stands for it."""
     steps = schedule.chain.length
     names = [level.name for level in platform.levels]
     for near, far in _places(schedule, platform):

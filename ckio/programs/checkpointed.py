@@ -486,7 +486,7 @@ _CHANGED: Final = {
     "x": "the inputs have",
     "ybar": "the cotangent of the result has",
 }
-"""What must be what it was, and how errors call it."""
+"""Inputs that must not change between two calls, and their names in errors."""
 
 
 def _stored(path: Path) -> ProgramManifest:

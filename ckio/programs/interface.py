@@ -82,7 +82,7 @@ class Program(Protocol[S]):
 
 
 Stats = MutableMapping[str, int]
-"""What `vjp` and `checkpoint_vjp` fill in, if they are given one.
+"""Counts that `vjp` and `checkpoint_vjp` fill in, if they are given a mapping.
 
     ticks            of the program
     base             ticks that are taped at a time
@@ -93,7 +93,7 @@ Stats = MutableMapping[str, int]
 """
 
 _ASKED: Final = "start", "advance", "result", "pullback", "pack", "unpack"
-"""What a program can do."""
+"""The methods of a program."""
 
 
 def primops(p: Program[S], /, *x: Any) -> tuple[Any, int]:

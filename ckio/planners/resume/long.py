@@ -125,7 +125,7 @@ class _Segments:
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self, most: float) -> Iterator[LongPlan]:
-        """What is chosen by the recurrence, and other choices where it does not know the best."""
+        """Yield the plan that the recurrence chooses, and others where it may miss the best."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen, state = list[Leg](), self.rest.state
         if given and len(self.rest.restarts) <= _MOST_KEYS:

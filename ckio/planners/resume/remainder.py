@@ -1,4 +1,4 @@
-"""What is left of a chain in the middle of it, and the checkpoints there are to finish it with."""
+"""The rest of a chain that was interrupted, and the checkpoints that are stored for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def remainder(
     state: int | None,
     new_tapes: bool,
 ) -> Remainder:
-    """What is left once the furthest adjoint that is stored has been read, if there is one."""
+    """Return the rest of the chain after the furthest stored adjoint has been read, if any."""
     first = furthest_adjoint(chain, platform, stored)
     end = chain.length + (state != chain.length) if first is None else first.key.step
     restarts, tapes = (

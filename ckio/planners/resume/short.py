@@ -232,7 +232,7 @@ class _Ranges:
         return self.counted(self._first(p, m, free, tapes))
 
     def _first(self, p: int, m: int, free: _Free, tapes: _Keys) -> Iterator[_Priced]:
-        """What may be done first with x_p in the register only."""
+        """Yield the choices for x_p, which is in the register only."""
         end, held = min(m, self.rest.steps), self.rest.platform.working_memory
         fit = held is None or self.taped[end] - self.taped[p] <= held
         if end == p + 1 or (self.rest.new_tapes and fit):
@@ -323,7 +323,7 @@ class _Ranges:
 
 
 class _Position(NamedTuple):
-    """What is held and where: the adjoint, the registers of state and tape, and what is stored."""
+    """A state of the search: the adjoint, the registers of state and tape, and stored keys."""
 
     adjoint: int
     state: int | None

@@ -251,7 +251,7 @@ class Stack:
             count, u = i, int(self._before[i][row])
 
     def _step(self, i: int, row: int, y: int) -> tuple[Leg | None, int, bool]:
-        """What a key does first for G(u, y); the y that is left, and if it is still kept."""
+        """Return the first leg of a key for G(u, y), the y that is left, and if the key stays."""
         key, a, seconds = self.keys[i], int(self.at[i]), self.seconds[i][row]
         below, end = self.least[i, :, self._before[i][row]], int(self.points[y])
         best, x = seconds[y - a], y - a

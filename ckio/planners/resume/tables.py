@@ -1,4 +1,4 @@
-"""What it takes to reverse steps that are all alike, by how many they are and by what room is free.
+"""The seconds to reverse equal steps, by their number and by the free space on the levels.
 
 P(n, F) and n u + r_k + Q(n, F, k) of `mixed` are solved once, on all levels together, for every
 combination F of what kept checkpoints may leave free. Of a long chain they are known up to 256
@@ -43,7 +43,7 @@ FOREVER = 1e300
 
 
 def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -> list[Space]:
-    """What each level that can hold a checkpoint offers to new ones, and to those that are kept.
+    """Return the free space of each level that can hold a checkpoint, new or kept.
 
     Of a level with very many slots only some are counted.
     """

@@ -18,7 +18,7 @@ NUMBERS = frozenset((int, float, complex, np.float64))
 """Constants that need not be copied."""
 
 _INDEX = (int, np.integer, slice, type(None), type(Ellipsis))
-"""What views are made by."""
+"""Functions that return views."""
 
 _ATOMS = frozenset((int, float, bool, str, type(None)))
 """Types of values that hold no others."""
