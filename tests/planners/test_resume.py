@@ -536,6 +536,12 @@ def test_hundreds_of_keys_are_used_in_segments_and_are_of_use(machine: Platform)
     assert checked_seconds(schedule, machine, 4000) < makespan(alone, machine)
 
 
+def test_a_level_that_is_slow_to_read_is_not_left_out_beside_several_small_ones() -> None:
+    machine = platform((8, 4, 4), (12, 2, 3), (8, 2, 1), (None, 1, 50))
+    schedule = resume(chain(18), machine, [set(), set(), set(), {x(0)}])
+    assert checked_seconds(schedule, machine, 0) <= makespan(hrevolve(chain(18), machine), machine)
+
+
 def test_levels_that_hold_nothing_and_can_hold_nothing_change_nothing() -> None:
     useless = Level(name="useless", capacity=RESTART - 1)
     for machine in (platform((2, 0, 0), (2, 0, 0)), platform((2, 1, 2), (None, 0, 0))):

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
-from ckio.actions import Key, Kind
+from ckio.actions import Key, Kind, Write
 from ckio.adapters.registry import find, names
 from ckio.errors import BadInput
 from ckio.planners.base import Planner, without_notes
@@ -69,6 +69,14 @@ class Case:
     def schedule(self) -> Schedule:
         return with_adjoint_checkpoints(self.planned, self.platform, self.every, level=self.level)
 
+    @property
+    def tapes(self) -> bool:
+        """Whether the run can store tapes: only they may fit on its levels."""
+        return self.planner in WITH_TAPES or any(
+            isinstance(action, Write) and action.key.kind is Kind.TAPE
+            for action in self.planned.actions
+        )
+
     def recovering(self, killed: Schedule | None = None) -> Callable[[Stored], Schedule]:
         """The schedule for the rest, made once for each set of survivors of what was killed."""
         known = None if killed is None else Killed(killed, self.durable)
@@ -81,7 +89,7 @@ class Case:
                 survivors,
                 level=self.level,
                 every=self.every,
-                tapes=self.planner in WITH_TAPES,
+                tapes=self.tapes,
                 killed=known,
             )
 

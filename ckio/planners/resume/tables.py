@@ -58,7 +58,7 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
                 replace(s, tape=np.inf, after_tape=a) for s, a in zip(given, never, strict=True)
             ]
         while prod(space.empty + 1 for space in given) > _MOST_COLUMNS:
-            largest = max(given, key=lambda space: (space.empty > _FEWEST, space.read, space.empty))
+            largest = max(given, key=lambda it: (it.empty > _FEWEST and it.read, it.empty))
             size = largest.empty - largest.empty // 16
             restarts, tapes = largest.after_restart[:size], largest.after_tape[:size]
             fewer = replace(largest, after_restart=restarts, after_tape=tapes, exact=False)
