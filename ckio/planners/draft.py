@@ -10,6 +10,9 @@ from ckio.actions.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVE
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
+_AT_ONCE = 1 << 15
+"""Actions that are shifted at once."""
+
 
 class Draft:
     """Appends actions and hands out their schedule; it does not check them, the Machine does."""
@@ -67,28 +70,29 @@ class Draft:
         """Return the actions so far."""
         if not self._laid:
             return self._appended()
-        pieces = [*self._laid, (self._appended(), (0,))]
-        size = sum(len(tile) * len(begins) for tile, begins in pieces)
-        op, kind = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        level = np.empty(size, np.int16)
-        begin, end = np.empty(size, np.int64), np.empty(size, np.int64)
-        row = 0
-        for tile, begins in pieces:
-            last = row + len(tile) * len(begins)
-            if len(begins) != 1:
-                shape, at = (len(begins), len(tile)), np.asarray(begins)[:, None]
-                op[row:last].reshape(shape)[:] = tile.op
-                kind[row:last].reshape(shape)[:] = tile.kind
-                level[row:last].reshape(shape)[:] = tile.level
-                np.add(tile.begin, at, out=begin[row:last].reshape(shape))
-                # Of an access, `end` is 0 and stays so.
-                np.add(tile.end, (tile.end > 0) * at, out=end[row:last].reshape(shape))
-            else:
-                op[row:last], kind[row:last], level[row:last] = tile.op, tile.kind, tile.level
-                np.add(tile.begin, begins[0], out=begin[row:last])
-                np.add(tile.end, (tile.end > 0) * begins[0], out=end[row:last])
-            row = last
-        return Actions(op=op, begin=begin, end=end, kind=kind, level=level)
+        laid = [*self._laid, (self._appended(), (0,))]
+        tiles = [tile for tile, begins in laid for _ in begins]
+        sizes = np.array([len(tile) for tile in tiles])
+        at = np.concatenate([np.asarray(begins, np.int64) for _, begins in laid])
+        begin = np.concatenate([tile.begin for tile in tiles])
+        end = np.concatenate([tile.end for tile in tiles])
+        ends = np.cumsum(sizes)
+        row = first = 0
+        while row < len(begin):
+            last = int(np.searchsorted(ends, row + _AT_ONCE)) + 1
+            shift = np.repeat(at[first:last], sizes[first:last])
+            rows = slice(row, row + len(shift))
+            begin[rows] += shift
+            shift *= end[rows] > 0  # of an access, `end` is 0 and stays so
+            end[rows] += shift
+            row, first = row + len(shift), last
+        return Actions(
+            op=np.concatenate([tile.op for tile in tiles]),
+            begin=begin,
+            end=end,
+            kind=np.concatenate([tile.kind for tile in tiles]),
+            level=np.concatenate([tile.level for tile in tiles]),
+        )
 
     def _appended(self) -> Actions:
         return Actions(

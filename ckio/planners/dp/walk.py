@@ -16,7 +16,7 @@ from ckio.actions.columns import Actions
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.draft import Draft
 
-_TILES: Final = range(12, 1 << 13)
+_TILES: Final = range(4, 1 << 13)
 """Lengths of the parts whose actions are made once."""
 
 _MOST_TILED: Final = 1 << 21
