@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.buffers import digest, gather, scatter
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import digest, gather, scatter
 from ckio.backends.shelves import Shelves
 from ckio.errors import CorruptCheckpoint, LevelFull
 from ckio.platform.memory import available

@@ -7,8 +7,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from ckio.compression.base import Block, as_bytes
-from ckio.compression.shuffle import shuffle, shuffled_bytes, unshuffle
+from ckio.compression.base import Block, as_bytes, shuffle, shuffled_bytes, unshuffle
 from ckio.errors import BadInput, CorruptCheckpoint
 
 _LEVELS: Final = range(-7, zstandard.MAX_COMPRESSION_LEVEL + 1)

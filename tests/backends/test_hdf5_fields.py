@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from ckio.actions import Field, Key, Kind, Layout
-from ckio.backends.buffers import TILE
 from ckio.backends.contents import Stored
-from ckio.backends.files import Files
+from ckio.backends.files import TILE, Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.group import stride

@@ -29,11 +29,11 @@ from ckio.adapters.shared_hdf5.file import Row, Start
 from ckio.adapters.shared_hdf5.parts import Group
 from ckio.adapters.shared_hdf5.slots import Slots
 from ckio.adapters.shared_hdf5.undo import forget
-from ckio.backends.buffers import digest
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import digest
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
 from ckio.parallel.team import ALONE, Team

@@ -7,7 +7,7 @@ from typing import Any
 
 import h5py
 
-from ckio.backends.locks import is_flocked
+from ckio.backends.files import is_flocked
 from ckio.errors import BadInput, LevelInUse
 from ckio.parallel.team import Team
 

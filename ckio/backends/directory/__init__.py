@@ -19,7 +19,6 @@ from typing import Final
 import xxhash
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.buffers import SMALL
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
@@ -28,6 +27,7 @@ from ckio.backends.directory.slots import Slot, Slots
 from ckio.backends.directory.way import payload_for
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import SMALL
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 

@@ -19,9 +19,9 @@ import numpy as np
 import xxhash
 
 from ckio.actions import Buffers
-from ckio.backends.buffers import digest as digest_of
 from ckio.backends.directory.pages import PAGE, Cut, Run
 from ckio.backends.files import Files
+from ckio.backends.payload import digest
 from ckio.errors import StorageError
 
 LANES: Final = 2
@@ -79,11 +79,11 @@ class Direct:
         """
         payload = _Payload(self._files, fd, offset, Run(data))
         return self._move(
-            payload.write, payload.run.nbytes, lambda _: digest_of(data) if checksum else b""
+            payload.write, payload.run.nbytes, lambda _: digest(data) if checksum else b""
         )
 
-    def read(self, fd: int, into: Buffers, offset: int, digest: bytes, /) -> bool:
-        """Fill `into` from `offset`; whether its bytes have this digest, of which b"" says nothing.
+    def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
+        """Fill `into` from `offset`; returns whether it has this digest (b"": not compared).
 
         Raises EOFError where the file ends within, otherwise as `write` does.
         """
@@ -96,9 +96,9 @@ class Direct:
                     return False
                 for part in run.parts(begin, begin + BLOCK):
                     state.update(part)
-            return state.digest() == digest
+            return state.digest() == expected
 
-        return self._move(payload.read, run.nbytes, verify if digest else lambda _: True)
+        return self._move(payload.read, run.nbytes, verify if expected else lambda _: True)
 
     def close(self) -> None:
         """Stop the threads; may be called twice, and in a fork, which has none."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ckio.actions import Buffers
-from ckio.backends import buffers
+from ckio.backends.payload import gather, scatter
 
 PAGE: Final = 4096
 """Bytes of a page; few devices and file systems want rounder addresses and offsets than this."""
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
     def gather(self) -> None:
         """Fill the staging memory: with bytes of the run, and behind its end with zeros."""
         for pages, parts in self.copies:
-            buffers.gather(pages, parts)
+            gather(pages, parts)
             filled = sum(map(len, parts))
             if filled < len(pages):
                 pages[filled:] = bytes(len(pages) - filled)
@@ -50,7 +50,7 @@ class Cut(NamedTuple):
     def scatter(self) -> None:
         """Fill the buffers from the staging memory."""
         for pages, parts in self.copies:
-            buffers.scatter(pages, parts)
+            scatter(pages, parts)
 
 
 class Run:

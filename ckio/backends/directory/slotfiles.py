@@ -26,8 +26,7 @@ from ckio.backends.directory.format import (
     length,
     unpack,
 )
-from ckio.backends.files import Files
-from ckio.backends.locks import names_in, opened
+from ckio.backends.files import Files, names_in, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"

@@ -35,8 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from ckio.actions import Kind
-from ckio.backends.buffers import TILE
-from ckio.backends.files import FULL, Files, check_here, failure
+from ckio.backends.files import FULL, TILE, Files, check_here, failure, first_byte, opened
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.group import Group
 from ckio.backends.hdf5.rows import ROW
@@ -51,7 +50,6 @@ from ckio.backends.hdf5.start import (
     has_seal,
     settle,
 )
-from ckio.backends.locks import first_byte, opened
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ckio.compression.base import SEAL, needed
-from ckio.compression.shuffle import shuffled_bytes
+from ckio.compression.base import SEAL, needed, shuffled_bytes
 from ckio.compression.zstd import Zstd
 
 _SHUFFLE: Final = 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from ckio import __version__
 from ckio.actions import Field, Kind
-from ckio.backends.buffers import TILE
+from ckio.backends.files import TILE
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.draft import Draft, whole_pages
 from ckio.backends.hdf5.fields import Dataset, plant_fields

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ckio.actions import Key, Kind, Layout
-from ckio.backends.buffers import TILE
+from ckio.backends.files import TILE
 from ckio.backends.forms import Form, form_of
 from ckio.backends.hdf5.group import (
     MOST_SLOTS,
