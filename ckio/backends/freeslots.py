@@ -77,7 +77,7 @@ class FreeSlots(Generic[S]):
                 return slots.free.pop()
         self._drop_idle()
         try:
-            return self._more(_rounded(nbytes, self._unit), 1, ahead=False).free.pop()
+            return self._more(rounded(nbytes, self._unit), 1, ahead=False).free.pop()
         except (OSError, LevelFull):
             for size in self._at_least(nbytes):
                 if free := self._sizes[size].free:
@@ -151,7 +151,7 @@ def _multiple(nbytes: int, unit: int) -> int:
     return max(unit, -(-nbytes // unit) * unit)
 
 
-def _rounded(nbytes: int, unit: int) -> int:
+def rounded(nbytes: int, unit: int) -> int:
     """Return `nbytes` rounded up to one of eight steps an octave, and to a multiple of `unit`."""
     step = 1 << max(0, (nbytes - 1).bit_length() - 4)
     return _multiple(-(-nbytes // step) * step, unit)

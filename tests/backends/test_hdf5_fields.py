@@ -17,7 +17,7 @@ from ckio.backends.contents import Stored
 from ckio.backends.files import TILE, Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import stride
+from ckio.backends.hdf5.heads import stride
 from ckio.testing import put, raw, x
 
 from .common import OCEAN
