@@ -389,13 +389,18 @@ def missing_folders(path: Path, /) -> list[Path]:
     return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 
+def part_of(path: Path, /) -> Path:
+    """Return the file that a process leaves which is killed while it writes a whole file."""
+    return path.with_name(f".{path.name}.part")
+
+
 def write_whole(path: Path, content: str | bytes, /) -> None:
     """Write a file whole or not at all, and on the disk when this returns; raises OSError.
 
     The file is made anew under another name and renamed. A file or link at either name is replaced;
     the target of a link is not touched.
     """
-    part = f".{path.name}.part"
+    part = part_of(path).name
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(FileNotFoundError):  # of a process that was killed

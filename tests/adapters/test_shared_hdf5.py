@@ -12,10 +12,9 @@ import h5py
 import pytest
 
 from ckio.actions import Field, Kind
-from ckio.adapters.shared_hdf5 import SharedHdf5, file, undo
-from ckio.adapters.shared_hdf5.doors import lock, unlock
-from ckio.adapters.shared_hdf5.file import Row
-from ckio.adapters.shared_hdf5.parts import Group
+from ckio.adapters.shared_hdf5 import SharedHdf5, file
+from ckio.adapters.shared_hdf5.file import SharedRow, lock, unlock
+from ckio.adapters.shared_hdf5.parts import SharedGroup
 from ckio.backends.contents import Stored
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import NOBODY, RunId
@@ -28,8 +27,8 @@ HAS_MPI = bool(h5py.get_config().mpi)
 UNEVEN = [(Field("u", "<f8", (rows, 3), "m"), Field("J", "<f8", ())) for rows in (2, 0, 5)]
 
 
-def group_of(layouts: Sequence[Any], *, slots: int = 2, name: str = "restart-0") -> Group:
-    return Group(name, Kind.RESTART, tuple(layouts), slots)
+def group_of(layouts: Sequence[Any], *, slots: int = 2, name: str = "restart-0") -> SharedGroup:
+    return SharedGroup(name, Kind.RESTART, tuple(layouts), slots)
 
 
 @pytest.mark.parametrize("layouts", [UNEVEN, [(Field("u", "<f8", (2, 3)),), ()]])
@@ -82,7 +81,7 @@ def test_what_was_made_is_found_by_hdf5_and_by_ckio(tmp_path: Path) -> None:
     assert start.groups[0][0].layouts == tuple(UNEVEN)
 
 
-def commit(path: Path, row: Row) -> None:
+def commit(path: Path, row: SharedRow) -> None:
     keys, digests = row.pack()
     with h5py.File(path, "r+") as found:
         found["restart-0/keys"][row.slot : row.slot + 1] = keys
@@ -94,7 +93,7 @@ def test_a_row_that_is_damaged_is_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     file.create(path, NOBODY, 3)
     file.grow(path, group_of(UNEVEN))
-    rows = [Row(n + 1, n, x(7 + n), 5.0, (bytes(16),) * 3) for n in range(2)]
+    rows = [SharedRow(n + 1, n, x(7 + n), 5.0, (bytes(16),) * 3) for n in range(2)]
     for row in rows:
         commit(path, row)
     assert file.survey(path).groups[0][1] == rows
@@ -111,7 +110,7 @@ def test_growing_that_was_cut_short_is_undone(tmp_path: Path, when: str) -> None
     path = tmp_path / "a.h5"
     file.create(path, NOBODY, 3)
     file.grow(path, group_of(UNEVEN))
-    commit(path, Row(1, 0, x(7), 5.0, (bytes(16),) * 3))
+    commit(path, SharedRow(1, 0, x(7), 5.0, (bytes(16),) * 3))
     before = path.read_bytes()
     pid = os.fork()  # a real end, with all that HDF5 had not written yet
     if pid == 0:
@@ -124,7 +123,7 @@ def test_growing_that_was_cut_short_is_undone(tmp_path: Path, when: str) -> None
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert path.read_bytes() != before
-    file.mend(path)
+    file.undo(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
     file.grow(path, group_of(UNEVEN, name="restart-1"))
@@ -157,7 +156,7 @@ def test_an_undo_that_was_not_written_to_the_end_undoes_nothing(tmp_path: Path) 
     path.write_bytes(b"before")
 
     def change() -> None:
-        with undo.undoable(path, [(0, 6)]):
+        with file.undoable(path, [(0, 6)]):
             shutil.copy(beside, tmp_path / "kept")
             path.write_bytes(b"after it")
             raise KeyboardInterrupt
@@ -167,7 +166,7 @@ def test_an_undo_that_was_not_written_to_the_end_undoes_nothing(tmp_path: Path) 
     assert path.read_bytes() == b"before"
     path.write_bytes(b"after it")
     beside.write_bytes((tmp_path / "kept").read_bytes()[:-1])
-    undo.undo(path)
+    file.undo(path)
     assert path.read_bytes() == b"after it"
     assert not beside.exists()
 
@@ -188,7 +187,11 @@ def test_another_file_is_no_shared_archive(tmp_path: Path, content: bytes | None
 def test_an_archive_of_many_ranks_is_removed_by_one_process_without_mpi(tmp_path: Path) -> None:
     path = tmp_path / "a-cafe.h5"
     file.create(path, RunId("cafe"), 3)
-    for left in (".a-cafe.h5.new", ".a-cafe.h5.undo.new"):  # of processes that were killed
+    for left in (
+        ".a-cafe.h5.part",
+        "..a-cafe.h5.undo.part",
+        ".a-cafe.h5.undo",
+    ):  # of processes that were killed
         (tmp_path / left).write_bytes(b"half")
     shared = Holding(path, "hdf5-shared", "cafe")
     held = lock(path)  # as the job that works on it has it
