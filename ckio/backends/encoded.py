@@ -53,8 +53,8 @@ def block_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """How one field is cut.
+class FieldGrid:
+    """The blocks that one field is cut into.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Grid:
     size : int
         Elements of a block.
     count : int
-        Blocks of the field, which are numbered in C order.
+        FieldBlocks of the field, which are numbered in C order.
     rows, step : int
         Elements along the axis that is cut: of the field, and of a block.
     """
@@ -99,7 +99,7 @@ class Grid:
         return block
 
 
-def _grid(field: Field) -> Grid:
+def _grid(field: Field) -> FieldGrid:
     dtype = np.dtype(field.dtype)
     # An element that is itself an array: as many axes more.
     dtype, shape = dtype.base, (*field.shape, *dtype.shape)
@@ -114,30 +114,30 @@ def _grid(field: Field) -> Grid:
     count = math.prod(shape[: max(cut, 0)]) * -(-rows // step)
     if dtype.itemsize == 0 or 0 in shape:
         count = 0
-    return Grid(dtype, block, math.prod(block), count, rows, step)
+    return FieldGrid(dtype, block, math.prod(block), count, rows, step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class FieldBlocks:
     """All blocks of a checkpoint: those of its first field, then of its second, and so on.
 
     Attributes
     ----------
     form : Form
         Of the checkpoint.
-    grids : tuple of Grid
+    grids : tuple of FieldGrid
         One for each field.
     firsts : tuple of int
         The number of each field's first block; and of one behind the last.
     """
 
     form: Form
-    grids: tuple[Grid, ...]
+    grids: tuple[FieldGrid, ...]
     firsts: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of blocks."""
         return self.firsts[-1]
 
     def find(self, number: int, /) -> tuple[int, int]:
@@ -147,12 +147,12 @@ class Blocks:
 
 
 @lru_cache(256)
-def blocks_of(layout: Layout, /) -> Blocks:
+def blocks_of(layout: Layout, /) -> FieldBlocks:
     """Return the blocks of a checkpoint; raises StorageError where fields are no plain bytes."""
     form = form_of(layout)
     grids = tuple(map(_grid, layout))
     firsts = accumulate((grid.count for grid in grids), initial=0)
-    return Blocks(form, grids, tuple(firsts))
+    return FieldBlocks(form, grids, tuple(firsts))
 
 
 MARK: Final = "ckio encoded: "
@@ -178,13 +178,13 @@ class Encoding:
         The name of the codec that made them.
     lossless : bool
         Whether what is decoded is bitwise what was encoded.
-    blocks : Blocks
+    blocks : FieldBlocks
         Of the original checkpoint.
     """
 
     codec: str
     lossless: bool
-    blocks: Blocks
+    blocks: FieldBlocks
 
     @property
     def layout(self) -> Layout:
@@ -245,12 +245,14 @@ def _encoding(unit: str) -> Encoding:
     raise CorruptCheckpoint("an encoded checkpoint does not say what it is")
 
 
-def room(blocks: Blocks, codec: Codec, /) -> int:
+def room(blocks: FieldBlocks, codec: Codec, /) -> int:
     """Return the bytes that encoding needs to work in: each block's bound, and the table."""
     return _places(blocks, _bounds(blocks, codec))[-1]
 
 
-def encode(blocks: Blocks, codec: Codec, data: Buffers, into: memoryview, share: Share, /) -> int:
+def encode(
+    blocks: FieldBlocks, codec: Codec, data: Buffers, into: memoryview, share: Share, /
+) -> int:
     """Encode a checkpoint into the beginning of `into`, of `room` bytes; returns how many."""
     bounds = _bounds(blocks, codec)
     places, end = _places(blocks, bounds), SIZE.itemsize * blocks.count
@@ -272,7 +274,9 @@ def encode(blocks: Blocks, codec: Codec, data: Buffers, into: memoryview, share:
     return end
 
 
-def decode(blocks: Blocks, codec: Codec, data: memoryview, into: Buffers, share: Share, /) -> None:
+def decode(
+    blocks: FieldBlocks, codec: Codec, data: memoryview, into: Buffers, share: Share, /
+) -> None:
     """Fill the buffers of a checkpoint; raises CorruptCheckpoint where `data` does not give it."""
     sizes = sizes_in(data, blocks.count).tolist()
     begins = list(accumulate(sizes, initial=SIZE.itemsize * blocks.count))
@@ -301,12 +305,12 @@ def sizes_in(data: memoryview, count: int, /) -> NDArray[np.uint32]:
     raise CorruptCheckpoint(f"{data.nbytes} encoded bytes are not {count} blocks and their table")
 
 
-def _bounds(blocks: Blocks, codec: Codec) -> list[int]:
+def _bounds(blocks: FieldBlocks, codec: Codec) -> list[int]:
     """Return the most bytes of an encoded block of each field."""
     return [codec.bound(grid.nbytes) for grid in blocks.grids]
 
 
-def _places(blocks: Blocks, bounds: list[int]) -> list[int]:
+def _places(blocks: FieldBlocks, bounds: list[int]) -> list[int]:
     """Return where the bytes for each field's blocks begin, behind the table; and their end."""
     sizes = (grid.count * bound for grid, bound in zip(blocks.grids, bounds, strict=True))
     return list(accumulate(sizes, initial=SIZE.itemsize * blocks.count))

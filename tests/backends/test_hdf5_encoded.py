@@ -24,7 +24,7 @@ from ckio.backends.contents import Stored, sound
 from ckio.backends.encoded import MARK, mark
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.groups import ArchiveSlots
+from ckio.backends.hdf5.allocation import ArchiveSlots
 from ckio.backends.hdf5.heads import MAX_GROUPS, Group
 from ckio.backends.ram import Ram
 from ckio.compression import Blosc2, Codec, Zfp, Zstd

@@ -2,7 +2,7 @@
 
     __init__        the level: what ranks do together, and what each does alone
     parts           the parts of ranks in one checkpoint, moved by HDF5 with MPI
-    file            the file: locked, made, extended by a group, mended, looked through
+    sharedfile      the file: locked, made, extended by a group, mended, looked through
 
 A rank moves its own bytes, and waits for nobody within HDF5 or MPI-IO: an error on one rank is
 raised on all at the next collective call. Only to open and to close the file all are in HDF5 at
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.shared_hdf5 import file
-from ckio.adapters.shared_hdf5.file import (
+from ckio.adapters.shared_hdf5 import sharedfile
+from ckio.adapters.shared_hdf5.parts import SharedFile, SharedGroup
+from ckio.adapters.shared_hdf5.sharedfile import (
     SharedRow,
     SharedStart,
     communicator,
@@ -29,7 +30,6 @@ from ckio.adapters.shared_hdf5.file import (
     lock,
     unlock,
 )
-from ckio.adapters.shared_hdf5.parts import SharedFile, SharedGroup
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import form_from, form_of
@@ -116,7 +116,7 @@ class SharedHdf5:
         Nothing is made or changed. Raises BadInput where there is none, StorageError where it is
         damaged all over.
         """
-        return file.contents(Path(path).absolute())
+        return sharedfile.contents(Path(path).absolute())
 
     @staticmethod
     def in_use(path: Path, /) -> bool:
@@ -131,7 +131,7 @@ class SharedHdf5:
         """
         held = lock(path)
         try:
-            file.remove(path)
+            sharedfile.remove(path)
         finally:
             unlock(path, held)
 
@@ -266,10 +266,10 @@ class SharedHdf5:
         with self._explained("making it"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.path)
-            file.undo(self.path)
+            sharedfile.undo(self.path)
             if not self.path.exists():
-                file.create(self.path, self._run, self._team.size)
-        start = file.survey(self.path)
+                sharedfile.create(self.path, self._run, self._team.size)
+        start = sharedfile.survey(self.path)
         self._run.check(start.run, str(self.path))
         if start.ranks != self._team.size:
             raise BadInput(
@@ -319,7 +319,9 @@ class SharedHdf5:
         group = SharedGroup(f"{kind.name.lower()}-{number}", kind, layouts, slots)
         self._leave()
         try:
-            self._first(lambda: file.grow(self.path, group), f"making {group.name}", group.nbytes)
+            self._first(
+                lambda: sharedfile.grow(self.path, group), f"making {group.name}", group.nbytes
+            )
         except RankFailed:
             raise
         except StorageError:

@@ -151,7 +151,7 @@ _LEFT: Final[list[Any]] = []
 """Files that nobody can close, because that takes all ranks."""
 
 
-class _Part(NamedTuple):
+class _RankPart(NamedTuple):
     """The part of a field of this rank, in the file and in memory."""
 
     column: Column
@@ -204,7 +204,7 @@ class SharedFile:
         _LEFT.append(self._file)
         self._file = None
 
-    def _parts(self, group: SharedGroup, slot: int) -> Iterator[_Part]:
+    def _parts(self, group: SharedGroup, slot: int) -> Iterator[_RankPart]:
         """Yield the parts that are not empty."""
         for column in group.columns:
             shape = column.part(self._rank)
@@ -212,7 +212,7 @@ class SharedFile:
                 dataset = self._dataset(group, column.name)
                 space, begin = dataset.get_space(), column.rows[self._rank]
                 space.select_hyperslab((slot, begin, *(0 for _ in column.rest)), (1, *shape))
-                yield _Part(column, dataset, space, h5py.h5s.create_simple(shape), shape)
+                yield _RankPart(column, dataset, space, h5py.h5s.create_simple(shape), shape)
 
     def _dataset(self, group: SharedGroup, name: str) -> Any:
         return h5py.h5d.open(self._file.id, f"{group.name}/{name}".encode())

@@ -112,7 +112,7 @@ class Directory:
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
-        """Where the files of one run go under the place of this level, each rank's apart."""
+        """Return where the files of one run go under the path of this level, each rank's apart."""
         whole, rank = rank_of(run)
         return path / whole if rank is None else path / whole / f"rank-{rank}"
 

@@ -135,7 +135,7 @@ def _address(view: memoryview) -> int:
 
 
 LANES: Final = 2
-"""Blocks in flight."""
+"""FieldBlocks in flight."""
 
 BLOCK: Final = 16 << 20
 """Bytes of a block: the larger, the less the processor has to do for each of its pages."""

@@ -71,7 +71,7 @@ def listed(place: Path, /) -> list[tuple[Path, int]]:
 
     Raises BadInput for a file of another version.
     """
-    found = []
+    result = []
     for path in _regular(place):
         match = _NAME.fullmatch(path.name)
         if match and int(match[2]) != VERSION:
@@ -80,8 +80,8 @@ def listed(place: Path, /) -> list[tuple[Path, int]]:
                 " use the ckio that wrote it, or another place"
             )
         if stride := _stride(path):
-            found.append((path, stride))
-    return found
+            result.append((path, stride))
+    return result
 
 
 def misnamed(files: Files, place: Path, /) -> list[Damaged]:
@@ -135,18 +135,18 @@ def _stride(path: Path) -> int:
 
 def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
     """Read the heads of a file; one with another name than its own has nothing but a flaw."""
-    found = _slots(files, fd, path, stride)
+    slots = _slots(files, fd, path, stride)
     try:
         head = _file_head(files, fd)
     except CorruptCheckpoint as error:
-        return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), found)
+        return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), slots)
     if head is None:
-        return Survey(0, None, found)
+        return Survey(0, None, slots)
     size = files.size(fd)  # a level in use makes files longer before their heads say so
     if head.stride != stride:
         what = f"it was renamed from {name_of(head.stride)}"
         return Survey(0, Damaged(path=path, offset=0, nbytes=size, what=what), iter(()))
-    return Survey(head.slots, _cut_off(path, head, size), found)
+    return Survey(head.slots, _cut_off(path, head, size), slots)
 
 
 def _file_head(files: Files, fd: int) -> FileHead | None:
@@ -176,20 +176,20 @@ def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
     """
     stored: dict[Key, tuple[int, Stored]] = {}
     try:
-        there = place.is_dir()
-        found, damaged = (listed(place), misnamed(files, place)) if there else ([], [])
-        damaged += replaced(place) if there else []
-        for path, stride in found:
+        exists = place.is_dir()
+        paths, damaged = (listed(place), misnamed(files, place)) if exists else ([], [])
+        damaged += replaced(place) if exists else []
+        for path, stride in paths:
             for sequence, item in _items(files, path, stride):
                 if isinstance(item, Damaged):
                     damaged.append(item)
                 elif item.key not in stored or stored[item.key][0] < sequence:
                     stored[item.key] = sequence, item
     except (FileNotFoundError, NotADirectoryError):
-        found, damaged = [], []
+        paths, damaged = [], []
     except OSError as error:
         raise StorageError(f"directory {place} cannot be read: {error.strerror}") from error
-    if not found and not damaged:
+    if not paths and not damaged:
         raise BadInput(f"{place} holds no checkpoints of a directory level; name one that does")
     return [*(item for _, item in stored.values()), *damaged]
 
@@ -201,10 +201,10 @@ def _items(files: Files, path: Path, stride: int) -> Iterator[tuple[int, Stored 
     except FileNotFoundError:  # removed meanwhile
         return
     try:
-        _, flaw, found = survey(files, fd, path, stride)
+        _, flaw, slots = survey(files, fd, path, stride)
         if flaw is not None:
             yield 0, flaw
-        for offset, head in found:
+        for offset, head in slots:
             if isinstance(head, Head):
                 yield head.sequence, _stored(head, path, offset)
             elif head is not None:

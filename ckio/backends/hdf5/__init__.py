@@ -4,7 +4,7 @@ Payload goes to a free slot first, then one row of a key table says that it is c
 that is killed at any moment leaves a checkpoint absent or complete.
 
     __init__        the level, and the order in which its commits reach the file
-    groups          which slots are free, and which a checkpoint may take
+    allocation      which slots are free, and which a checkpoint may take
     heads           the first pages and their mirror, heads of groups, rows
     file            the file: taken, made, extended by a group, looked through
     library         metadata made by HDF5 itself, in memory; nothing else of these imports h5py
@@ -27,8 +27,8 @@ from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, check_here, failure, takes_sync
 from ckio.backends.forms import Form, form_of
 from ckio.backends.hdf5 import file
+from ckio.backends.hdf5.allocation import ArchiveSlots
 from ckio.backends.hdf5.file import Committed
-from ckio.backends.hdf5.groups import ArchiveSlots
 from ckio.backends.hdf5.heads import FREE, MAX_GROUPS, PAGE, STORED, Group, Row, Start, load, settle
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import Buffered

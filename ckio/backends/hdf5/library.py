@@ -86,7 +86,7 @@ def whole_pages(nbytes: int, /) -> int:
     return -(-nbytes // PAGE) * PAGE
 
 
-class Draft(io.RawIOBase):
+class DraftFile(io.RawIOBase):
     """A file in memory for h5py to open, which begins with `known` and ends at `end`.
 
     Attributes
@@ -232,14 +232,14 @@ def drafted(
     end: int,
     run: RunId,
     gap: int = 0,
-) -> tuple[Group, Draft]:
+) -> tuple[Group, DraftFile]:
     """Return a group that begins at `end`, and the file with it, which begins with `known`.
 
     Behind its head is a gap of whole pages, such that large slots begin on tiles: the page cache
     has its large pages there, and a call that begins within one takes a tenth longer.
     """
     views = Views.of(form.layout, slots)
-    draft = Draft(known, end + _head_nbytes(name, kind, form, slots, views) + gap)
+    draft = DraftFile(known, end + _head_nbytes(name, kind, form, slots, views) + gap)
     try:
         with h5py.File(draft, "r+", **_STYLE) as file:
             node, taken = file.create_group(name), {"keys"}

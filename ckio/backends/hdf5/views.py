@@ -304,7 +304,7 @@ class View:
 
     @cached_property
     def count(self) -> int:
-        """Blocks of the field in one checkpoint."""
+        """FieldBlocks of the field in one checkpoint."""
         return prod(-(-n // b) for n, b in zip(self.shape, self.pipeline.block, strict=True))
 
     @property
