@@ -16,11 +16,11 @@ Only the first rank makes a group, and nobody has the file open then. All else i
 whose place never changes: HDF5 has nothing to note for it, and nothing to lose.
 
 This is not the format of `ckio.backends.hdf5`, for two promises. A part that is not what was
-written is named by its rank and costs no other rank a read, so a row has a checksum for each part
-(test_a_part_that_is_not_what_was_written_is_named); a row of that format has one of all bytes, and
-no rank has all bytes. A field of all ranks is one dataset of any size that HDF5 with MPI writes by
-itself (test_parts_of_any_size_are_one_field_for_everybody); there a field is a view, without
-one for 4 GiB and more, and bytes are written past HDF5. Shared are keys in rows, datasets whose
+written is named by its rank, so a row has a checksum for each part; a row of that format has one of
+all bytes, and no rank has all bytes (test_a_part_that_is_not_what_was_written_is_named). A field of
+all ranks is one dataset, of any size, that HDF5 with MPI writes; in that format fields of 4 GiB and
+more have no dataset, and bytes are written past HDF5, which a file system of several hosts may not
+allow (test_parts_of_any_size_are_one_field_for_everybody). Both share names in rows, datasets whose
 space is allocated at once, whole files, forms and the ledger.
 """
 

@@ -191,7 +191,7 @@ def empty(run: RunId, /) -> bytes:
     """Return the file of a run's archive without groups: pages 0 and 1, a gap, and the rest.
 
     Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
-    the gap is for the other pages of the start (see `start`).
+    the gap is for ckio's index and the mirror (see `heads`).
     """
     image = io.BytesIO()
     with h5py.File(image, "w", **_STYLE):
