@@ -63,7 +63,7 @@ def slot_text(data: bytes) -> None:
 
 
 def group(data: bytes) -> None:
-    from ckio.backends.hdf5.group import Group
+    from ckio.backends.hdf5.heads import Group
 
     head = b"ckiogrp\2" + struct.pack("<Q16s", len(data), xxhash.xxh3_128_digest(data)) + data
     Group.length(head)
@@ -71,7 +71,7 @@ def group(data: bytes) -> None:
 
 
 def row(data: bytes) -> None:
-    from ckio.backends.hdf5.rows import ROW, STORED, Row
+    from ckio.backends.hdf5.heads import ROW, STORED, Row
 
     body = (STORED + data).ljust(ROW.itemsize - 8, b"\0")[: ROW.itemsize - 8]
     Row.unpack(body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, 5)), 0, 5)
@@ -79,7 +79,7 @@ def row(data: bytes) -> None:
 
 def start(data: bytes) -> None:
     """The first pages of an archive: their index and seal."""
-    from ckio.backends.hdf5.start import PAGE, Start, check
+    from ckio.backends.hdf5.heads import PAGE, Start, check
 
     pages = bytes(2 * PAGE) + data[:1024].ljust(PAGE - 40, b"\0") + b"ckioarc\2" + data[-24:]
     pages = pages.ljust(3 * PAGE - 8, b"\0")[: 3 * PAGE - 8]

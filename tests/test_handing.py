@@ -335,12 +335,12 @@ def test_after_a_run_all_memory_is_the_levels_again() -> None:
     platform = Platform((Level(name="ram"),), working_memory=chain.tape)
     schedule = store_all(chain, platform)
     run(schedule, platform, model, [memory])
-    mapped = {size: shelf.count for size, shelf in memory._shelves._shelves.items()}
+    mapped = {size: slots.count for size, slots in memory._free._sizes.items()}
     run(schedule, platform, Growth(20_000), [memory])
     memory.slot(1)
-    shelves = memory._shelves._shelves
-    assert all(shelf.count == len(shelf.free) for size, shelf in shelves.items() if size > 64)
-    assert {size: shelf.count for size, shelf in shelves.items() if size > 64} == mapped
+    sizes = memory._free._sizes
+    assert all(slots.count == len(slots.free) for size, slots in sizes.items() if size > 64)
+    assert {size: slots.count for size, slots in sizes.items() if size > 64} == mapped
 
 
 def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:

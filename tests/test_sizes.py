@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from ckio.backends.files import Files
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.rows import ROW
-from ckio.backends.hdf5.start import PAGE, Start, load
+from ckio.backends.hdf5.heads import PAGE, ROW, Group, Start, load
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint
 from ckio.planners import compact
 from ckio.planners.dp import hrevolve

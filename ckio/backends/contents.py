@@ -1,6 +1,7 @@
-"""What lies in the files of a level, seen from outside: nothing is opened, made, locked or changed.
+"""The contents of the files of a level, listed from outside or verified through the open level.
 
-Each durable backend lists it: `Directory.contents(path)`, `Hdf5.contents(path)`.
+Each durable backend lists them without opening, making, locking or changing anything:
+`Directory.contents(path)`, `Hdf5.contents(path)`.
 """
 
 import os
@@ -11,7 +12,9 @@ from typing import Final
 
 import xxhash
 
-from ckio.actions import Key, Layout
+from ckio.actions import Key, Layout, field_nbytes
+from ckio.backends.base import Backend
+from ckio.errors import StorageError
 
 _TILE: Final = 1 << 20
 
@@ -53,7 +56,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """Something that had been committed and is no longer sound; `what` says what is wrong."""
+    """A part of a file that had been committed and is no longer sound; `what` says why."""
 
     path: Path
     offset: int
@@ -62,7 +65,7 @@ class Damaged:
 
 
 def sound(stored: Stored, /) -> bool | None:
-    """Whether its bytes are those that were written; None if it has no checksum to tell.
+    """Return whether its bytes are those that were written; None if it has no checksum.
 
     Raises OSError where they cannot be read.
     """
@@ -84,3 +87,26 @@ def _tiles(stored: Stored) -> Iterator[bytes]:
                 yield os.pread(fd, min(_TILE, begin + nbytes - offset), offset)
     finally:
         os.close(fd)
+
+
+def verified(backend: Backend, /) -> tuple[set[Key], list[str]]:
+    """Read a level once in whole, for example after a process was killed.
+
+    Returns the keys whose bytes are sound, and what was wrong with the others, which are discarded.
+    Raises StorageError where one cannot be discarded.
+    """
+    sound, corrupt = set[Key](), list[str]()
+    buffers: dict[tuple[int, int], memoryview] = {}
+    for key in list(backend.keys()):
+        try:
+            into = [
+                buffers.setdefault((number, nbytes), memoryview(bytearray(nbytes)))
+                for number, nbytes in enumerate(map(field_nbytes, backend.layout(key)))
+            ]
+            backend.read(key, into)
+        except StorageError as error:
+            corrupt.append(f"{error}; it was discarded")
+            backend.discard(key)
+        else:
+            sound.add(key)
+    return sound, corrupt

@@ -1,26 +1,28 @@
-"""Every system call that a durable level makes on its files.
+"""Files as durable levels use them: system calls, locks that others can look at, whole files.
 
-One small object, so that a test can record, cut short or refuse any of them. What is asked for is
-done in full, or OSError is raised; `failure` says which StorageError that is.
+`Files` is one small object, so that a test can record, cut short or refuse any of its calls. The
+calls do in full what is asked, or raise OSError; `failure` says which StorageError that is.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from ckio.actions import Buffers
-from ckio.backends.buffers import TILE
-from ckio.backends.links import links
 from ckio.errors import BadInput, LevelFull, StorageError
 
+TILE = 1 << 20
+"""Bytes handled at once, so that a tile is still in the cache when it is used a second time."""
+
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The errors that mean: no room."""
+"""The errors that say that no space is left."""
 
 DURABILITIES: Final = {"process": False, "fdatasync": True, "direct": True}
 """What a checkpoint survives, its process or also the machine, and whether that takes a sync.
@@ -29,16 +31,16 @@ DURABILITIES: Final = {"process": False, "fdatasync": True, "direct": True}
 """
 
 _CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Follow no link, and wait for nobody at the other end of a pipe."""
+"""Flags by which no link is followed, and nobody awaited at the other end of a pipe."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""What file systems say that give a file one name only."""
+"""Errors of file systems that give a file one name only."""
 
 _GET_FLAGS, _SET_FLAGS, _IN_PLACE = 0x80086601, 0x40086602, 0x00800000  # FS_NOCOW_FL
 _FLAGS: Final = struct.Struct("I4x")
 
 _NO_NAME: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""What file systems of programs, and of other machines, say of an open file that was deleted."""
+"""Errors of file systems of programs and of other machines for an open file that was deleted."""
 
 _LARGEST: Final = (1 << 63) - 1
 """Bytes that a file may have; system calls take no larger number."""
@@ -47,7 +49,7 @@ _ZEROS = memoryview(bytes(TILE))
 
 
 def takes_sync(durability: str, known: Iterable[str] = ("process", "fdatasync"), /) -> bool:
-    """Whether a level of this durability syncs at each commit; BadInput for one it has not."""
+    """Return whether a level of this durability syncs at each commit; raises BadInput."""
     if durability not in known:
         raise BadInput(f"durability {durability!r} is not known; known: {', '.join(known)}")
     return DURABILITIES[durability]
@@ -145,10 +147,10 @@ class Files:
             os.close(fd)
 
     def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
-        """Make room at `begin`, in the file or at its end; what does not fit leaves it as it was.
+        """Allocate bytes from `begin` in the file or at its end; an error leaves it as it was.
 
-        The first write into room that was only promised is many times slower than the next:
-        `prewrite` makes it here.
+        The first write into space that was only allocated is many times slower than the next:
+        `prewrite` does it here.
         """
         end = begin + nbytes
         if end > _LARGEST:
@@ -158,19 +160,19 @@ class Files:
             os.posix_fallocate(fd, begin, nbytes)
             if prewrite:
                 while begin < end:
-                    room = TILE - begin % TILE  # as payloads are cut later
-                    self.write(fd, [_ZEROS[: min(room, end - begin)]], begin)
-                    begin += room
+                    left = TILE - begin % TILE  # as payloads are cut later
+                    self.write(fd, [_ZEROS[: min(left, end - begin)]], begin)
+                    begin += left
         except BaseException:
             os.ftruncate(fd, size)
             raise
 
     def size(self, fd: int, /) -> int:
-        """Bytes of a file."""
+        """Return the bytes of a file."""
         return os.fstat(fd).st_size
 
     def is_named(self, fd: int, /) -> bool:
-        """Whether a file still has a name; one that was deleted is gone when it is closed."""
+        """Return whether a file has a name; one that was deleted is gone when it is closed."""
         try:
             return links(fd) > 0
         except OSError as error:
@@ -179,11 +181,17 @@ class Files:
             return False
 
     def cut(self, fd: int, nbytes: int, /) -> None:
-        """Give back to the disk what lies behind the first `nbytes` of a file."""
+        """Release to the disk all but the first `nbytes` of a file."""
         os.ftruncate(fd, nbytes)
 
+    def bytes_at(self, fd: int, offset: int, nbytes: int, /) -> bytes:
+        """Return some bytes of a file; raises EOFError where it ends before them."""
+        data = bytearray(nbytes)
+        self.read(fd, [memoryview(data)], offset)
+        return bytes(data)
+
     def occupied(self, fd: int, begin: int, stride: int, /) -> Iterator[int]:
-        """The numbers of the slots into which something was written, without visiting holes.
+        """Yield the numbers of the slots into which something was written, without visiting holes.
 
         The first one is at `begin`.
         """
@@ -206,7 +214,7 @@ class Files:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def free(self, path: Path, /) -> int:
-        """Bytes that are free under `path`."""
+        """Return the bytes that are free under `path`."""
         system = os.statvfs(path)
         return system.f_bavail * system.f_frsize
 
@@ -214,7 +222,7 @@ class Files:
 def failure(
     files: Files, path: Path, error: OSError, what: str, /, *, needed: int | None = None
 ) -> StorageError:
-    """The error to raise when `what` failed, for which `needed` bytes had to fit under `path`."""
+    """Return the error to raise when `what` failed, which needed so many bytes under `path`."""
     text = f"{what} failed: {error.strerror or error}"
     if error.errno not in FULL:
         return StorageError(text)
@@ -227,9 +235,9 @@ def failure(
 
 
 def check_here(path: Path, fd: int, /) -> None:
-    """Raise OSError where the path of what is open leads elsewhere, or nowhere.
+    """Raise OSError where the path of an open file leads elsewhere, or nowhere.
 
-    What is made or deleted by its name then would be somebody else's.
+    A file made or deleted by its name would then be somebody else's.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.path.samestat(os.fstat(fd), path.stat()):
@@ -238,7 +246,7 @@ def check_here(path: Path, fd: int, /) -> None:
 
 
 def _regular(path: Path, fd: int) -> int:
-    """The same, if it is open on a regular file; raises OSError for a pipe, a device, and so on."""
+    """Return `fd` if it is open on a regular file; raises OSError for a pipe, a device, ..."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd
@@ -251,8 +259,8 @@ def _regular(path: Path, fd: int) -> int:
 def _write_in_place(fd: int) -> None:
     """Let an empty file have neither copies on write nor compression, if it would: on btrfs.
 
-    There each write takes new room, and room that was promised to a file serves once: a disk that
-    got full would refuse to write over what is there.
+    There each write takes new space, and space that was allocated to a file serves once: a disk
+    that got full would refuse to write over a file's own bytes.
     """
     with suppress(OSError):  # others have nothing of the kind
         (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
@@ -260,9 +268,164 @@ def _write_in_place(fd: int) -> None:
 
 
 def _after(data: Buffers, done: int) -> Buffers:
-    """What is left of `data` after its first `done` bytes."""
+    """Return the rest of `data` after its first `done` bytes."""
     for number, view in enumerate(data):
         if done < view.nbytes:
             return [view[done:], *data[number + 1 :]]
         done -= view.nbytes
     return []
+
+
+# How many names an open file has
+
+# `os.fstat` would tell, and asks for the times of the file as well. Times that were seen are kept
+# exactly by Linux from 6.13 on: the next write stores a new one with the inode, which takes a third
+# of a small write. `statx` can be asked for the number alone.
+_NLINK: Final = 0x4
+_ITSELF: Final = 0x1000  # AT_EMPTY_PATH: what is open, and nothing in it
+
+
+class _Status(ctypes.Structure):
+    """The `struct statx` of Linux, on all of its machines: 256 bytes."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32),
+        ("blksize", ctypes.c_uint32),
+        ("attributes", ctypes.c_uint64),
+        ("nlink", ctypes.c_uint32),
+        ("rest", ctypes.c_uint8 * 236),
+    )
+
+
+_statx = getattr(ctypes.CDLL(None), "statx", None)
+_ARGUMENTS = ctypes.c_char_p(b""), ctypes.c_int(_ITSELF), ctypes.c_uint(_NLINK)
+
+
+def links(fd: int, /) -> int:
+    """Return how many names an open file has; raises OSError where nobody can tell."""
+    if _statx is not None:
+        status = _Status()
+        if _statx(fd, *_ARGUMENTS, ctypes.byref(status)) == 0 and status.mask & _NLINK:
+            return int(status.nlink)
+    return os.fstat(fd).st_nlink  # a system without the call; or it says what is wrong
+
+
+# Locks, which tell whether a live process has a level
+#
+# A level that is a directory is locked by flock on it; a level that is one file, by a lock of the
+# open file on its first byte, because HDF5 itself uses flock. A lock is looked at, never tried, not
+# even for a moment: a run that begins might find it taken.
+
+_LOCKS: Final = Path("/proc/locks")
+_OF_PROCESS: Final = Path("/proc/self")
+_FLOCK: Final = "hhqqi4x"
+
+
+def first_byte(kind: int, /) -> bytes:
+    """Return the lock of this kind (F_WRLCK, F_UNLCK) that files have, for F_OFD_SETLK."""
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 1, 0)
+
+
+@contextmanager
+def opened(path: Path | str, flags: int, /, *, folder: int | None = None) -> Iterator[int]:
+    """Open a path, or a name in an open folder; follows no link and waits for nobody."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def names_in(folder: int, /) -> list[str]:
+    """Return the names of what is in an open folder."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def is_locked(path: Path, /) -> bool:
+    """Return whether a process has a level or a run here; raises OSError."""
+    with opened(path, os.O_RDONLY) as fd:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            seen = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, first_byte(fcntl.F_WRLCK))
+            kind: int = struct.unpack(_FLOCK, seen)[0]
+            return kind != fcntl.F_UNLCK
+        return _has_flock(fd)
+
+
+def is_flocked(path: Path, /) -> bool:
+    """Return whether a process has flock on a file or directory; raises OSError."""
+    with opened(path, os.O_RDONLY) as fd:
+        return _has_flock(fd)
+
+
+def _has_flock(fd: int) -> bool:
+    inode = _in_list_of_locks(fd)
+    return any(inode in line.split() for line in _LOCKS.read_text().splitlines())
+
+
+def _in_list_of_locks(fd: int) -> str:
+    """Return the device and inode of an open file as the system's list of locks has them.
+
+    They are those of `stat` but where a file system shows other ones: overlayfs, and btrfs.
+    """
+    status = os.fstat(fd)
+    device, inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", status.st_ino
+    lines = (_OF_PROCESS / f"fdinfo/{fd}").read_text().splitlines()
+    info = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    inode = int(info.get("ino", inode))  # not listed before Linux 5.14
+    for line in (_OF_PROCESS / "mountinfo").read_text(errors="replace").splitlines():
+        number, _, shown, *_ = line.split()
+        if number == info.get("mnt_id"):
+            device = shown
+    major, minor = map(int, device.split(":"))
+    return f"{major:02x}:{minor:02x}:{inode}"
+
+
+# Files that are written whole or not at all
+
+
+def missing_folders(path: Path, /) -> list[Path]:
+    """Return the folders to create for `path` to be a directory, the innermost first."""
+    return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+
+
+def part_of(path: Path, /) -> Path:
+    """Return the file that a process leaves which is killed while it writes a whole file."""
+    return path.with_name(f".{path.name}.part")
+
+
+def write_whole(path: Path, content: str | bytes, /) -> None:
+    """Write a file whole or not at all, and on the disk when this returns; raises OSError.
+
+    The file is made anew under another name and renamed. A file or link at either name is replaced;
+    the target of a link is not touched.
+    """
+    part = part_of(path).name
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(FileNotFoundError):  # of a process that was killed
+            os.unlink(part, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(part, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            raise
+        _sync(folder)
+    finally:
+        os.close(folder)
+
+
+def _sync(folder: int) -> None:
+    """Have the names in an open directory on the disk, where its file system can."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EBADF, errno.ENOTSUP}:
+            raise

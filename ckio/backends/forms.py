@@ -16,13 +16,13 @@ _bytes_in = attrgetter("nbytes")
 
 _DIMENSIONS = 64
 _MOST = 1 << 63
-"""What shapes stay below that are read; numpy makes no others."""
+"""Limit of the lengths of shapes that are read; numpy makes no others."""
 
 _LONGEST_DTYPE = 1024
 """Characters of a dtype: numpy takes seconds to read one of a hundred thousand."""
 
 _DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
-"""What numpy warns of in a dtype: the letter a, which is S, and one number in parentheses."""
+"""Parts of a dtype that numpy warns of: the letter a, which is S, one number in parentheses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,11 +46,11 @@ class Form:
     text: bytes
 
     def fits(self, data: Buffers, /) -> bool:
-        """Whether these buffers are of this form."""
+        """Return whether these buffers are of this form."""
         return list(map(len, data)) == self.sizes == list(map(_bytes_in, data))
 
     def mismatch(self, data: Buffers, /) -> str:
-        """Why these buffers are not of this form; "" if they are."""
+        """Return why these buffers are not of this form; "" if they are."""
         if self.fits(data):
             return ""
         sizes = [view.nbytes for view in data]
@@ -64,7 +64,7 @@ class Form:
 
 @lru_cache(256)
 def form_of(layout: Layout, /) -> Form:
-    """The form of a layout; raises StorageError for one whose buffers are not plain bytes."""
+    """Return the form of a layout; raises StorageError where its buffers are no plain bytes."""
     sizes = list(map(_nbytes, layout))
     try:
         for field in layout:
@@ -78,7 +78,7 @@ def form_of(layout: Layout, /) -> Form:
 
 @lru_cache(256)
 def form_from(text: bytes, /) -> Form:
-    """The form whose text this is; raises CorruptCheckpoint where it is none."""
+    """Return the form whose text this is; raises CorruptCheckpoint where it is none."""
     try:
         return form_of(tuple(_field(*row) for row in json.loads(text)))
     except (StorageError, ValueError, TypeError, RecursionError):
@@ -104,7 +104,7 @@ def _nbytes(field: Field) -> int:
 
 
 def _is_plain(field: Field) -> bool:
-    """Whether its buffers are bytes, and what its text says is read as it was written."""
+    """Return whether its buffers are bytes, and its text is read as it was written."""
     texts, shape = (field.name, field.dtype, field.unit), field.shape
     return (
         all(isinstance(text, str) for text in texts)

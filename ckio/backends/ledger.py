@@ -1,6 +1,6 @@
-"""What lies on a level: its keys, their layouts, and their bytes held against the capacity.
+"""The ledger of a level: its keys, their layouts, and their bytes counted against the capacity.
 
-Pure bookkeeping with the rules that all levels share; where the bytes are is their own affair.
+Pure bookkeeping with the rules that all levels share; each level knows where its bytes are.
 """
 
 import os
@@ -18,8 +18,8 @@ _REMEMBERED = 64
 """How many layouts are recognised by identity; a run has one or two for each kind."""
 
 
-class _Process:
-    """The process, by a mark that a fork replaces: to look at it takes no system call."""
+class _ForkMark:
+    """A mark of this process that a fork replaces: to look at it takes no system call."""
 
     mark = object()
 
@@ -28,7 +28,7 @@ class _Process:
         cls.mark = object()
 
 
-os.register_at_fork(after_in_child=_Process.renew)
+os.register_at_fork(after_in_child=_ForkMark.renew)
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ class Ledger(Generic[Place]):
     Attributes
     ----------
     name : str
-        What errors call the level.
+        Name of the level in errors.
     capacity : int or None
         Payload bytes that it may hold; None never fills.
     used : int
         Payload bytes that it holds.
     damaged : list of str
-        What was found that had been committed and is no longer sound; it may have been any key.
+        Parts of it that had been committed and are no longer sound; they may have been any key.
     """
 
     def __init__(self, name: str, capacity: int | None) -> None:
@@ -60,13 +60,13 @@ class Ledger(Generic[Place]):
         self.capacity = capacity
         self.used = 0
         self.damaged: list[str] = []
-        self._owner: object | None = _Process.mark
+        self._owner: object | None = _ForkMark.mark
         self._entries: dict[Key, Entry[Place]] = {}
         self._forms: dict[int, Form] = {}
 
     def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
-        """The form of a checkpoint that may be written now; raises StorageError or LevelFull."""
-        if self._owner is not _Process.mark:  # here, too: this is on the path of every access
+        """Return the form of a checkpoint that may be written; raises StorageError or LevelFull."""
+        if self._owner is not _ForkMark.mark:  # here, too: this is on the path of every access
             self.check_open()
         if key in self._entries:
             raise StorageError(
@@ -85,16 +85,16 @@ class Ledger(Generic[Place]):
         return form
 
     def enter(self, key: Key, entry: Entry[Place], /) -> None:
-        """Note a complete checkpoint."""
+        """Enter a complete checkpoint."""
         self._entries[key] = entry
         self.used += entry.form.nbytes
 
     def find(self, key: Key, /) -> Entry[Place]:
-        """What is noted of a checkpoint.
+        """Return the entry of a checkpoint.
 
         Raises MissingCheckpoint, or CorruptCheckpoint where something damaged may have been it.
         """
-        if self._owner is not _Process.mark:
+        if self._owner is not _ForkMark.mark:
             self.check_open()
         entry = self._entries.get(key)
         if entry is not None:
@@ -107,7 +107,7 @@ class Ledger(Generic[Place]):
         raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
 
     def find_for(self, key: Key, into: Buffers, /, *, verify: bool) -> Entry[Place]:
-        """Like `find`, and raises StorageError unless it fills `into` exactly.
+        """Return the entry of a checkpoint; raises StorageError unless it fills `into` exactly.
 
         With `verify`, also if it has no checksum: bytes must not look verified that are not.
         """
@@ -126,7 +126,7 @@ class Ledger(Generic[Place]):
         self.used -= self._entries.pop(key).form.nbytes
 
     def restore(self, key: Key, entry: Entry[Place] | None, /) -> None:
-        """Note again what was noted before an `enter` or a `strike` that was interrupted."""
+        """Restore the entry before an `enter` or a `strike` that was interrupted."""
         if entry is None:
             self._entries.pop(key, None)
         else:
@@ -143,7 +143,7 @@ class Ledger(Generic[Place]):
             )
 
     def keys(self) -> list[Key]:
-        """The keys that are stored."""
+        """Return the keys that are stored."""
         self.check_open()
         return list(self._entries)
 
@@ -152,7 +152,7 @@ class Ledger(Generic[Place]):
 
         A fork of that process shares its files, and would write behind its back.
         """
-        if self._owner is _Process.mark:
+        if self._owner is _ForkMark.mark:
             return
         if self._owner is not None:
             raise StorageError(f"{self.name} belongs to the process that opened it, not to a fork")

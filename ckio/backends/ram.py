@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.buffers import digest, gather, scatter
+from ckio.backends.freeslots import FreeSlots
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.shelves import Shelves
+from ckio.backends.payload import digest, gather, scatter
 from ckio.errors import CorruptCheckpoint, LevelFull
 from ckio.platform.memory import available
 
@@ -24,19 +24,19 @@ _SLAB = 1 << 16
 _PAGE = 4096
 
 
-class _Slot(NamedTuple):
+class _MemorySlot(NamedTuple):
     size: int
     memory: memoryview
 
 
 class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The bytes of a slot, which is unused as soon as nobody refers to them.
+    """Bytes of a slot, which is unused as soon as nobody refers to them.
 
     Whoever has a view of these bytes refers to this array, as its own base is none.
     """
 
-    slot: _Slot | None = None
-    unused: deque[_Slot]
+    slot: _MemorySlot | None = None
+    unused: deque[_MemorySlot]
 
     def __del__(self) -> None:
         if self.slot is not None:
@@ -53,8 +53,8 @@ class Loan(NamedTuple):
 class Ram:
     """Checkpoints in memory; they do not outlive the process.
 
-    Some of its memory may be lent: for what is on its way between a model and other levels, say.
-    It is then not there for checkpoints. `lend` and `give_back` may be called by any thread, also
+    Some of its memory may be lent, for example to transfers between a model and other levels.
+    Checkpoints cannot use it then. `lend` and `give_back` may be called by any thread, also
     while another one uses the level.
 
     Parameters
@@ -69,9 +69,9 @@ class Ram:
 
     def __init__(self, *, capacity: int | None = None, checksum: bool = False) -> None:
         self._checksum = checksum
-        self._ledger: Ledger[_Slot | Buffers] = Ledger("memory", capacity)
-        self._shelves: Shelves[_Slot] = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
-        self._unused = deque[_Slot]()  # slots to which nobody refers any more
+        self._ledger: Ledger[_MemorySlot | Buffers] = Ledger("memory", capacity)
+        self._free: FreeSlots[_MemorySlot] = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._unused = deque[_MemorySlot]()  # slots to which nobody refers any more
         self._turn = Lock()  # of who takes a slot, or gives it back
 
     @property
@@ -81,9 +81,9 @@ class Ram:
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
-        lacking = self._shelves.lacking(sizes)
+        lacking = self._free.lacking(sizes)
         _check_memory(sum(size * count for size, count in lacking.items()))
-        self._shelves.reserve(sizes)
+        self._free.reserve(sizes)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         with self._turn:
@@ -105,7 +105,7 @@ class Ram:
 
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
-        if isinstance(entry.place, _Slot):
+        if isinstance(entry.place, _MemorySlot):
             scatter(entry.place.memory, into)
         else:
             for source, target in zip(entry.place, into, strict=True):
@@ -115,7 +115,7 @@ class Ram:
 
     def kept(self, key: Key, /) -> Buffers | None:
         entry = self._ledger.find(key)
-        if isinstance(entry.place, _Slot):
+        if isinstance(entry.place, _MemorySlot):
             return None
         self._verify(key, entry, entry.place)
         return entry.place
@@ -124,8 +124,8 @@ class Ram:
         place = self._ledger.find(key).place
         with self._turn:
             self._ledger.strike(key)
-            if isinstance(place, _Slot):
-                self._shelves.give(place)
+            if isinstance(place, _MemorySlot):
+                self._free.give(place)
 
     def slot(self, nbytes: int, /) -> memoryview:
         self._ledger.check_open()
@@ -159,7 +159,7 @@ class Ram:
         return Loan(nbytes, memoryview(b""))
 
     def give_back(self, loan: Loan, /) -> None:
-        """Take back, once, what was lent: what it counts for, and the memory when it is unused."""
+        """Take back a loan, once: what it counts for, and its memory when that is unused."""
         with self._turn:
             if self._ledger.capacity is not None:
                 self._ledger.capacity += loan.nbytes
@@ -167,26 +167,26 @@ class Ram:
     def keys(self) -> list[Key]:
         return self._ledger.keys()
 
-    def _take(self, nbytes: int) -> _Slot:
+    def _take(self, nbytes: int) -> _MemorySlot:
         while self._unused:
-            self._shelves.give(self._unused.popleft())
-        return self._shelves.take(nbytes)
+            self._free.give(self._unused.popleft())
+        return self._free.take(nbytes)
 
-    def _verify(self, key: Key, entry: Entry[_Slot | Buffers], data: Buffers) -> None:
+    def _verify(self, key: Key, entry: Entry[_MemorySlot | Buffers], data: Buffers) -> None:
         if self._checksum and digest(data) != entry.digest:
             raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
 
     def close(self) -> None:
         self._ledger.close()
-        self._shelves = Shelves(unit=_UNIT, make=_map, drop=lambda _: None)
-        self._unused = deque()  # slots of before are none of the new shelves'
+        self._free = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._unused = deque()  # slots of before are none of the new free slots'
 
     def remove(self) -> None:
-        """The same as `close`: nothing outlives it."""
+        """Close it: nothing outlives it."""
         self.close()
 
 
-def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
+def _map(size: int, count: int, /, *, ahead: bool) -> list[_MemorySlot]:
     """New slots, at least `count`; ahead of a run, in memory that is really there."""
     count = max(count, _SLAB // size)
     stride = -(-size // _PAGE) * _PAGE if size >= _SLAB else size
@@ -203,14 +203,14 @@ def _map(size: int, count: int, /, *, ahead: bool) -> list[_Slot]:
         # The first touch of a page costs four times the copy: it must not happen during the run.
         np.frombuffer(memory, np.uint8).fill(0)
     view = memoryview(memory)
-    return [_Slot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
+    return [_MemorySlot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
 
 
 def _check_memory(nbytes: int) -> None:
     """Raise LevelFull if this machine has not that much memory to spare."""
-    room = available()
-    if room is not None and nbytes > room:
+    free = available()
+    if free is not None and nbytes > free:
         raise LevelFull(
-            f"memory: {nbytes} bytes are needed, {room} are available on this machine;"
+            f"memory: {nbytes} bytes are needed, {free} are available on this machine;"
             " lower the capacity of this level and plan again"
         )

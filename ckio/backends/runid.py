@@ -1,4 +1,4 @@
-"""Whose the checkpoints on a level are: the id of a run, as the files themselves say it.
+"""The id of the run that the checkpoints on a level are of, as the files themselves say it.
 
 The id is the name of the run, and behind an @ the digest of what it computes, so that a checkpoint
 is never read for another model, other settings or other controls.
@@ -39,11 +39,11 @@ class RunId:
 
     @property
     def name(self) -> str:
-        """What the run is called on its level, without what it computes."""
+        """Name of the run on its level, without the digest of what it computes."""
         return run_name(self.text)
 
     def pack(self) -> bytes:
-        """As it is in a file."""
+        """Return its bytes in a file."""
         return self.text.encode().ljust(NBYTES, b"\0")
 
     @classmethod
@@ -88,12 +88,12 @@ _OF_RANK: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,7})")
 
 
 def of_rank(run: str, rank: int, /) -> str:
-    """What a run of many ranks is called on the levels of one of them."""
+    """Return the name of a run of many ranks on the levels of one of them."""
     return f"{run}-{rank}"
 
 
 def rank_of(run: str, /) -> tuple[str, int | None]:
-    """What a run is called, and the rank whose part of it that is, if it has many.
+    """Return the name of a run, and the rank whose part of it that is, if it has many.
 
     >>> rank_of("0a1b2c3d-7"), rank_of("0a1b2c3d")
     (('0a1b2c3d', 7), ('0a1b2c3d', None))

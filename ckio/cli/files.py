@@ -10,7 +10,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from ckio.backends.wholefile import write_whole
+from ckio.backends.files import write_whole
 from ckio.cli import console
 from ckio.errors import BadInput, IllegalAction
 from ckio.jobs.directory import SCHEDULE

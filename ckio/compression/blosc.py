@@ -4,8 +4,7 @@ import struct
 from functools import cache
 from typing import Any, Final
 
-from ckio.compression.base import SEAL, Block, as_bytes, needed, seal, unseal
-from ckio.compression.shuffle import shuffled_bytes
+from ckio.compression.base import SEAL, Block, as_bytes, needed, seal, shuffled_bytes, unseal
 from ckio.errors import BadInput, CorruptCheckpoint
 
 _CODECS: Final = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")

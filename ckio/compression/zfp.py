@@ -116,11 +116,11 @@ class Zfp:
             into[...] = values
 
     def _about(self, block: Block) -> str:
-        """What zfp's bytes do not say: they are numbers of any shape to it."""
+        """Return the type and shape, which zfp's bytes do not say."""
         return f"{self.name} {block.dtype.str} {_axes(block.shape)}"
 
     def _tolerance_of(self, block: Block) -> float | None:
-        """The tolerance to encode a block with: None without loss, 0 where zfp cannot keep it."""
+        """Return the tolerance for a block: None without loss, 0 where zfp cannot keep it."""
         if self.lossless or not _is_float(block):
             return None
         largest = max(abs(float(block.min())), abs(float(block.max())))
@@ -137,7 +137,7 @@ class Zfp:
 
 
 def _positive(name: str, value: float, *, below: float) -> float:
-    """A bound of errors; BadInput where it is none."""
+    """Return a bound of errors; raises BadInput where it is none."""
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < value < below:
         return float(value)
     limit = "finite and > 0" if below == math.inf else f"> 0 and < {below:g}"
@@ -145,7 +145,7 @@ def _positive(name: str, value: float, *, below: float) -> float:
 
 
 def _split(data: memoryview) -> tuple[float, memoryview]:
-    """The tolerance that a block begins with, and the rest of it."""
+    """Return the tolerance that a block begins with, and the rest of it."""
     if data.nbytes >= _TOLERANCE.size:
         (tolerance,) = _TOLERANCE.unpack_from(data)
         if 0 < tolerance < math.inf:
@@ -163,14 +163,14 @@ def _is_float(block: Block) -> bool:
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape of one to four axes for as many elements in the same order; the last ones stay."""
+    """Return a shape of one to four axes for as many elements in this order; the last ones stay."""
     axes = [n for n in shape if n != 1] or [1]
     spare = max(0, len(axes) - _MOST_AXES)
     return (math.prod(axes[: spare + 1]), *axes[spare + 1 :])
 
 
 def _padded(data: memoryview, axes: tuple[int, ...], item: int) -> NDArray[np.uint8]:
-    """The data, and zeros for as far as zfp can read: it does not know where its input ends.
+    """Return the data, and zeros as far as zfp can read: it does not know where its input ends.
 
     Of each cube it reads some 30 bits, then for each bit of a value at most two for each value.
     """

@@ -7,8 +7,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from ckio.compression.base import Block, as_bytes
-from ckio.compression.shuffle import shuffle, shuffled_bytes, unshuffle
+from ckio.compression.base import Block, as_bytes, shuffle, shuffled_bytes, unshuffle
 from ckio.errors import BadInput, CorruptCheckpoint
 
 _LEVELS: Final = range(-7, zstandard.MAX_COMPRESSION_LEVEL + 1)
@@ -69,7 +68,7 @@ class Zstd:
 
 
 class _Tools(threading.local):
-    """What takes long to make, and serves one thread at a time: made once for each."""
+    """Objects that take long to make and serve one thread at a time: each thread has its own."""
 
     def __init__(self, level: int) -> None:
         self.encoder = zstandard.ZstdCompressor(level=level, write_checksum=True)
@@ -77,7 +76,7 @@ class _Tools(threading.local):
         self._room = np.empty(0, np.uint8)
 
     def room(self, nbytes: int, /) -> NDArray[np.uint8]:
-        """Scratch memory, the same as long as it is large enough."""
+        """Return scratch memory, new only where the last is too small."""
         if self._room.size < nbytes:
             self._room = np.empty(nbytes, np.uint8)
         return self._room[:nbytes]

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 import xxhash
 
-from ckio.backends.wholefile import missing_folders, write_whole
+from ckio.backends.files import missing_folders, write_whole
 from ckio.errors import BadInput, LevelInUse
 from ckio.jobs.request import FORMAT, Manifest
 from ckio.platform import Platform

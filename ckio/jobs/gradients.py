@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from ckio.actions import Key, Kind
-from ckio.backends.wholefile import write_whole
+from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.team import ALONE, Team

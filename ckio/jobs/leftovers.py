@@ -30,7 +30,7 @@ from ckio.adapters import registry
 from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
-from ckio.backends.locks import is_locked, names_in, opened
+from ckio.backends.files import is_locked, names_in, opened
 from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from ckio.adapters.registry import close, is_shared, open_level, place
 from ckio.backends.base import Backend
+from ckio.backends.files import missing_folders
 from ckio.backends.runid import of_rank, rank_of
-from ckio.backends.wholefile import missing_folders
 from ckio.errors import StorageError
 from ckio.parallel.agreed import AgreedLevel
 from ckio.parallel.team import ALONE, Team

@@ -11,10 +11,9 @@ from typing import Final
 from ckio.actions import Key, nbytes_of
 from ckio.adapters import registry
 from ckio.backends.base import Backend
-from ckio.backends.contents import Damaged
+from ckio.backends.contents import Damaged, verified
 from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank
-from ckio.backends.verified import verified
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import leftovers
 from ckio.jobs.directory import RunDirectory

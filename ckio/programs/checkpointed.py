@@ -38,10 +38,10 @@ from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.checks import as_float, is_whole
 from ckio.actions.columns import Actions
 from ckio.backends.base import Backend
+from ckio.backends.contents import verified
 from ckio.backends.directory import Directory
+from ckio.backends.files import write_whole
 from ckio.backends.ram import Ram
-from ckio.backends.verified import verified
-from ckio.backends.wholefile import write_whole
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.model import sizes_of
 from ckio.planners.base import Planner

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.buffers import gather, scatter
 from ckio.backends.forms import Form, form_of
+from ckio.backends.payload import gather, scatter
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
 from ckio.overlap.rules import ActionMode, Traffic, Transfer

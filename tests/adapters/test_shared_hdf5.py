@@ -12,10 +12,9 @@ import h5py
 import pytest
 
 from ckio.actions import Field, Kind
-from ckio.adapters.shared_hdf5 import SharedHdf5, file, undo
-from ckio.adapters.shared_hdf5.doors import lock, unlock
-from ckio.adapters.shared_hdf5.file import Row
-from ckio.adapters.shared_hdf5.parts import Group
+from ckio.adapters.shared_hdf5 import SharedHdf5, sharedfile
+from ckio.adapters.shared_hdf5.parts import SharedGroup
+from ckio.adapters.shared_hdf5.sharedfile import SharedRow, lock, unlock
 from ckio.backends.contents import Stored
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import NOBODY, RunId
@@ -28,8 +27,8 @@ HAS_MPI = bool(h5py.get_config().mpi)
 UNEVEN = [(Field("u", "<f8", (rows, 3), "m"), Field("J", "<f8", ())) for rows in (2, 0, 5)]
 
 
-def group_of(layouts: Sequence[Any], *, slots: int = 2, name: str = "restart-0") -> Group:
-    return Group(name, Kind.RESTART, tuple(layouts), slots)
+def group_of(layouts: Sequence[Any], *, slots: int = 2, name: str = "restart-0") -> SharedGroup:
+    return SharedGroup(name, Kind.RESTART, tuple(layouts), slots)
 
 
 @pytest.mark.parametrize("layouts", [UNEVEN, [(Field("u", "<f8", (2, 3)),), ()]])
@@ -65,15 +64,15 @@ def test_fields_are_joined_where_they_can_be_and_named_where_hdf5_can() -> None:
 
 def test_what_was_made_is_found_by_hdf5_and_by_ckio(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
-    file.create(path, RunId("0a"), 3)
-    file.grow(path, group_of(UNEVEN))
-    file.grow(path, group_of(UNEVEN, slots=3, name="restart-1"))
+    sharedfile.create(path, RunId("0a"), 3)
+    sharedfile.grow(path, group_of(UNEVEN))
+    sharedfile.grow(path, group_of(UNEVEN, slots=3, name="restart-1"))
     with h5py.File(path) as found:
         assert found["restart-0/u"].shape == (2, 7, 3)
         assert found["restart-0/u"].attrs["unit"] == "m"
         assert found["restart-1/J"].shape == (3, 3)
         assert found["restart-0/begins"][()].tolist() == [[0, 2, 2, 7], [0, 1, 2, 3]]
-    start = file.survey(path)
+    start = sharedfile.survey(path)
     assert (start.run, start.ranks, start.damaged) == (RunId("0a"), 3, [])
     assert [(group.name, group.slots, rows) for group, rows in start.groups] == [
         ("restart-0", 2, []),
@@ -82,7 +81,7 @@ def test_what_was_made_is_found_by_hdf5_and_by_ckio(tmp_path: Path) -> None:
     assert start.groups[0][0].layouts == tuple(UNEVEN)
 
 
-def commit(path: Path, row: Row) -> None:
+def commit(path: Path, row: SharedRow) -> None:
     keys, digests = row.pack()
     with h5py.File(path, "r+") as found:
         found["restart-0/keys"][row.slot : row.slot + 1] = keys
@@ -92,16 +91,16 @@ def commit(path: Path, row: Row) -> None:
 
 def test_a_row_that_is_damaged_is_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
-    file.create(path, NOBODY, 3)
-    file.grow(path, group_of(UNEVEN))
-    rows = [Row(n + 1, n, x(7 + n), 5.0, (bytes(16),) * 3) for n in range(2)]
+    sharedfile.create(path, NOBODY, 3)
+    sharedfile.grow(path, group_of(UNEVEN))
+    rows = [SharedRow(n + 1, n, x(7 + n), 5.0, (bytes(16),) * 3) for n in range(2)]
     for row in rows:
         commit(path, row)
-    assert file.survey(path).groups[0][1] == rows
+    assert sharedfile.survey(path).groups[0][1] == rows
     assert len([it for it in SharedHdf5.contents(path) if isinstance(it, Stored)]) == 6
     with h5py.File(path, "r+") as found:
         found["restart-0/stored"][1] = 9
-    start = file.survey(path)
+    start = sharedfile.survey(path)
     assert start.groups[0][1] == rows[:1]
     assert "slot 1" in start.damaged[0].what
 
@@ -109,26 +108,26 @@ def test_a_row_that_is_damaged_is_said_to_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize("when", ["while HDF5 writes", "when all is there"])
 def test_growing_that_was_cut_short_is_undone(tmp_path: Path, when: str) -> None:
     path = tmp_path / "a.h5"
-    file.create(path, NOBODY, 3)
-    file.grow(path, group_of(UNEVEN))
-    commit(path, Row(1, 0, x(7), 5.0, (bytes(16),) * 3))
+    sharedfile.create(path, NOBODY, 3)
+    sharedfile.grow(path, group_of(UNEVEN))
+    commit(path, SharedRow(1, 0, x(7), 5.0, (bytes(16),) * 3))
     before = path.read_bytes()
     pid = os.fork()  # a real end, with all that HDF5 had not written yet
     if pid == 0:
         if when == "while HDF5 writes":
-            make = file._create
-            file._create = lambda *given: (make(*given), given[0].file.flush(), end())
+            make = sharedfile._create
+            sharedfile._create = lambda *given: (make(*given), given[0].file.flush(), end())
         else:
             os.posix_fallocate = lambda *_: end()
-        file.grow(path, group_of(UNEVEN, name="restart-1"))
+        sharedfile.grow(path, group_of(UNEVEN, name="restart-1"))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert path.read_bytes() != before
-    file.mend(path)
+    sharedfile.undo(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
-    file.grow(path, group_of(UNEVEN, name="restart-1"))
-    assert len(file.survey(path).groups) == 2
+    sharedfile.grow(path, group_of(UNEVEN, name="restart-1"))
+    assert len(sharedfile.survey(path).groups) == 2
 
 
 def end() -> None:
@@ -139,7 +138,7 @@ def test_growing_that_fails_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.h5"
-    file.create(path, NOBODY, 3)
+    sharedfile.create(path, NOBODY, 3)
     before = path.read_bytes()
 
     def full(*_: Any) -> None:
@@ -147,7 +146,7 @@ def test_growing_that_fails_leaves_the_file_as_it_was(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
-        file.grow(path, group_of(UNEVEN))
+        sharedfile.grow(path, group_of(UNEVEN))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
 
@@ -157,7 +156,7 @@ def test_an_undo_that_was_not_written_to_the_end_undoes_nothing(tmp_path: Path) 
     path.write_bytes(b"before")
 
     def change() -> None:
-        with undo.undoable(path, [(0, 6)]):
+        with sharedfile.undoable(path, [(0, 6)]):
             shutil.copy(beside, tmp_path / "kept")
             path.write_bytes(b"after it")
             raise KeyboardInterrupt
@@ -167,7 +166,7 @@ def test_an_undo_that_was_not_written_to_the_end_undoes_nothing(tmp_path: Path) 
     assert path.read_bytes() == b"before"
     path.write_bytes(b"after it")
     beside.write_bytes((tmp_path / "kept").read_bytes()[:-1])
-    undo.undo(path)
+    sharedfile.undo(path)
     assert path.read_bytes() == b"after it"
     assert not beside.exists()
 
@@ -180,15 +179,19 @@ def test_another_file_is_no_shared_archive(tmp_path: Path, content: bytes | None
     else:
         path.write_bytes(content)
     with pytest.raises(BadInput, match="no shared archive"):
-        file.survey(path)
+        sharedfile.survey(path)
     with pytest.raises(BadInput):
         SharedHdf5.contents(tmp_path / "none.h5")
 
 
 def test_an_archive_of_many_ranks_is_removed_by_one_process_without_mpi(tmp_path: Path) -> None:
     path = tmp_path / "a-cafe.h5"
-    file.create(path, RunId("cafe"), 3)
-    for left in (".a-cafe.h5.new", ".a-cafe.h5.undo.new"):  # of processes that were killed
+    sharedfile.create(path, RunId("cafe"), 3)
+    for left in (
+        ".a-cafe.h5.part",
+        "..a-cafe.h5.undo.part",
+        ".a-cafe.h5.undo",
+    ):  # of processes that were killed
         (tmp_path / left).write_bytes(b"half")
     shared = Holding(path, "hdf5-shared", "cafe")
     held = lock(path)  # as the job that works on it has it
@@ -202,7 +205,7 @@ def test_an_archive_of_many_ranks_is_removed_by_one_process_without_mpi(tmp_path
 
 
 def test_what_is_no_shared_archive_is_not_removed(tmp_path: Path) -> None:
-    file.create(tmp_path / "target.h5", NOBODY, 3)
+    sharedfile.create(tmp_path / "target.h5", NOBODY, 3)
     (tmp_path / "link.h5").symlink_to(tmp_path / "target.h5")
     Hdf5(tmp_path / "hdf5.h5").close()
     (tmp_path / "text.h5").write_text("mine")

@@ -236,14 +236,14 @@ put(level, 6)
 few = buffers(data(1))[: 1 + (rank != 2)]
 assert "rank 2" in raised(StorageError, lambda: level.read(x(1), few))
 level.discard(x(5))
-level._slots.put, kept = (lambda *_: 1 / 0) if rank == 2 else level._slots.put, level._slots.put
+level._shared.put, kept = (lambda *_: 1 / 0) if rank == 2 else level._shared.put, level._shared.put
 raised(RankFailed, lambda: put(level, 7))
-level._slots.put = kept
+level._shared.put = kept
 if rank == 0:
-    kept, level._slots.put_row = level._slots.put_row, lambda *_: os.open("none", os.O_RDONLY)
+    kept, level._shared.put_row = level._shared.put_row, lambda *_: os.open("none", os.O_RDONLY)
 raised(StorageError, lambda: put(level, 7))
 if rank == 0:
-    level._slots.put_row = kept
+    level._shared.put_row = kept
 put(level, 7)
 assert set(level.keys()) == {x(step) for step in (1, 2, 3, 4, 6, 7)}
 assert all(same(level, key.step) for key in level.keys())

@@ -21,9 +21,7 @@ from hypothesis import strategies as st
 from ckio.actions import nbytes_of
 from ckio.backends.contents import Stored, sound
 from ckio.backends.directory.format import BLOCK, LIVE, MAGIC
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.rows import ROW, STORED
-from ckio.backends.hdf5.start import FIXED, MAX_GROUPS, PAGE, check
+from ckio.backends.hdf5.heads import FIXED, MAX_GROUPS, PAGE, ROW, STORED, Group, check
 from ckio.errors import CkioError
 from ckio.testing import raw, x
 

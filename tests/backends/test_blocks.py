@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Field
-from ckio.backends import blocks as room
-from ckio.backends.blocks import BLOCK, block_shape, blocks_of
+from ckio.backends import encoded as room
+from ckio.backends.encoded import BLOCK, block_shape, blocks_of
 from ckio.errors import StorageError
 from ckio.testing import FLOW, buffers
 

@@ -23,8 +23,7 @@ from xxhash import xxh3_128_digest
 
 from ckio.actions import Buffers
 from ckio.backends.directory import Directory, direct
-from ckio.backends.directory.direct import BLOCK, LANES, STAGING, Direct
-from ckio.backends.directory.pages import PAGE, Run
+from ckio.backends.directory.direct import BLOCK, LANES, PAGE, STAGING, Direct, PageRun
 from ckio.backends.files import Files
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.testing import BackendTests, get, put, raw, x
@@ -181,9 +180,9 @@ def test_without_a_checksum_there_is_no_digest(io: Direct, fd: int) -> None:
 def test_pages_that_fit_are_not_copied() -> None:
     staging = memory(64 * PAGE)
     aligned, odd = memory(8 * PAGE), memory(8 * PAGE, 16)
-    assert Run([aligned, aligned]).cut(0, 16 * PAGE, staging).copies == []
-    assert len(Run([odd]).cut(0, 8 * PAGE, staging).copies) == 1
-    mixed = Run([aligned, odd, aligned, memory(100)]).cut(0, 24 * PAGE + 100, staging)
+    assert PageRun([aligned, aligned]).cut(0, 16 * PAGE, staging).copies == []
+    assert len(PageRun([odd]).cut(0, 8 * PAGE, staging).copies) == 1
+    mixed = PageRun([aligned, odd, aligned, memory(100)]).cut(0, 24 * PAGE + 100, staging)
     assert [sum(map(len, parts)) for _, parts in mixed.copies] == [8 * PAGE, 100]
     assert sum(map(len, mixed.vector)) == 25 * PAGE
 
@@ -191,15 +190,15 @@ def test_pages_that_fit_are_not_copied() -> None:
 def test_pages_that_hold_the_end_of_one_buffer_and_the_next_are_copied_alone() -> None:
     # Together they are as one piece of memory that begins a page.
     buffers = [memory(PAGE + 1000), memory(3 * PAGE - 1000, 1000)]
-    cut = Run(buffers).cut(0, 4 * PAGE, memory(PAGE))
+    cut = PageRun(buffers).cut(0, 4 * PAGE, memory(PAGE))
     assert [list(map(len, parts)) for _, parts in cut.copies] == [[1000, PAGE - 1000]]
     assert list(map(len, cut.vector)) == [PAGE, PAGE, 2 * PAGE]
 
 
 def test_a_cut_goes_as_far_as_its_staging_and_one_call() -> None:
-    odd = Run([memory(9 * PAGE, 16)])
+    odd = PageRun([memory(9 * PAGE, 16)])
     assert odd.cut(0, 9 * PAGE, memory(4 * PAGE)).nbytes == 4 * PAGE
-    many = Run([memory(PAGE, 16 * (number % 2)) for number in range(3000)])
+    many = PageRun([memory(PAGE, 16 * (number % 2)) for number in range(3000)])
     cut = many.cut(0, 3000 * PAGE, memory(2000 * PAGE))
     assert len(cut.vector) == os.sysconf("SC_IOV_MAX")
 
@@ -269,7 +268,7 @@ def test_the_checksum_is_computed_while_blocks_are_written(
         files.barrier.wait(timeout=60)
         return xxh3_128_digest(joined(data))
 
-    monkeypatch.setattr(direct, "digest_of", digest)
+    monkeypatch.setattr(direct, "digest", digest)
     io, data = Direct(files), [filled(8 * PAGE)]
     assert io.write(fd, data, 0, checksum=True) == xxh3_128_digest(joined(data))
     io.close()

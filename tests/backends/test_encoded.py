@@ -19,11 +19,9 @@ from installed import LOSSLESS, needs_zfp
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Field, Layout
-from ckio.backends.blocks import BLOCK, blocks_of
-from ckio.backends.compressed import Compressed
-from ckio.backends.encoded import MARK, is_marked, mark, sizes_in, unmark
+from ckio.backends.compressed import Compressed, Workers
+from ckio.backends.encoded import BLOCK, MARK, blocks_of, is_marked, mark, sizes_in, unmark
 from ckio.backends.ram import Ram
-from ckio.backends.workers import Workers
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.testing import FLOW, buffers, get, put, raw, x

@@ -25,8 +25,8 @@ from cli.resumable import RESUME, killed, left, place, reference, words
 from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
+from ckio.backends.files import is_locked
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.locks import is_locked
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, t, x

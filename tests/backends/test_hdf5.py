@@ -14,8 +14,7 @@ from ckio.actions import Buffers, Field, Key, Kind
 from ckio.backends.compressed import Compressed
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.rows import FREE, ROW
-from ckio.backends.hdf5.start import MAX_GROUPS, PAGE
+from ckio.backends.hdf5.heads import FREE, MAX_GROUPS, PAGE, ROW
 from ckio.compression import Blosc2, Zfp, Zstd
 from ckio.errors import (
     BadInput,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from ckio.actions import Field, Key, Kind
 from ckio.backends.contents import Damaged, Stored, sound
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.start import FIXED, Start
+from ckio.backends.hdf5.heads import FIXED, Group, Start
 from ckio.backends.runid import NOBODY
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.testing import put, raw, x

@@ -16,8 +16,7 @@ from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends.contents import Stored
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.rows import FREE, ROW, STORED, Row
-from ckio.backends.hdf5.start import EOF, FIXED
+from ckio.backends.hdf5.heads import EOF, FIXED, FREE, ROW, STORED, Row
 from ckio.errors import (
     BadInput,
     CorruptCheckpoint,

@@ -24,9 +24,8 @@ from ckio.backends.contents import Stored, sound
 from ckio.backends.encoded import MARK, mark
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.slots import Slots
-from ckio.backends.hdf5.start import MAX_GROUPS
+from ckio.backends.hdf5.allocation import ArchiveSlots
+from ckio.backends.hdf5.heads import MAX_GROUPS, Group
 from ckio.backends.ram import Ram
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.errors import CorruptCheckpoint, StorageError
@@ -226,7 +225,7 @@ def test_an_archive_gets_by_with_few_groups_however_well_a_codec_does(
         slots.adopt(groups[-1], range(count))
         return groups[-1]
 
-    slots, dice = Slots(None, make), random.Random(1)
+    slots, dice = ArchiveSlots(None, make), random.Random(1)
     held: list[tuple[Group, int]] = []
     for number in range(1500):
         nbytes = int(100_000 * DRIFTS[drift](number / 1500, dice))

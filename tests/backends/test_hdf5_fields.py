@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from ckio.actions import Field, Key, Kind, Layout
-from ckio.backends.buffers import TILE
 from ckio.backends.contents import Stored
-from ckio.backends.files import Files
+from ckio.backends.files import TILE, Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import stride
+from ckio.backends.hdf5.heads import stride
 from ckio.testing import put, raw, x
 
 from .common import OCEAN

@@ -15,7 +15,7 @@ from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends.contents import Stored, sound
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.start import MAX_GROUPS
+from ckio.backends.hdf5.heads import MAX_GROUPS
 from ckio.errors import StorageError
 from ckio.testing import buffers, contents, get, put
 

@@ -17,11 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Field, Layout
+from ckio.backends.compressed import alone
 from ckio.backends.encoded import encode, mark, room, unmark
-from ckio.backends.hdf5.filters import Pipeline, pipeline
-from ckio.backends.hdf5.tree import FANOUT, NODE_HEAD, append, node_nbytes
-from ckio.backends.hdf5.views import Patch, View, Views
-from ckio.backends.workers import alone
+from ckio.backends.hdf5.views import (
+    FANOUT,
+    NODE_HEAD,
+    Patch,
+    Pipeline,
+    View,
+    Views,
+    append,
+    node_nbytes,
+    pipeline,
+)
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import CorruptCheckpoint, StorageError
 from ckio.model import Array

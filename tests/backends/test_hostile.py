@@ -23,8 +23,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.directory.format import LIVE, FileHead, length, unpack
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.rows import ROW, STORED, Row
+from ckio.backends.hdf5.heads import ROW, STORED, Group, Row
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, StorageError
 from ckio.jobs import directory as rundir

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ckio.backends import links as module
-from ckio.backends.links import links
+from ckio.backends import files as module
+from ckio.backends.files import links
 
 
 @pytest.fixture(params=["the call alone", "all of its status"])

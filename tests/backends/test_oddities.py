@@ -15,8 +15,8 @@ import pytest
 
 from ckio.actions import Field, Layout
 from ckio.backends.directory import Directory
-from ckio.backends.directory.place import Place
 from ckio.backends.directory.slotfiles import TRIAL
+from ckio.backends.directory.slots import HeldDirectory
 from ckio.backends.files import Files
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.hdf5 import Hdf5
@@ -207,7 +207,7 @@ def test_a_directory_that_its_holder_has_just_removed_is_in_use(
     place.mkdir()
     monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
     with pytest.raises(LevelInUse):
-        Place(place, Files(), sync=False)
+        HeldDirectory(place, Files(), sync=False)
 
 
 # Limits and forks

@@ -14,7 +14,7 @@ from cli.commands import answer, ckio, complaint
 from jobs.inversion import LINE, place
 
 from ckio import Job
-from ckio.backends.wholefile import write_whole
+from ckio.backends.files import write_whole
 from ckio.errors import BadInput
 from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, NewDirectory, sealed, unsealed
 from ckio.jobs.request import Manifest

@@ -98,7 +98,7 @@ class Memory(Ram):
     @property
     def mapped(self) -> int:
         """Bytes of all slots that there are."""
-        return sum(size * shelf.count for size, shelf in self._shelves._shelves.items())
+        return sum(size * slots.count for size, slots in self._free._sizes.items())
 
 
 def random_case(seed: int, /, *, complete: bool = False) -> tuple[Schedule, Platform, Overlap]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Buffers, Discard, Key, Layout, Read, Record, Write
-from ckio.backends import buffers
+from ckio.backends import payload
 from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
@@ -342,7 +342,7 @@ def test_what_the_program_copies_from_is_kept_until_it_has(
         gate.set()
         _until(lambda: (Write, x(2)) in far.log)
         lent.append(memory.lent)
-        buffers.scatter(data, into)
+        payload.scatter(data, into)
 
     monkeypatch.setattr(runner, "scatter", scatter)
     actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Read(x(0), 1)]

@@ -1,16 +1,12 @@
 """A level in one HDF5 file that all ranks of a job share, by HDF5 with MPI.
 
-Where things are said:
-
     __init__        the level: what ranks do together, and what each does alone
-    doors           who may open it: ranks of MPI, and one job at a time
-    slots           moving bytes in and out, by HDF5 with MPI
-    file            what is in the file, how it is made and grows, and what lies in it
-    parts           how the parts of the ranks lie in one checkpoint
-    undo            how a change of the file is taken back that was cut short
+    parts           the parts of ranks in one checkpoint, moved by HDF5 with MPI
+    sharedfile      the file: locked, made, extended by a group, mended, looked through
 
-A rank moves its own bytes, and waits for nobody within HDF5 or MPI-IO: what fails on one rank, the
-others hear at the meeting behind it. Only to open and to close the file all are in HDF5 at once.
+A rank moves its own bytes, and waits for nobody within HDF5 or MPI-IO: an error on one rank is
+raised on all at the next collective call. Only to open and to close the file all are in HDF5 at
+once.
 """
 
 import os
@@ -23,22 +19,28 @@ from typing import Any
 import numpy as np
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.shared_hdf5 import file
-from ckio.adapters.shared_hdf5.doors import communicator, is_taken, lock, unlock
-from ckio.adapters.shared_hdf5.file import Row, Start
-from ckio.adapters.shared_hdf5.parts import Group
-from ckio.adapters.shared_hdf5.slots import Slots
-from ckio.adapters.shared_hdf5.undo import forget
-from ckio.backends.buffers import digest
+from ckio.adapters.shared_hdf5 import sharedfile
+from ckio.adapters.shared_hdf5.parts import SharedFile, SharedGroup
+from ckio.adapters.shared_hdf5.sharedfile import (
+    SharedRow,
+    SharedStart,
+    communicator,
+    forget,
+    is_taken,
+    lock,
+    unlock,
+)
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import form_from, form_of
+from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import digest
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
 from ckio.parallel.team import ALONE, Team
 
-Place = tuple[Group, Row]
+Place = tuple[SharedGroup, SharedRow]
 
 
 class SharedHdf5:
@@ -84,10 +86,10 @@ class SharedHdf5:
         self.path = Path(path).absolute()
         self._team, self._run, self._now, self._checksum = team, run, now, checksum
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
-        self._free: dict[Group, list[int]] = {}
+        self._free: dict[SharedGroup, list[int]] = {}
         self._commit = 0
         self._system = Files()
-        self._slots = Slots()
+        self._shared = SharedFile()
         self._fd = self._lock = -1
 
         def checked() -> tuple[Any, bool]:
@@ -105,25 +107,20 @@ class SharedHdf5:
             self._adopt(group, rows)
         self._ledger.damaged += [damaged.what for damaged in start.damaged]
 
-    @staticmethod
-    def for_run(path: str | Path, run: str, /) -> Path:
-        """The file of one run, beside `path`; raises BadInput where that is a directory."""
-        if Path(path).is_dir():
-            raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
-        return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
+    for_run = staticmethod(Hdf5.for_run)
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """What lies in an archive, one item for each rank's part of a checkpoint.
+        """List the contents of an archive, one item for each rank's part of a checkpoint.
 
         Nothing is made or changed. Raises BadInput where there is none, StorageError where it is
         damaged all over.
         """
-        return file.contents(Path(path).absolute())
+        return sharedfile.contents(Path(path).absolute())
 
     @staticmethod
     def in_use(path: Path, /) -> bool:
-        """Whether a job has it open, as far as that can be seen here; raises OSError."""
+        """Return whether a job has it open, as far as that can be seen here; raises OSError."""
         return is_taken(path)
 
     @staticmethod
@@ -134,26 +131,24 @@ class SharedHdf5:
         """
         held = lock(path)
         try:
-            file.remove(path)
+            sharedfile.remove(path)
         finally:
             unlock(path, held)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        """Look whether there is room; only `prepare` and `write` know what to make of it."""
+        """Look whether it fits on the disk; `prepare` and `write` make the groups."""
         self._team.each(lambda: self._ledger.check_reservation(sizes))
         needed = self._team.size * sum(nbytes * count for nbytes, count in sizes.items())
 
         def look() -> None:
-            made = sum(group.nbytes for group in self._free)
-            if needed - made > (free := self._system.free(self.path)):
-                raise LevelFull(
-                    f"{self.path}: {needed - made} bytes are needed, and {free} are free"
-                )
+            missing = needed - sum(group.nbytes for group in self._free)
+            if missing > (free := self._system.free(self.path)):
+                raise LevelFull(f"{self.path}: {missing} bytes are needed, and {free} are free")
 
         self._first(look, "reserving", needed)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make room for `count` checkpoints like this one, so that no write has to."""
+        """Make slots for `count` checkpoints like this one, so that no write has to."""
         self._team.each(self._ledger.check_open)
         layouts = self._layouts(layout)
         lacking = count - sum(group.slots for group in self._like(key.kind, layouts))
@@ -166,7 +161,7 @@ class SharedHdf5:
         slot, self._commit = self._free[group].pop(), self._commit + 1
         try:
             mine = self._team.each(lambda: self._put(group, slot, data))
-            row = Row(self._commit, slot, key, self._now(), tuple(self._team.gather(mine)))
+            row = SharedRow(self._commit, slot, key, self._now(), tuple(self._team.gather(mine)))
             self._first(lambda: self._set(group, row), f"writing {key}")
             self._ledger.enter(key, Entry(form, (group, row), mine))
         except BaseException:
@@ -197,7 +192,7 @@ class SharedHdf5:
     def close(self) -> None:
         """Release it, together; where a rank is gone, what MPI holds of it is left to MPI."""
         with suppress(CkioError):
-            self._ledger.check_open()  # a fork lets go of nothing
+            self._ledger.check_open()  # a fork releases nothing
             self._release()
         self._ledger.close()
 
@@ -211,17 +206,17 @@ class SharedHdf5:
             forget(self.path)
             self.path.unlink(missing_ok=True)
 
-        try:  # while it is locked: nobody opens what goes away
+        try:  # while it is locked: nobody opens it
             self._first(unlink, "removing it")
         finally:
             self.close()
 
-    # What a rank does alone
+    # Calls of one rank alone
 
-    def _put(self, group: Group, slot: int, data: Buffers) -> bytes:
-        """Write this rank's part; what it was is returned, in 16 bytes."""
+    def _put(self, group: SharedGroup, slot: int, data: Buffers) -> bytes:
+        """Write this rank's part; returns its digest."""
         with self._explained(f"writing into {group.name}"):
-            self._slots.put(group, slot, data)
+            self._shared.put(group, slot, data)
             self._synced()
         return digest(data)
 
@@ -229,7 +224,7 @@ class SharedHdf5:
         entry = self._ledger.find_for(key, into, verify=False)
         group, row = entry.place
         with self._explained(f"reading {key}"):
-            self._slots.get(group, row.slot, into)
+            self._shared.get(group, row.slot, into)
         if self._checksum and digest(into) != entry.digest:
             raise CorruptCheckpoint(
                 f"{self.path}: the part of rank {self._team.rank} of {key} (group {group.name},"
@@ -244,7 +239,7 @@ class SharedHdf5:
 
     @contextmanager
     def _explained(self, doing: str, needed: int | None = None) -> Iterator[None]:
-        """What the system or h5py raises becomes what a level raises."""
+        """Raise the errors of the system and of h5py as those of a level."""
         what = f"{self.path}: {doing}"
         try:
             yield
@@ -255,7 +250,7 @@ class SharedHdf5:
                 raise
             raise StorageError(f"{what} failed: {error}") from error
 
-    # What the first rank does for all
+    # Calls of the first rank for all
 
     def _first(self, do: Callable[[], object], doing: str, needed: int | None = None) -> None:
         def done() -> None:
@@ -264,17 +259,17 @@ class SharedHdf5:
 
         self._team.once(done)
 
-    def _taken(self) -> Start:
-        """Lock, mend or make the file, and look what is in it."""
+    def _taken(self) -> SharedStart:
+        """Lock, mend or make the file, and read its contents."""
         if self.path.exists() and not self.path.is_file():
             raise BadInput(f"{self.path} cannot be an archive: it is no file")
         with self._explained("making it"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.path)
-            file.mend(self.path)
+            sharedfile.undo(self.path)
             if not self.path.exists():
-                file.create(self.path, self._run, self._team.size)
-        start = file.survey(self.path)
+                sharedfile.create(self.path, self._run, self._team.size)
+        start = sharedfile.survey(self.path)
         self._run.check(start.run, str(self.path))
         if start.ranks != self._team.size:
             raise BadInput(
@@ -283,11 +278,11 @@ class SharedHdf5:
             )
         return start
 
-    def _set(self, group: Group, row: Row) -> None:
-        """Commit: what lies in the slot, and then that it does."""
+    def _set(self, group: SharedGroup, row: SharedRow) -> None:
+        """Commit: which checkpoint lies in the slot, and then that it does."""
         keys, digests = row.pack()
-        self._slots.put_row(group, "keys", row.slot, keys)
-        self._slots.put_row(group, "xxh3_128", row.slot, digests)
+        self._shared.put_row(group, "keys", row.slot, keys)
+        self._shared.put_row(group, "xxh3_128", row.slot, digests)
         self._synced()
         try:
             self._mark(group, row.slot, row.commit)
@@ -296,35 +291,37 @@ class SharedHdf5:
                 self._mark(group, row.slot, 0)
             raise
 
-    def _mark(self, group: Group, slot: int, commit: int) -> None:
-        self._slots.put_row(group, "stored", slot, np.array([commit], "<u8"))
+    def _mark(self, group: SharedGroup, slot: int, commit: int) -> None:
+        self._shared.put_row(group, "stored", slot, np.array([commit], "<u8"))
         self._synced()
 
-    # What they do together
+    # Calls of all ranks together
 
     def _layouts(self, layout: Layout) -> tuple[Layout, ...]:
-        """The layouts of all ranks."""
+        """Return the layouts of all ranks."""
         texts = self._team.gather(form_of(layout).text)
         return tuple(form_from(text).layout for text in texts)
 
-    def _like(self, kind: Kind, layouts: tuple[Layout, ...]) -> list[Group]:
+    def _like(self, kind: Kind, layouts: tuple[Layout, ...]) -> list[SharedGroup]:
         return [it for it in self._free if it.kind is kind and it.layouts == layouts]
 
-    def _with_room(self, kind: Kind, layouts: tuple[Layout, ...]) -> Group:
-        """A group with a free slot; a new one has as many as there are already."""
+    def _with_room(self, kind: Kind, layouts: tuple[Layout, ...]) -> SharedGroup:
+        """Return a group with a free slot; a new one has as many slots as its like have already."""
         like = self._like(kind, layouts)
         for group in like:
             if self._free[group]:
                 return group
         return self._grow(kind, layouts, max(1, sum(group.slots for group in like)))
 
-    def _grow(self, kind: Kind, layouts: tuple[Layout, ...], slots: int) -> Group:
-        """A new group, made by the first rank while nobody has the file open."""
+    def _grow(self, kind: Kind, layouts: tuple[Layout, ...], slots: int) -> SharedGroup:
+        """Make a group, by the first rank while nobody has the file open."""
         number = sum(group.kind is kind for group in self._free)
-        group = Group(f"{kind.name.lower()}-{number}", kind, layouts, slots)
+        group = SharedGroup(f"{kind.name.lower()}-{number}", kind, layouts, slots)
         self._leave()
         try:
-            self._first(lambda: file.grow(self.path, group), f"making {group.name}", group.nbytes)
+            self._first(
+                lambda: sharedfile.grow(self.path, group), f"making {group.name}", group.nbytes
+            )
         except RankFailed:
             raise
         except StorageError:
@@ -334,7 +331,7 @@ class SharedHdf5:
         self._adopt(group, [])
         return group
 
-    def _adopt(self, group: Group, rows: list[Row]) -> None:
+    def _adopt(self, group: SharedGroup, rows: list[SharedRow]) -> None:
         taken = {row.slot for row in rows}
         self._free[group] = [slot for slot in reversed(range(group.slots)) if slot not in taken]
         form = form_of(group.layouts[self._team.rank])
@@ -346,25 +343,25 @@ class SharedHdf5:
     def _join(self) -> None:
         """Open the file, all at once."""
 
-        def opened() -> Slots:
+        def opened() -> SharedFile:
             with self._explained("opening it"):
-                return Slots(self.path, self._mpi, self._team.rank)
+                return SharedFile(self.path, self._mpi, self._team.rank)
 
         self._team.meet()
-        self._slots = self._team.each(opened)
+        self._shared = self._team.each(opened)
 
     def _leave(self) -> None:
         """Close it, all at once; where a rank is gone, nobody can."""
         try:
             self._team.meet()
         except RankFailed:
-            self._slots.abandon()
+            self._shared.abandon()
             raise
-        self._slots.close()
+        self._shared.close()
 
     def _release(self) -> None:
         try:
-            if self._slots.is_open:
+            if self._shared.is_open:
                 self._leave()
         finally:
             fd, self._fd = self._fd, -1

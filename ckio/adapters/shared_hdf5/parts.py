@@ -1,19 +1,27 @@
-"""How the parts of all ranks lie in one checkpoint: field by field, one rank behind the other."""
+"""The parts of all ranks in one checkpoint, and how each rank moves its own by HDF5 with MPI.
+
+They lie field by field, one rank behind the other. One rank's part of a field is one piece of the
+file: a collective call would have nothing to put together, and a rank that fails would leave the
+others in it. So ranks do not wait for each other.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+import h5py
 import numpy as np
+from numpy.typing import NDArray
 
-from ckio.actions import Kind, Layout
+from ckio.actions import Buffers, Kind, Layout
 
 TABLES: Final = ("keys", "layouts", "begins", "stored", "xxh3_128")
-"""What else a group has by name, so that no field is called so."""
+"""Names of other datasets of a group, which no field has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +31,11 @@ class Column:
     Attributes
     ----------
     name : str
-        What the dataset is called.
+        Name of the dataset.
     field : int
-        The number of the field in the layout of each rank that has a part.
+        Number of the field in the layout of each rank that has a part.
     dtype : numpy dtype
-        Of its elements; bytes, with one more axis, where HDF5 has no such type.
+        Type of its elements; bytes, with one more axis, where HDF5 has no such type.
     rows : tuple of int
         Where the part of each rank begins along the first axis, and the end of the last.
     rest : tuple of int
@@ -42,7 +50,7 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all parts together."""
+        """Shape of all parts together."""
         return self.rows[-1], *self.rest
 
     @property
@@ -55,17 +63,17 @@ class Column:
         return self.rows[-1] * self.row_nbytes
 
     def part(self, rank: int, /) -> tuple[int, ...]:
-        """The shape of a rank's part."""
+        """Return the shape of a rank's part."""
         return self.rows[rank + 1] - self.rows[rank], *self.rest
 
     def span(self, rank: int, slot: int, /) -> tuple[int, int]:
-        """Offset in the dataset, and bytes, of a rank's part of a slot: it is one piece."""
+        """Return offset in the dataset, and bytes, of a rank's part of a slot: it is one piece."""
         begin, end = self.rows[rank : rank + 2]
         return slot * self.nbytes + begin * self.row_nbytes, (end - begin) * self.row_nbytes
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class SharedGroup:
     """Slots for checkpoints of one kind, with the same layouts.
 
     Attributes
@@ -73,9 +81,9 @@ class Group:
     name : str
     kind : Kind
     layouts : tuple of Layout
-        Of the part of each rank.
+        Layouts of the parts of the ranks.
     slots : int
-        How many.
+        Number of slots.
     """
 
     name: str
@@ -85,7 +93,7 @@ class Group:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Those with elements."""
+        """Datasets with elements."""
         return [column for column in _columns(self.layouts) if column.nbytes]
 
     @property
@@ -106,7 +114,7 @@ def _columns(layouts: Sequence[Layout]) -> list[Column]:
 
 
 def _column(name: str, number: int, layouts: Sequence[Layout], ranks: Sequence[int]) -> Column:
-    """The parts of these ranks; along the first axis, if all others are alike."""
+    """Return the parts of these ranks, along the first axis if all others are alike."""
     dtype, more = _elements(layouts[ranks[0]][number].dtype)
     shapes = {rank: (*layouts[rank][number].shape, *more) for rank in ranks}
     rests = {shape[1:] for shape in shapes.values()}
@@ -119,7 +127,7 @@ def _column(name: str, number: int, layouts: Sequence[Layout], ranks: Sequence[i
 
 
 def _elements(text: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The type of elements that HDF5 knows, and the axes that one of them has."""
+    """Return the type of elements that HDF5 knows, and the axes that one of them has."""
     dtype = np.dtype(text)
     base = dtype.base
     if base.kind in "iufcb" and base.itemsize <= (16 if base.kind == "c" else 8):
@@ -128,7 +136,7 @@ def _elements(text: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _names(fields: Sequence[str]) -> list[str]:
-    """What datasets are called: as the fields, where HDF5 can and nothing else is called so."""
+    """Return the names of datasets: those of the fields, where HDF5 takes them once."""
     names: list[str] = []
     for number, field in enumerate(fields):
         plain = field.isprintable() and not _NO_NAME.fullmatch(field)
@@ -137,3 +145,74 @@ def _names(fields: Sequence[str]) -> list[str]:
 
 
 _NO_NAME: Final = re.compile(rf"|\.|\.\.|.*/.*|field-\d+|{'|'.join(TABLES)}")
+
+
+_LEFT: Final[list[Any]] = []
+"""Files that nobody can close, because that takes all ranks."""
+
+
+class _RankPart(NamedTuple):
+    """The part of a field of this rank, in the file and in memory."""
+
+    column: Column
+    dataset: Any
+    space: Any
+    memory: Any
+    shape: tuple[int, ...]
+
+    def array(self, data: Buffers) -> NDArray[Any]:
+        return np.frombuffer(data[self.column.field], self.column.dtype).reshape(self.shape)
+
+
+class SharedFile:
+    """The file, open on all ranks of a communicator; closed, without one."""
+
+    def __init__(self, path: Path | None = None, communicator: Any = None, rank: int = 0) -> None:
+        self._rank = rank
+        self._file: Any = None
+        if path is not None:
+            self._file = h5py.File(path, "r+", driver="mpio", comm=communicator)
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def put(self, group: SharedGroup, slot: int, data: Buffers, /) -> None:
+        """Write this rank's part of a checkpoint; raises what h5py raises."""
+        for part in self._parts(group, slot):
+            part.dataset.write(part.memory, part.space, part.array(data), part.dataset.get_type())
+
+    def get(self, group: SharedGroup, slot: int, into: Buffers, /) -> None:
+        """Fill `into` with this rank's part; raises what h5py raises."""
+        for part in self._parts(group, slot):
+            part.dataset.read(part.memory, part.space, part.array(into), part.dataset.get_type())
+
+    def put_row(self, group: SharedGroup, table: str, slot: int, row: NDArray[Any], /) -> None:
+        """Write the row of a slot: an array with a first axis of 1."""
+        dataset = self._dataset(group, table)
+        space = dataset.get_space()
+        space.select_hyperslab((slot, *(0 for _ in row.shape[1:])), row.shape)
+        dataset.write(h5py.h5s.create_simple(row.shape), space, row)
+
+    def close(self) -> None:
+        """Close it; all ranks do so at once."""
+        file, self._file = self._file, None
+        file.close()
+
+    def abandon(self) -> None:
+        """Leave it open until the process ends."""
+        _LEFT.append(self._file)
+        self._file = None
+
+    def _parts(self, group: SharedGroup, slot: int) -> Iterator[_RankPart]:
+        """Yield the parts that are not empty."""
+        for column in group.columns:
+            shape = column.part(self._rank)
+            if shape[0]:
+                dataset = self._dataset(group, column.name)
+                space, begin = dataset.get_space(), column.rows[self._rank]
+                space.select_hyperslab((slot, begin, *(0 for _ in column.rest)), (1, *shape))
+                yield _RankPart(column, dataset, space, h5py.h5s.create_simple(shape), shape)
+
+    def _dataset(self, group: SharedGroup, name: str) -> Any:
+        return h5py.h5d.open(self._file.id, f"{group.name}/{name}".encode())

@@ -1,12 +1,12 @@
-"""A directory as a storage level: slots in a few files, which a kill at any moment leaves sound.
+"""A level in a directory: slots in a few files, which a kill at any moment leaves sound.
 
-Slots of one size share a file. A slot is one head and one payload (`format.py`), and the head
+SlotFiles of one size share a file. A slot is one head and one payload (`format.py`), and the head
 begins with a commit word. Writing takes a free slot and fills it, then writes the word by itself:
 that commits it. Discarding clears the word. So a slot that is live is never written to, nothing is
 truncated or renamed while a run goes on, and what a kill interrupts is a free slot.
 
-What is there and neither free nor sound is damage (`slotfiles.py`): it stays as it is, and takes
-part in nothing.
+A slot that is neither free nor sound is damaged (`slotfiles.py`): it stays as it is and takes part
+in nothing. A level looks at all slots when it is opened, and then only at its own ledger.
 """
 
 import errno
@@ -19,15 +19,13 @@ from typing import Final
 import xxhash
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.buffers import SMALL
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
-from ckio.backends.directory.place import Place
-from ckio.backends.directory.slots import Slot, Slots
-from ckio.backends.directory.way import payload_for
+from ckio.backends.directory.slots import FileSlot, HeldDirectory, SlotFiles
 from ckio.backends.files import DURABILITIES, Files, failure, takes_sync
 from ckio.backends.ledger import Entry, Ledger
+from ckio.backends.payload import SMALL, Buffered, Payload
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
 
@@ -88,14 +86,14 @@ class Directory:
         self._checksum = checksum
         self._run, self._mark, self._now = run, run.pack(), now
         self._system = files or Files()
-        self._ledger: Ledger[Slot] = Ledger(f"directory {self.path}", capacity)
-        self._doubtful: dict[Key, list[Slot]] = {}
+        self._ledger: Ledger[FileSlot] = Ledger(f"directory {self.path}", capacity)
+        self._doubtful: dict[Key, list[FileSlot]] = {}
         self._sequence = 0
-        self._place = Place(self.path, self._system, sync=self._sync)
-        self._slots = Slots(self._system, self._place, sync=self._sync, direct=self._direct)
-        self._shelves = self._slots.shelves
+        self._place = HeldDirectory(self.path, self._system, sync=self._sync)
+        self._slots = SlotFiles(self._system, self._place, sync=self._sync, direct=self._direct)
+        self._free = self._slots.free
         try:
-            self._payload = payload_for(self._system, self.path, direct=self._direct)
+            self._payload = self._way()
         except BaseException:
             self._place.remove(ours=False)
             raise
@@ -114,13 +112,13 @@ class Directory:
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
-        """Where the files of one run go under the place of this level, each rank's apart."""
+        """Return where the files of one run go under the path of this level, each rank's apart."""
         whole, rank = rank_of(run)
         return path / whole if rank is None else path / whole / f"rank-{rank}"
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """What is stored at a place, which may be in use; nothing is changed.
+        """List what is stored at a place, which may be in use; nothing is changed.
 
         Raises BadInput where no level is, or one of another format.
         """
@@ -139,9 +137,9 @@ class Directory:
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
         try:
-            self._shelves.reserve(sizes)
+            self._free.reserve(sizes)
         except OSError as error:
-            lacking = self._shelves.lacking(sizes)
+            lacking = self._free.lacking(sizes)
             needed = sum((BLOCK + size) * count for size, count in lacking.items())
             raise self._failed(error, "reserving", needed) from error
 
@@ -150,11 +148,11 @@ class Directory:
         shape = outline(form, key.name)
         self._sequence += 1  # a head that could not be withdrawn is older than the next
         try:
-            slot = self._shelves.take(shape.room)
+            slot = self._free.take(shape.room)
             try:
                 digest = self._fill(slot, key, shape, data)
             except BaseException:
-                self._shelves.give(slot)  # its commit word says free all the time
+                self._free.give(slot)  # its commit word says free all the time
                 raise
             self._commit(slot, key, Entry(form, slot, digest))
         except OSError as error:
@@ -195,7 +193,7 @@ class Directory:
                 doing = f"discarding {key} ({entry.form.nbytes} bytes)"
                 raise self._failed(error, doing) from error
             raise
-        self._shelves.give(slot)
+        self._free.give(slot)
         if doubtful:
             del self._doubtful[key]
 
@@ -241,9 +239,17 @@ class Directory:
             ends.callback(self._payload.close)
             self._ledger.close()
 
-    # Slots
+    def _way(self) -> Payload:
+        """Return the way for payloads: through the page cache, or past it."""
+        if not self._direct:
+            return Buffered(self._system)
+        from ckio.backends.directory.direct import direct_payload
 
-    def _fill(self, slot: Slot, key: Key, shape: Outline, data: Buffers) -> bytes:
+        return direct_payload(self._system, self.path)
+
+    # SlotFiles
+
+    def _fill(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
         """Write all of a slot but its commit word; returns the digest of the payload."""
         if shape.nbytes <= SMALL and not self._direct:
             digest = self._fill_at_once(slot, key, shape, data)
@@ -257,32 +263,32 @@ class Directory:
             raise OSError(errno.ESTALE, "its file was deleted")
         return digest
 
-    def _fill_at_once(self, slot: Slot, key: Key, shape: Outline, data: Buffers) -> bytes:
-        """The same for little data: one write for head and payload."""
+    def _fill_at_once(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
+        """Write head and payload of little data by one call; returns the digest."""
         payload = b"".join(data)
         digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
         head = self._head(slot, key, shape, digest)
         self._put_head(slot, b"".join((head, shape.pad, payload)))
         return digest
 
-    def _head(self, slot: Slot, key: Key, shape: Outline, digest: bytes) -> bytes:
+    def _head(self, slot: FileSlot, key: Key, shape: Outline, digest: bytes) -> bytes:
         return shape.pack(key, self._sequence, self._now(), digest, slot.offset, run=self._mark)
 
-    def _put_head(self, slot: Slot, data: bytes) -> None:
-        """Write what follows the commit word of a slot."""
+    def _put_head(self, slot: FileSlot, data: bytes) -> None:
+        """Write the bytes that follow the commit word of a slot."""
         self._put(slot.fd, memoryview(data), slot.offset + len(LIVE))
 
-    def _put_word(self, slot: Slot, word: memoryview) -> None:
+    def _put_word(self, slot: FileSlot, word: memoryview) -> None:
         self._put(slot.fd, word, slot.offset)
         if self._sync:
             self._system.sync(slot.fd)
 
     def _put(self, fd: int, data: memoryview, at: int) -> None:
-        """Write a little: by one call, and with patience only where that did a part of it."""
+        """Write a few bytes by one call, and with patience only where that did a part of it."""
         if self._system.pwritev(fd, (data,), at) != len(data):
             self._system.write(fd, (data,), at)
 
-    def _commit(self, slot: Slot, key: Key, entry: Entry[Slot]) -> None:
+    def _commit(self, slot: FileSlot, key: Key, entry: Entry[FileSlot]) -> None:
         try:
             self._put_word(slot, _LIVE)
             self._ledger.enter(key, entry)
@@ -293,30 +299,30 @@ class Directory:
             except OSError:  # it is not used again, and may be live
                 self._doubtful.setdefault(key, []).append(slot)
             else:
-                self._shelves.give(slot)
+                self._free.give(slot)
             raise
 
     def _find(self) -> None:
-        """Note what is stored; of two slots with one key the younger is valid."""
-        found: list[tuple[Slot, Head]] = []
+        """Enter what is stored; of two slots with one key the younger is valid."""
+        heads: list[tuple[FileSlot, Head]] = []
         for item in self._slots.find():
             if isinstance(item, Damaged):
                 self._ledger.damaged.append(f"{item.path.name}, byte {item.offset}: {item.what}")
             else:
-                found.append(item)
-        for slot, head in found:
+                heads.append(item)
+        for slot, head in heads:
             name = slotfiles.name_of(BLOCK + slot.size)
             self._run.check(head.run, f"directory {self.path}: {name}")
         self._slots.settle()
-        found.sort(key=lambda item: item[1].sequence)
-        valid = {head.key: slot for slot, head in found}
-        for slot, head in found:
+        heads.sort(key=lambda item: item[1].sequence)
+        valid = {head.key: slot for slot, head in heads}
+        for slot, head in heads:
             if valid[head.key] is slot:
                 self._ledger.enter(head.key, Entry(head.form, slot, head.digest))
                 self._sequence = head.sequence
             else:
                 self._put_word(slot, _FREE)
-                self._shelves.give(slot)
+                self._free.give(slot)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"directory {self.path}: {doing}"

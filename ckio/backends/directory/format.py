@@ -55,7 +55,7 @@ LIVE: Final = b"ckioslt\x03"
 FREE: Final = bytes(len(LIVE))
 
 MAGIC: Final = b"ckiofil\x03"
-"""What a file of slots begins with."""
+"""First bytes of a file of slots."""
 
 LONGEST_TEXT: Final = 1 << 20
 """Bytes that the text of a layout may have."""
@@ -72,19 +72,19 @@ _LETTERS: Final = {kind: kind.value.encode() for kind in Kind}
 
 
 class FileHead(NamedTuple):
-    """What the head of a file says: bytes of a slot, and how many slots there are."""
+    """The head of a file: bytes of a slot, and the number of slots."""
 
     stride: int
     slots: int
 
     def pack(self) -> bytes:
-        """Its bytes."""
+        """Return its bytes."""
         body = _FILE.pack(MAGIC, *self)
         return body + xxhash.xxh3_128_digest(body)
 
     @classmethod
     def unpack(cls, block: bytes, /) -> Self | None:
-        """The head that a file begins with; None if no slot was made, raises CorruptCheckpoint."""
+        """Return the head of a file, None if no slot was made; raises CorruptCheckpoint."""
         body, check = block[: _FILE.size], block[_FILE.size :][:_CHECK]
         if not any(body + check):
             return None
@@ -94,7 +94,7 @@ class FileHead(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the head of a slot says of the checkpoint in it."""
+    """The head of a slot, which describes the checkpoint in it."""
 
     key: Key
     form: Form
@@ -105,13 +105,13 @@ class Head(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """Where the payload begins, from the start of the slot."""
+        """Offset of the payload from the start of the slot."""
         return outline(self.form, self.key.name).begin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outline:
-    """What the heads of all checkpoints of one form and one name have in common.
+    """The part that the heads of all checkpoints of one form and one name have in common.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Outline:
     def pack(
         self, key: Key, sequence: int, written: float, digest: bytes, at: int, /, *, run: bytes
     ) -> bytes:
-        """A head without its commit word, for the slot `at` this offset of its file.
+        """Return a head without its commit word, for the slot `at` this offset of its file.
 
         `run` is the packed id of the run.
         """
@@ -161,7 +161,7 @@ class Outline:
 
 @lru_cache(256)
 def outline(form: Form, name: str, /) -> Outline:
-    """The outline of heads; raises StorageError for a name or layout that they have no room for."""
+    """Return the outline of heads; raises StorageError for a name or layout that is too long."""
     encoded = name.encode(*_TEXT)
     if len(encoded) > _LONGEST_NAME or len(form.text) > LONGEST_TEXT:
         raise StorageError(
@@ -183,7 +183,7 @@ def outline(form: Form, name: str, /) -> Outline:
 
 
 def length(block: bytes, /) -> int:
-    """How many bytes the head says it has that begins with this block; 0 if it is free.
+    """Return the bytes that a head has by its first block; 0 if the slot is free.
 
     Raises CorruptCheckpoint where that makes no sense, so that nothing too large is read.
     """
@@ -198,7 +198,7 @@ def length(block: bytes, /) -> int:
 
 
 def unpack(data: bytes, at: int, /) -> Head:
-    """The head in `data`, of the slot `at` this offset; raises CorruptCheckpoint."""
+    """Return the head in `data`, of the slot `at` this offset; raises CorruptCheckpoint."""
     body, check = data[len(LIVE) : -_CHECK], data[-_CHECK:]
     if len(body) < _FIXED.size or xxhash.xxh3_128_digest(body, at) != check:
         raise CorruptCheckpoint("its head is damaged")
@@ -212,8 +212,8 @@ def unpack(data: bytes, at: int, /) -> Head:
         expected = outline(form, key.name)
     except (ValueError, StorageError):
         raise CorruptCheckpoint("its head makes no sense") from None
-    said = (size, begin, nbytes, names, texts)
-    found = (len(data), expected.begin, form.nbytes, len(name), len(text))
-    if said != found or not math.isfinite(written) or sequence >= _LAST:
+    stored = (size, begin, nbytes, names, texts)
+    computed = (len(data), expected.begin, form.nbytes, len(name), len(text))
+    if stored != computed or not math.isfinite(written) or sequence >= _LAST:
         raise CorruptCheckpoint("its head makes no sense")
     return Head(key, form, sequence, written, digest if checked else b"", owner)

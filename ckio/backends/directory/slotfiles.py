@@ -1,7 +1,7 @@
-"""The files of a directory level as they are found: by name, by their heads, slot by slot.
+"""The files of a directory level, read by name, by their heads, and slot by slot.
 
-What is looked at may be in use, by this process or another one: nothing is changed, except by
-`remove`, which takes the lock.
+They may be in use, by this process or another one: nothing is changed, except by `remove`, which
+takes the lock.
 """
 
 import fcntl
@@ -26,8 +26,7 @@ from ckio.backends.directory.format import (
     length,
     unpack,
 )
-from ckio.backends.files import Files
-from ckio.backends.locks import names_in, opened
+from ckio.backends.files import Files, names_in, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"
@@ -45,7 +44,7 @@ _KINDS: Final = {
 
 
 class Survey(NamedTuple):
-    """What a file holds.
+    """The slots in a file.
 
     Attributes
     ----------
@@ -63,16 +62,16 @@ class Survey(NamedTuple):
 
 
 def name_of(stride: int, /) -> str:
-    """The name of the file whose slots have `stride` bytes each, their heads included."""
+    """Return the name of the file whose slots have `stride` bytes each, their heads included."""
     return f"slots-{stride}-v{VERSION}.ckio"
 
 
 def listed(place: Path, /) -> list[tuple[Path, int]]:
-    """The files of slots in a directory, each with its stride.
+    """Return the files of slots in a directory, each with its stride.
 
     Raises BadInput for a file of another version.
     """
-    found = []
+    result = []
     for path in _regular(place):
         match = _NAME.fullmatch(path.name)
         if match and int(match[2]) != VERSION:
@@ -81,12 +80,12 @@ def listed(place: Path, /) -> list[tuple[Path, int]]:
                 " use the ckio that wrote it, or another place"
             )
         if stride := _stride(path):
-            found.append((path, stride))
-    return found
+            result.append((path, stride))
+    return result
 
 
 def misnamed(files: Files, place: Path, /) -> list[Damaged]:
-    """What begins as a file of slots does, and has no such name."""
+    """Return the files that begin as a file of slots does, and have no such name."""
     return [
         Damaged(path=path, offset=0, nbytes=path.lstat().st_size, what="it was renamed")
         for path in _regular(place)
@@ -95,9 +94,9 @@ def misnamed(files: Files, place: Path, /) -> list[Damaged]:
 
 
 def replaced(place: Path) -> list[Damaged]:
-    """What has the name of a file of slots and is a link, a directory, a pipe or a device.
+    """Return links, directories, pipes and devices that have the name of a file of slots.
 
-    Nothing of it is opened, and no link is followed: a file that was there is lost.
+    None is opened, and no link is followed: the file that had the name is lost.
     """
     return [
         Damaged(path=path, offset=0, nbytes=0, what=f"{kind} is there instead of a file of slots")
@@ -107,7 +106,7 @@ def replaced(place: Path) -> list[Damaged]:
 
 
 def _kind(path: Path) -> str:
-    """What something is that is no regular file; "" for one, and where nothing is any more."""
+    """Return what a path is that is no regular file; "" for one, and where it is gone."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -122,12 +121,12 @@ def _named(place: Path) -> list[Path]:
 
 
 def _regular(place: Path) -> list[Path]:
-    """The files in a directory that may be ours; no link is followed."""
+    """Return the files in a directory that may be ours; no link is followed."""
     return [path for path in _named(place) if path.is_file() and not path.is_symlink()]
 
 
 def _stride(path: Path) -> int:
-    """What the name of a file says that its slots have; 0 if it is no such name."""
+    """Return the stride that the name of a file says; 0 for another name."""
     match = _NAME.fullmatch(path.name)
     stride = int(match[1]) if match else 0
     ours = stride > BLOCK and stride % BLOCK == 0 and path.name == name_of(stride)
@@ -135,33 +134,33 @@ def _stride(path: Path) -> int:
 
 
 def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
-    """What a file holds; where it has another name than was given to it, nothing but a flaw."""
-    found = _slots(files, fd, path, stride)
+    """Read the heads of a file; one with another name than its own has nothing but a flaw."""
+    slots = _slots(files, fd, path, stride)
     try:
         head = _file_head(files, fd)
     except CorruptCheckpoint as error:
-        return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), found)
+        return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), slots)
     if head is None:
-        return Survey(0, None, found)
+        return Survey(0, None, slots)
     size = files.size(fd)  # a level in use makes files longer before their heads say so
     if head.stride != stride:
         what = f"it was renamed from {name_of(head.stride)}"
         return Survey(0, Damaged(path=path, offset=0, nbytes=size, what=what), iter(()))
-    return Survey(head.slots, _cut_off(path, head, size), found)
+    return Survey(head.slots, _cut_off(path, head, size), slots)
 
 
 def _file_head(files: Files, fd: int) -> FileHead | None:
-    """The head of a file; None if no slot was made in it."""
+    """Return the head of a file; None if no slot was made in it."""
     if files.size(fd) == 0:
         return None
     try:
-        return FileHead.unpack(_bytes(files, fd, 0, BLOCK))
+        return FileHead.unpack(files.bytes_at(fd, 0, BLOCK))
     except EOFError:
         raise CorruptCheckpoint("it was cut off within its head") from None
 
 
 def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
-    """What is wrong with a file that is shorter than its slots."""
+    """Return the flaw of a file that is shorter than its slots."""
     missing = BLOCK + head.slots * head.stride - size
     if missing <= 0:
         return None
@@ -171,41 +170,41 @@ def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
 
 
 def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
-    """What is stored in a directory, also while it is in use; of two with one key, the younger.
+    """List what a directory stores, also while it is in use; of two with one key, the younger.
 
     Raises BadInput where no level was, StorageError where it cannot be read.
     """
     stored: dict[Key, tuple[int, Stored]] = {}
     try:
-        there = place.is_dir()
-        found, damaged = (listed(place), misnamed(files, place)) if there else ([], [])
-        damaged += replaced(place) if there else []
-        for path, stride in found:
+        exists = place.is_dir()
+        paths, damaged = (listed(place), misnamed(files, place)) if exists else ([], [])
+        damaged += replaced(place) if exists else []
+        for path, stride in paths:
             for sequence, item in _items(files, path, stride):
                 if isinstance(item, Damaged):
                     damaged.append(item)
                 elif item.key not in stored or stored[item.key][0] < sequence:
                     stored[item.key] = sequence, item
     except (FileNotFoundError, NotADirectoryError):
-        found, damaged = [], []
+        paths, damaged = [], []
     except OSError as error:
         raise StorageError(f"directory {place} cannot be read: {error.strerror}") from error
-    if not found and not damaged:
+    if not paths and not damaged:
         raise BadInput(f"{place} holds no checkpoints of a directory level; name one that does")
     return [*(item for _, item in stored.values()), *damaged]
 
 
 def _items(files: Files, path: Path, stride: int) -> Iterator[tuple[int, Stored | Damaged]]:
-    """What one file holds, each with its sequence number."""
+    """Yield what one file holds, each with its sequence number."""
     try:
         fd = files.open_to_read(path)
     except FileNotFoundError:  # removed meanwhile
         return
     try:
-        _, flaw, found = survey(files, fd, path, stride)
+        _, flaw, slots = survey(files, fd, path, stride)
         if flaw is not None:
             yield 0, flaw
-        for offset, head in found:
+        for offset, head in slots:
             if isinstance(head, Head):
                 yield head.sequence, _stored(head, path, offset)
             elif head is not None:
@@ -244,13 +243,13 @@ def _slots(
 
 
 def _head(files: Files, fd: int, offset: int, stride: int) -> Head | None:
-    """The head of a slot.
+    """Return the head of a slot.
 
-    One that is being written while it is read may look damaged: what is must stay so.
+    One that is being written while it is read may look damaged: it is read again until it stays.
     """
     seen = b""
     while True:
-        block = _bytes(files, fd, offset, BLOCK)
+        block = files.bytes_at(fd, offset, BLOCK)
         try:
             return _parsed(files, fd, offset, stride, block)
         except CorruptCheckpoint:
@@ -265,7 +264,7 @@ def _parsed(files: Files, fd: int, offset: int, stride: int, block: bytes) -> He
         return None
     if nbytes > stride:
         raise CorruptCheckpoint("its head is longer than a slot")
-    rest = _bytes(files, fd, offset + BLOCK, nbytes - BLOCK) if nbytes > BLOCK else b""
+    rest = files.bytes_at(fd, offset + BLOCK, nbytes - BLOCK) if nbytes > BLOCK else b""
     head = unpack((block + rest)[:nbytes], offset)
     if head.begin + head.form.nbytes > stride:
         raise CorruptCheckpoint("its payload is longer than a slot")
@@ -278,17 +277,11 @@ def _begins_like_ours(files: Files, path: Path) -> bool:
     except OSError:  # not ours to read
         return False
     try:
-        return _bytes(files, fd, 0, len(MAGIC)) == MAGIC
+        return files.bytes_at(fd, 0, len(MAGIC)) == MAGIC
     except EOFError:
         return False
     finally:
         files.close(fd)
-
-
-def _bytes(files: Files, fd: int, offset: int, nbytes: int) -> bytes:
-    data = bytearray(nbytes)
-    files.read(fd, [memoryview(data)], offset)
-    return bytes(data)
 
 
 # Levels that are not open
@@ -318,7 +311,7 @@ def _of_ranks(path: Path) -> list[Path]:
 
 
 def _has_slots(path: Path) -> bool:
-    """Whether files of slots are in a directory, in any version."""
+    """Return whether files of slots are in a directory, in any version."""
     try:
         return any(_NAME.fullmatch(entry.name) for entry in path.iterdir())
     except (PermissionError, NotADirectoryError):  # somebody else's
@@ -329,7 +322,7 @@ def remove(path: Path, /) -> None:
     """Remove the files of slots in a directory that nobody has open, and then the directory.
 
     Raises OSError, BlockingIOError where it is in use, and StorageError where anything else is in
-    it, which stays.
+    it; that stays.
     """
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -345,7 +338,7 @@ def remove(path: Path, /) -> None:
 
 
 def _is_ours(name: str, folder: int) -> bool:
-    """Whether this is a file of slots: something in it has our magic, or nothing is in it."""
+    """Return whether this is a file of slots: it has our magic in it, or nothing."""
     stride = _stride(Path(name))
     if not stride or not _is_regular(name, folder):
         return False
@@ -357,7 +350,7 @@ def _is_ours(name: str, folder: int) -> bool:
 
 
 def _is_trial(name: str, folder: int) -> bool:
-    """Whether a process was killed here while it tried direct I/O: there is at most a page."""
+    """Return whether a process was killed here in trying direct I/O: it left at most a page."""
     if name != TRIAL or not _is_regular(name, folder):
         return False
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size <= BLOCK

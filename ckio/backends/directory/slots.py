@@ -1,10 +1,11 @@
-"""The slots of a directory level, in the files that it has open: made, grown, found, let go.
+"""The open files of a directory level: the directory that one process holds, and slots in files.
 
 A file grows while slots of its size are wanted, and is deleted when none is in use. One that was
 damaged stays and does not grow.
 """
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -15,21 +16,113 @@ from typing import NamedTuple
 from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FileHead, Head
-from ckio.backends.directory.place import Place
-from ckio.backends.files import Files
-from ckio.backends.shelves import Shelves
-from ckio.errors import LevelFull
+from ckio.backends.files import Files, check_here
+from ckio.backends.freeslots import FreeSlots
+from ckio.errors import BadInput, LevelFull, LevelInUse
 
 
-class Slot(NamedTuple):
-    """Room for a head of a block and a payload of `size` bytes.
+class HeldDirectory:
+    """A directory that this process holds until `release`, or until it dies.
+
+    Parameters
+    ----------
+    path
+    files
+        The system calls that make directories.
+    sync
+        Whether the names of directories that are made must be on the device.
+
+    Attributes
+    ----------
+    path : Path
+    fd : int
+        The open directory, which carries the lock.
+
+    Raises
+    ------
+    BadInput
+        The directory cannot be made, written to, or locked.
+    LevelInUse
+        Another process holds it.
+    """
+
+    def __init__(self, path: Path, files: Files, /, *, sync: bool) -> None:
+        self.path = path
+        self._owner = os.getpid()
+        self._made = _make(path, files, sync=sync)
+        self.fd = _lock(path, files)
+
+    def check_here(self) -> None:
+        """Raise OSError where its path leads elsewhere, or nowhere."""
+        check_here(self.path, self.fd)
+
+    def release(self) -> None:
+        """Release it; may be called twice, and in a fork, which then has it open no more."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            if self._owner == os.getpid():  # or a fork that lives on would hold it
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def remove(self, *, ours: bool) -> None:
+        """Remove the directories that were made here, or this one if it is `ours`, and release it.
+
+        A directory with somebody else's files in it stays.
+        """
+        with suppress(OSError):  # while it is held: nobody finds it and opens what goes away
+            for path in self._made or ([self.path] if ours else []):
+                path.rmdir()
+        self.release()
+
+
+def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
+    """Make the directory and those above it; returns those that were missing, innermost first."""
+    missing = []
+    try:
+        for parent in (path, *path.parents):
+            if parent.is_dir():
+                break
+            missing.append(parent)
+        for directory in reversed(missing):
+            files.make_directory(directory)
+            if sync:
+                files.sync_directory(directory.parent)
+    except OSError as error:
+        raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
+    except ValueError as error:  # no system call takes such a name
+        raise BadInput(f"directory {str(path)!r} cannot be made: {error}") from None
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise BadInput(f"directory {path} is not writable; choose another or change its mode")
+    return missing
+
+
+def _lock(path: Path, files: Files) -> int:
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not files.is_named(fd):  # whoever held it has just removed it
+            raise BlockingIOError
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise LevelInUse(
+                f"directory {path} is in use by another process; wait for it, or use another one"
+            ) from None
+        raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
+    return fd
+
+
+class FileSlot(NamedTuple):
+    """Space for a head of a block and a payload of `size` bytes.
 
     Attributes
     ----------
     offset : int
         Where it is in its file.
     fd, payload : int
-        What its head is written through, and its payload; the same but for direct I/O.
+        File descriptors for its head, and for its payload; the same but for direct I/O.
     """
 
     size: int
@@ -39,7 +132,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(slots=True)
-class _File:
+class _SlotFile:
     """One file of slots.
 
     Attributes
@@ -60,7 +153,7 @@ class _File:
     sound: bool = True
 
 
-class Slots:
+class SlotFiles:
     """The slots of a level.
 
     Parameters
@@ -70,26 +163,26 @@ class Slots:
     place
         The directory, which is held.
     sync
-        Whether what is made must survive the machine failing.
+        Whether new files must survive the machine failing.
     direct
         Whether payloads go past the page cache.
 
     Attributes
     ----------
-    shelves : Shelves
-        Those that are free.
+    free : FreeSlots
+        Those that are free, by size.
     """
 
-    def __init__(self, files: Files, place: Place, /, *, sync: bool, direct: bool) -> None:
-        self.shelves: Shelves[Slot] = Shelves(unit=BLOCK, make=self._make, drop=self._drop)
+    def __init__(self, files: Files, place: HeldDirectory, /, *, sync: bool, direct: bool) -> None:
+        self.free: FreeSlots[FileSlot] = FreeSlots(unit=BLOCK, make=self._make, drop=self._drop)
         self._system, self._place = files, place
         self._sync, self._direct = sync, direct
-        self._files: dict[int, _File] = {}
+        self._files: dict[int, _SlotFile] = {}
 
-    def find(self) -> Iterator[tuple[Slot, Head] | Damaged]:
-        """Open the files there are: what is stored or damaged; free slots go to the shelves.
+    def find(self) -> Iterator[tuple[FileSlot, Head] | Damaged]:
+        """Open the files; yields what is stored or damaged, and adds the free slots.
 
-        Nothing is changed before they are known to be this run's: see `settle`.
+        Nothing is changed before the files are known to be this run's: see `settle`.
         """
         for path, stride in slotfiles.listed(self._place.path):
             yield from self._find(path, stride)
@@ -97,7 +190,7 @@ class Slots:
         yield from slotfiles.replaced(self._place.path)
 
     def settle(self) -> None:
-        """Mend what a killed process left of the files that `find` found."""
+        """Mend the files that `find` opened and a killed process left."""
         self._system.unlink(self._place.path / slotfiles.TRIAL)
         for size, file in self._files.items():
             if file.sound:
@@ -121,7 +214,7 @@ class Slots:
                 ends.callback(self._close, file)
             self._files.clear()
 
-    def _make(self, size: int, count: int, /, *, ahead: bool) -> list[Slot]:
+    def _make(self, size: int, count: int, /, *, ahead: bool) -> list[FileSlot]:
         """Append `count` slots to the file of this size."""
         file = self._files.get(size) or self._create(size)
         if not file.sound:
@@ -138,9 +231,9 @@ class Slots:
                 self._drop(size)
             raise
         file.end = end
-        return [Slot(size, at, file.fd, file.payload) for at in range(begin, end, stride)]
+        return [FileSlot(size, at, file.fd, file.payload) for at in range(begin, end, stride)]
 
-    def _count(self, file: _File, stride: int, end: int) -> None:
+    def _count(self, file: _SlotFile, stride: int, end: int) -> None:
         """Let the head of a file say how many slots there are up to `end`: a cut will be seen."""
         made = (end - BLOCK) // stride
         if made > file.made:
@@ -149,7 +242,7 @@ class Slots:
             self._system.write(file.fd, (memoryview(FileHead(stride, made).pack()),), 0)
             file.made = made
 
-    def _create(self, size: int) -> _File:
+    def _create(self, size: int) -> _SlotFile:
         self._place.check_here()
         path = self._place.path / slotfiles.name_of(BLOCK + size)
         is_new = not os.path.lexists(path)
@@ -165,22 +258,22 @@ class Slots:
             raise
         return file
 
-    def _claim(self, file: _File) -> None:
-        """Take a new file; what somebody else put there is not written to."""
+    def _claim(self, file: _SlotFile) -> None:
+        """Take a new file; raises FileExistsError where it is somebody else's."""
         if self._system.size(file.fd):
             raise FileExistsError(errno.EEXIST, f"{file.path.name} is there already")
         if self._sync:
             self._system.sync_directory(self._place.path)
 
-    def _open(self, path: Path) -> _File:
+    def _open(self, path: Path) -> _SlotFile:
         fd = self._system.open(path)
         try:
-            return _File(path, fd, self._system.open_direct(path) if self._direct else fd)
+            return _SlotFile(path, fd, self._system.open_direct(path) if self._direct else fd)
         except BaseException:
             self._system.close(fd)
             raise
 
-    def _close(self, file: _File) -> None:
+    def _close(self, file: _SlotFile) -> None:
         with ExitStack() as ends:
             for fd in {file.fd, file.payload}:
                 ends.callback(self._system.close, fd)
@@ -192,13 +285,13 @@ class Slots:
         del self._files[size]
         self._close(file)
 
-    def _unlink(self, file: _File) -> None:
+    def _unlink(self, file: _SlotFile) -> None:
         if self._system.is_named(self._place.fd):  # or it is deleted already
             self._place.check_here()
             if _is_at(file.path, file.fd):  # or somebody else has put something there
                 self._system.unlink(file.path)
 
-    def _find(self, path: Path, stride: int) -> Iterator[tuple[Slot, Head] | Damaged]:
+    def _find(self, path: Path, stride: int) -> Iterator[tuple[FileSlot, Head] | Damaged]:
         size = stride - BLOCK
         file = self._files[size] = self._open(path)
         file.made, flaw, heads = slotfiles.survey(self._system, file.fd, path, stride)
@@ -208,18 +301,18 @@ class Slots:
         free = []
         for offset, head in heads:
             file.end = offset + stride
-            slot = Slot(size, offset, file.fd, file.payload)
+            slot = FileSlot(size, offset, file.fd, file.payload)
             if head is None:
                 free.append(slot)
             else:
                 yield head if isinstance(head, Damaged) else (slot, head)
         count = (file.end - BLOCK) // stride
         # A flaw counts as a slot that is never free: a file that has one is not deleted.
-        self.shelves.put(size, count=count + (not file.sound), free=free)
+        self.free.put(size, count=count + (not file.sound), free=free)
 
 
 def _is_at(path: Path, fd: int) -> bool:
-    """Whether a path names what is open, itself and not by a link."""
+    """Return whether a path names an open file, itself and not by a link."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(fd))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,40 +1,35 @@
 """A level in one HDF5 file that people can read: the archive.
 
-Payload goes to a free slot first, then one row of a key table says that it is there: a writer that
-is killed at any moment leaves a checkpoint absent or complete. Where things are said:
+Payload goes to a free slot first, then one row of a key table says that it is complete: a writer
+that is killed at any moment leaves a checkpoint absent or complete.
 
-    __init__        the level: in which order things are done
-    commits         in which order they reach the file
-    slots           which slots are free, and which a checkpoint may take
-    contents        what lies in an archive, and what was damaged
-    file            what is in the file, how it is made, and how a group is added
-    start           its first pages, their mirror, and what a failing machine may leave of them
-    group           a group of slots, and where they lie
-    fields          what HDF5 sees of checkpoints
-    views           what it sees of encoded ones
-    filters         by which filters it undoes what a codec did
-    tree            the tree by which it finds fields and blocks
-    rows            the rows of a key table
-    h5              all that is made by HDF5 itself; nothing else of these imports h5py
-    draft           the file in memory that HDF5 is let loose on
+    __init__        the level, and the order in which its commits reach the file
+    allocation      which slots are free, and which a checkpoint may take
+    heads           the first pages and their mirror, heads of groups, rows
+    file            the file: taken, made, extended by a group, looked through
+    library         metadata made by HDF5 itself, in memory; nothing else of these imports h5py
+    views           encoded checkpoints as HDF5 sees them
+
+Payload and rows are written at their offsets, past the HDF5 library. Promise: a kill at any moment
+loses nothing, and plain h5py opens the file that is left; a file that h5py has open for writing is
+not whole until it is closed. Test: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn.
 """
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, check_here, failure, takes_sync
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5 import contents, file, start
-from ckio.backends.hdf5.commits import Commits
-from ckio.backends.hdf5.contents import Place
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.rows import Row
-from ckio.backends.hdf5.slots import Slots
-from ckio.backends.hdf5.start import MAX_GROUPS, Start
+from ckio.backends.hdf5 import file
+from ckio.backends.hdf5.allocation import ArchiveSlots
+from ckio.backends.hdf5.file import Committed
+from ckio.backends.hdf5.heads import FREE, MAX_GROUPS, PAGE, STORED, Group, Row, Start, load, settle
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import Buffered
 from ckio.backends.runid import NOBODY, RunId
@@ -65,8 +60,8 @@ class Hdf5:
 
     Raises BadInput where `path` is not an archive, or of another format, StorageError where it is
     damaged all over, LevelInUse where it is open already, and ForeignLevel, with nothing changed,
-    where it is of another run. What else is damaged costs only what it held: any key that is not
-    there then raises CorruptCheckpoint.
+    where it is of another run. Other damage costs only the checkpoints in it: any key that is
+    missing then raises CorruptCheckpoint.
     """
 
     durable = True
@@ -88,8 +83,8 @@ class Hdf5:
         self._run, self._now = run, now
         self._system = files or Files()
         self._payload = Buffered(self._system)
-        self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
-        self._slots = Slots(capacity, self._make_group)
+        self._ledger: Ledger[Committed] = Ledger(str(self.path), capacity)
+        self._slots = ArchiveSlots(capacity, self._make_group)
         self._fd = file.take(self.path, self._system, run, sync=self._sync)
         self._commits = Commits(self._system, self._fd, self._slots.free, sync=self._sync)
         try:
@@ -103,19 +98,19 @@ class Hdf5:
 
     @staticmethod
     def for_run(path: str | Path, run: str, /) -> Path:
-        """The file of one run, beside `path`; raises BadInput where that is a directory."""
+        """Return the file of one run, beside `path`; raises BadInput where that is a directory."""
         if Path(path).is_dir():
             raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
         return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """What lies in an archive, of which nothing is opened by HDF5, made, locked or changed.
+        """List the contents of an archive; nothing is opened by HDF5, made, locked or changed.
 
         It may be in use. Raises BadInput where there is none, or one of another format, and
         StorageError where it is damaged all over.
         """
-        return contents.contents(Path(path).absolute())
+        return file.contents(Path(path).absolute())
 
     @staticmethod
     def levels_at(path: Path, /) -> list[Path]:
@@ -137,7 +132,7 @@ class Hdf5:
         lacking = self._slots.lacking(sizes)
         needed = self._slots.bytes_for(lacking)
         try:
-            # Behind the groups there are, where new ones will be.
+            # Behind the last group, where new ones will be.
             size, end = self._system.size(self._fd), self._start.end + needed
             if end > size and needed:
                 self._system.extend(self._fd, size, end - size, prewrite=True)
@@ -148,9 +143,9 @@ class Hdf5:
         self._slots.reserved = lacking
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make room for `count` checkpoints like this one, so that no write has to.
+        """Make slots for `count` checkpoints like this one, so that no write has to.
 
-        Raises LevelFull where there is none.
+        Raises LevelFull where they do not fit.
         """
         self._ledger.check_open()
         self._slots.prepare(key, form_of(layout), count)
@@ -168,7 +163,7 @@ class Hdf5:
                 self._show(group, slot, key, data[0])
             row = Row(self._commits.number, slot, key, nbytes, self._now(), digest)
             self._commits.commit(group, row)
-            self._ledger.enter(key, Entry(form, Place(group, row), digest))
+            self._ledger.enter(key, Entry(form, Committed(group, row), digest))
         except BaseException as error:  # an interrupt, too, leaves it as it was before
             self._ledger.restore(key, None)
             self._commits.give_up(group, slot)
@@ -226,8 +221,8 @@ class Hdf5:
         with suppress(OSError, StorageError):
             self._ledger.check_open()  # a fork changes nothing
             self._commits.withdraw()
-            # What was reserved and not used goes back to the disk.
-            start.settle(self._system, self._fd, self._start, sync=self._sync)
+            # Unused space that was reserved goes back to the disk.
+            settle(self._system, self._fd, self._start, sync=self._sync)
             self._system.cut(self._fd, self._start.end)
         self._release()
 
@@ -236,7 +231,7 @@ class Hdf5:
         if self._fd < 0:
             return
         self._ledger.check_open()  # a fork removes nothing
-        try:  # deleted while it is locked: nobody opens what goes away
+        try:  # deleted while it is locked: nobody opens it
             if self._system.is_named(self._fd):
                 check_here(self.path, self._fd)
                 self._system.unlink(self.path)
@@ -260,7 +255,7 @@ class Hdf5:
     # Groups
 
     def _show(self, group: Group, slot: int, key: Key, data: memoryview) -> None:
-        """Let HDF5 see, field by field, what was put into a slot that still counts as free."""
+        """Let HDF5 see, field by field, the data of a slot that still counts as free."""
         try:
             for patch, at in group.patches(slot, data):
                 self._system.write(self._fd, [memoryview(patch)], at)
@@ -268,16 +263,16 @@ class Hdf5:
             raise StorageError(f"{self.path}: {key} is not what its layout says: {error}") from None
 
     def _make_group(self, key: Key, slot: Form, slots: int) -> Group:
-        """A new group of free slots."""
-        there = len(self._start.groups)
-        if there >= MAX_GROUPS:
+        """Make a group of free slots; raises LevelFull."""
+        count = len(self._start.groups)
+        if count >= MAX_GROUPS:
             raise LevelFull(
-                f"{self.path} has {there} groups of different layouts, all it can hold;"
+                f"{self.path} has {count} groups of different layouts, all it can hold;"
                 " store checkpoints of fewer layouts, or in another archive"
             )
         # One that is damaged may have been of this kind: its number is not given again.
         kind, sound = key.kind, self._slots.free
-        number = sum(group.kind is kind for group in sound) + there - len(sound)
+        number = sum(group.kind is kind for group in sound) + count - len(sound)
         try:
             group, self._start = file.add_group(
                 *(self._system, self._fd, self._start, f"{kind.name.lower()}-{number}", kind),
@@ -293,22 +288,22 @@ class Hdf5:
         return group
 
     def _open(self) -> Start:
-        """Find what is stored, and mend what can be mended."""
-        if self._sync:  # what a killed process left, name and all, before anybody builds on it
+        """Enter the stored checkpoints, and mend what can be mended."""
+        if self._sync:  # the file of a killed process, name and all, before anybody builds on it
             self._system.sync(self._fd)
             self._system.sync_directory(self.path.parent)
-        first = start.load(self._system, self._fd, str(self.path))
+        first = load(self._system, self._fd, str(self.path))
         self._run.check(first.run, str(self.path))
-        start.settle(self._system, self._fd, first, sync=self._sync)
-        found = contents.survey(self._system, self._fd, self.path, first)
-        for group, free in found.free.items():
+        settle(self._system, self._fd, first, sync=self._sync)
+        survey = file.survey(self._system, self._fd, self.path, first)
+        for group, free in survey.free.items():
             self._slots.adopt(group, reversed(free))
-        for group, row in found.stored:
+        for group, row in survey.stored:
             form = form_of(group.layout_of(row.nbytes))
-            self._ledger.enter(row.key, Entry(form, Place(group, row), row.digest))
+            self._ledger.enter(row.key, Entry(form, Committed(group, row), row.digest))
             self._commits.number = row.commit
-        self._ledger.damaged += [damaged.what for damaged in found.damaged]
-        for group, row in found.outdated:
+        self._ledger.damaged += [damaged.what for damaged in survey.damaged]
+        for group, row in survey.outdated:
             self._commits.give_up(group, row.slot)
         return first
 
@@ -324,3 +319,92 @@ def _takes_sync(durability: str) -> bool:
             " whole pages; choose fdatasync, or a directory"
         )
     return takes_sync(durability)
+
+
+_STORED: Final = memoryview(STORED)
+_FREE: Final = memoryview(FREE)
+
+
+class Commits:
+    """The commits of an archive: checkpoints become valid, and stop being so.
+
+    When a commit begins, the payload is in its slot, and so are the entries of its views. After
+    them comes the row; a kill leaves all of what one call writes within a page, or nothing of it.
+    Where the level syncs, for the sake of failing machines, or a row lies across two pages, it is
+    written with a state that still says that the slot is free; and then the state alone, with a
+    sync before it and after it where the level syncs. Promise: no row is valid whose payload is
+    not complete. Tests: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
+    test_a_failing_machine_loses_nothing_acknowledged.
+
+    Parameters
+    ----------
+    files, fd
+        The archive.
+    free
+        The free slots of each group; those of commits that failed come back to it.
+    sync
+        Whether it syncs.
+
+    Attributes
+    ----------
+    number : int
+        Number of the last commit.
+    """
+
+    def __init__(
+        self, files: Files, fd: int, free: Mapping[Group, list[int]], /, *, sync: bool
+    ) -> None:
+        self.number = 0
+        self._files, self._fd, self._free, self._sync = files, fd, free, sync
+        self._stuck: list[tuple[Group, int]] = []
+
+    def commit(self, group: Group, row: Row, /) -> None:
+        """Write a row behind its payload, and behind both the state that makes it valid."""
+        data, at = memoryview(row.pack(group.seed)), group.row(row.slot)
+        if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
+            self._put(data[len(FREE) :], at + len(FREE))
+            data = data[: len(FREE)]
+        if self._sync:
+            self._files.sync(self._fd)
+        if not self._files.is_named(self._fd):
+            raise OSError(errno.ESTALE, "its file was deleted")
+        self._put_synced(data, at)
+
+    def discard(self, group: Group, slot: int, /) -> None:
+        """Make a row invalid; where that fails, `keep` it."""
+        self.withdraw()
+        self._put_state(group, slot, _FREE)
+
+    def keep(self, group: Group, slot: int, /) -> None:
+        """Make a row valid again, as it was before `discard`; now, if that is possible."""
+        with suppress(OSError):
+            self._put_state(group, slot, _STORED)
+
+    def give_up(self, group: Group, slot: int, /) -> None:
+        """Free a slot whose commit failed; now, if that is possible."""
+        self._stuck.append((group, slot))
+        with suppress(OSError):
+            self.withdraw()
+
+    def withdraw(self) -> None:
+        """Free the slots whose commits failed, before anything else is done.
+
+        A row that reached the disk all the same must not outlive the discard of its key.
+        """
+        while self._stuck:
+            group, slot = self._stuck[-1]
+            self._put_state(group, slot, _FREE)
+            self._free[group].append(slot)
+            self._stuck.pop()
+
+    def _put_state(self, group: Group, slot: int, state: memoryview) -> None:
+        self._put_synced(state, group.row(slot))
+
+    def _put_synced(self, data: memoryview, at: int) -> None:
+        self._put(data, at)
+        if self._sync:
+            self._files.sync(self._fd)
+
+    def _put(self, data: memoryview, at: int) -> None:
+        if self._files.pwritev(self._fd, (data,), at) != len(data):
+            self._files.write(self._fd, (data,), at)

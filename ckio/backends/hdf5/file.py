@@ -1,4 +1,4 @@
-"""The HDF5 file of an archive: what is in it, how it is made, and how it grows.
+"""The HDF5 file of an archive: how it is taken, made, extended by a group, and looked through.
 
 For people, and the tools of HDF5:
 
@@ -13,14 +13,13 @@ For people, and the tools of HDF5:
 
 For ckio, in pages of 4096 bytes:
 
-    pages 0 to 5        what belongs to the archive, and a mirror of it: see `start`
+    pages 0 to 5        the first pages, and their mirror: see `heads`
     page 6, …           the rest of an archive without groups, which never changes
     the groups          one behind the other, each with its head, what HDF5 needs, rows and slots
 
-Payload and rows are written at their offsets, past the HDF5 library, while no HDF5 file is open.
-Only a new group takes HDF5, on a draft, which then reaches the file in an order that a kill may cut
-short anywhere: each prefix of these writes is a file that HDF5 reads. A machine that fails may tear
-a page, and then HDF5 reads it again once ckio has opened it.
+Only a new group takes HDF5, on a draft in memory (`library`), whose pages then reach the file in an
+order that a kill may cut short anywhere: each prefix of these writes is a file that HDF5 reads. A
+machine that fails may tear a page, and then HDF5 reads it again once ckio has opened it.
 """
 
 import errno
@@ -28,35 +27,40 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from ckio.actions import Kind
-from ckio.backends.buffers import TILE
-from ckio.backends.files import FULL, Files, check_here, failure
+from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import FULL, TILE, Files, check_here, failure, first_byte, opened
 from ckio.backends.forms import Form
-from ckio.backends.hdf5.group import Group
-from ckio.backends.hdf5.rows import ROW
-from ckio.backends.hdf5.start import (
+from ckio.backends.hdf5.heads import (
     FIXED,
+    FREE,
     PAGE,
+    ROW,
     SIGNATURE,
+    Group,
+    Row,
     Start,
     advance,
     bytes_at,
     check,
     has_seal,
+    load,
     settle,
 )
-from ckio.backends.locks import first_byte, opened
 from ckio.backends.runid import RunId
-from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 
 _OF_RUN: Final = r"-[0-9a-f]{1,64}(-\d+)?"
-"""How the name of an archive goes on behind the stem that all runs share: `for_run` makes it."""
+"""The name of an archive of a run, behind the stem that all runs share: see `for_run`."""
 
 _DRAFT: Final = re.compile(r"\.(.+\.h5)\.(\d{1,9})\.new")
 """An archive that the process of this number is making, or was making when it was killed."""
@@ -107,7 +111,7 @@ def _lock(fd: int, files: Files) -> None:
 
 
 def let_go(fd: int, /) -> None:
-    """Give the file free for others, also where a fork lives on that has it open."""
+    """Unlock the file for others, also where a fork lives on that has it open."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_UNLCK))
 
 
@@ -140,7 +144,7 @@ def create(path: Path, files: Files, run: RunId, /, *, sync: bool) -> None:
 
 
 def _new(run: RunId) -> bytes:
-    from ckio.backends.hdf5.h5 import empty
+    from ckio.backends.hdf5.library import empty
 
     content = empty(run)
     page, leaf, rest = content[:PAGE], content[PAGE : 2 * PAGE], content[FIXED:]
@@ -167,29 +171,33 @@ def add_group(
     Raises OSError with the archive as it was if there is no space, StorageError if HDF5 gives up,
     or would have to read what was damaged.
     """
-    from ckio.backends.hdf5.h5 import drafted
+    # Promise: HDF5 reads the file after every single write of a growth, and a kill in it loses
+    # nothing. h5py would write its metadata in place and in pieces, so it writes to a draft. Tests:
+    # test_hdf5_reads_a_growing_archive_after_every_single_write,
+    # test_an_archive_of_many_groups_survives_a_kill_in_each_growth.
+    from ckio.backends.hdf5.library import drafted
 
     settle(files, fd, start, sync=sync)  # no mirror may refer to what is written over now
     fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)
     if check(fixed) != start.fixed:
         raise StorageError("it was damaged and cannot grow; it has to be made anew")
     known = start.pages + start.pages + fixed
-    made, draft = drafted(known, name, kind, form, slots=slots, end=start.end, run=start.run)
+    group, draft = drafted(known, name, kind, form, slots=slots, end=start.end, run=start.run)
     new, page, leaf = draft.pages()
     grown = Start.sealed(
         *(page, leaf),
         fixed=start.fixed,
         begin=start.begin,
-        end=made.end,
+        end=group.end,
         groups=(*start.groups, start.end),
         run=start.run,
     )
     size = files.size(fd)
-    if made.end > size:
-        files.extend(fd, size, made.end - size, prewrite=False)
-    for at, data in (*new.items(), (start.end, made.pack())):
+    if group.end > size:
+        files.extend(fd, size, group.end - size, prewrite=False)
+    for at, data in (*new.items(), (start.end, group.pack())):
         files.write(fd, [memoryview(data)], at)
-    _clear(files, fd, made.rows, slots * ROW.itemsize)
+    _clear(files, fd, group.rows, slots * ROW.itemsize)
     if sync:
         files.sync(fd)
     try:
@@ -198,13 +206,159 @@ def add_group(
         with suppress(OSError):  # as it was before
             settle(files, fd, start, sync=sync)
         raise
-    return made, grown
+    return group, grown
 
 
 def _clear(files: Files, fd: int, offset: int, nbytes: int) -> None:
     zeros = memoryview(bytes(min(nbytes, TILE)))
     for done in range(0, nbytes, TILE):
         files.write(fd, [zeros[: nbytes - done]], offset + done)
+
+
+# The contents of an archive
+
+_ROWS: Final = (1 << 18) // ROW.itemsize
+"""Rows read at once."""
+
+_TRIES: Final = 3
+
+
+class Committed(NamedTuple):
+    """A stored checkpoint: the group that it lies in, and its row."""
+
+    group: Group
+    row: Row
+
+
+@dataclass
+class ArchiveSurvey:
+    """The checkpoints, free slots and damages of an archive.
+
+    Attributes
+    ----------
+    stored : list of Committed
+        The checkpoints, the oldest first; their keys differ.
+    outdated : list of Committed
+        Rows with the key of a younger one, which could not be freed when they should have been.
+    free : dict
+        The free slots of each sound group.
+    damaged : list of Damaged
+    """
+
+    stored: list[Committed] = field(default_factory=list)
+    outdated: list[Committed] = field(default_factory=list)
+    free: dict[Group, list[int]] = field(default_factory=dict)
+    damaged: list[Damaged] = field(default_factory=list)
+
+
+def survey(files: Files, fd: int, path: Path, start: Start, /) -> ArchiveSurvey:
+    """Look through an open archive; nothing is changed."""
+    result = ArchiveSurvey()
+    rows: list[Committed] = []
+    for begin, end in start.spans():
+        try:
+            group = _group(files, fd, begin, end, start.run)
+        except CorruptCheckpoint as error:
+            result.damaged.append(
+                Damaged(path=path, offset=begin, nbytes=end - begin, what=str(error))
+            )
+            continue
+        free = result.free[group] = []
+        for slot, row in _rows(files, fd, group, free):
+            if row is not None:
+                rows.append(Committed(group, row))
+                continue
+            what = f"the row of slot {slot} of group {group.name} is damaged"
+            result.damaged.append(
+                Damaged(path=path, offset=group.row(slot), nbytes=ROW.itemsize, what=what)
+            )
+    rows.sort(key=lambda place: place.row.commit)
+    youngest = {place.row.key: place for place in rows}
+    for place in rows:
+        (result.stored if youngest[place.row.key] is place else result.outdated).append(place)
+    return result
+
+
+def _group(files: Files, fd: int, begin: int, end: int, run: RunId) -> Group:
+    length = Group.length(bytes_at(files, fd, begin, min(PAGE, end - begin)))
+    return Group.unpack(bytes_at(files, fd, begin, min(length, end - begin)), begin, end, run)
+
+
+def _rows(files: Files, fd: int, group: Group, free: list[int]) -> Iterator[tuple[int, Row | None]]:
+    """Yield the rows that are not free, None for a damaged one; adds the others to `free`."""
+    for first in range(0, group.slots, _ROWS):
+        count = min(_ROWS, group.slots - first)
+        table = bytes_at(files, fd, group.row(first), count * ROW.itemsize)
+        taken = np.frombuffer(table, ROW)["state"] != FREE
+        free.extend((first + np.flatnonzero(~taken)).tolist())
+        for number in np.flatnonzero(taken).tolist():
+            data = table[number * ROW.itemsize :][: ROW.itemsize]
+            yield from _row(files, fd, group, first + number, data)
+
+
+def _row(
+    files: Files, fd: int, group: Group, slot: int, data: bytes
+) -> Iterator[tuple[int, Row | None]]:
+    """Yield a row that is not free, with its slot; None for a damaged one.
+
+    One that a run is just writing is no damage: it is not equal a second time.
+    """
+    for _ in range(_TRIES):
+        row = Row.unpack(data, slot, group.seed)
+        if row is not None and row.key.kind is group.kind and group.holds(row.nbytes):
+            yield slot, row
+            return
+        before, data = data, bytes_at(files, fd, group.row(slot), ROW.itemsize)
+        if data.startswith(FREE):
+            return
+        if data == before:
+            break
+    yield slot, None
+
+
+def contents(path: Path, /) -> list[Stored | Damaged]:
+    """List the contents of an archive; see `Hdf5.contents`."""
+    files = Files()
+    try:
+        fd = files.open_to_read(path)
+    except OSError as error:
+        raise BadInput(f"{path} is no archive: {error.strerror}") from None
+    try:
+        start = _load(files, fd, str(path))
+        result = survey(files, fd, path, start)
+        fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)
+    except IsADirectoryError as error:
+        raise BadInput(f"{path} is no archive: {error.strerror}") from None
+    except OSError as error:
+        raise StorageError(f"{path}: reading it failed: {error.strerror or error}") from error
+    finally:
+        files.close(fd)
+    listed: list[Stored | Damaged] = [_stored(path, place) for place in result.stored]
+    if check(fixed) != start.fixed:
+        what = "what HDF5 needs to read the archive is damaged"
+        result.damaged.insert(0, Damaged(path=path, offset=FIXED, nbytes=len(fixed), what=what))
+    return listed + result.damaged
+
+
+def _load(files: Files, fd: int, name: str) -> Start:
+    """Return the first pages, which a run may just be changing."""
+    for _ in range(_TRIES):
+        with suppress(StorageError):
+            return load(files, fd, name)
+    return load(files, fd, name)
+
+
+def _stored(path: Path, place: Committed) -> Stored:
+    group, row = place
+    return Stored(
+        key=row.key,
+        layout=group.layout_of(row.nbytes),
+        path=path,
+        spans=((group.at(row.slot), row.nbytes),),
+        written=row.written,
+        digest=row.digest,
+        run=group.run.name,
+    )
 
 
 # Archives that are not open
@@ -234,13 +388,13 @@ def _is_archive(path: Path) -> bool:
 
 
 def _is_derived(archive: Path, path: Path) -> bool:
-    """Whether an archive has its name from this path, for some run."""
+    """Return whether an archive has its name from this path, for some run."""
     name = rf"{re.escape(path.stem)}{_OF_RUN}\.h5"
     return re.fullmatch(name, archive.name) is not None
 
 
 def drafts_at(path: Path, /) -> dict[Path, Path]:
-    """Return what killed processes left half made, each with the archive that it was to become.
+    """Return the files that killed processes left half made, each with its archive to be.
 
     They are those in a directory, or of the archive at a path and of those derived from it. Raises
     OSError where the directory cannot be read.
@@ -258,7 +412,7 @@ def drafts_at(path: Path, /) -> dict[Path, Path]:
 
 
 def _is_abandoned(draft: Path, process: int) -> bool:
-    """Whether this begins as an HDF5 file does, and the process that made it is gone."""
+    """Return whether this begins as an HDF5 file does, and its maker is gone."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

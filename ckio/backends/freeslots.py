@@ -1,9 +1,9 @@
 """Slots that are free, by size: used again before new ones are made.
 
-A reservation makes slots of exactly its sizes. What was not reserved goes into a free slot of up to
-twice its size, or else into a new one whose size is rounded up to eight steps an octave: then even
-checkpoints that all differ in size (compressed ones) share a bounded number of sizes. Where there
-is no room for a new slot, any free one that is large enough will do.
+A reservation makes slots of exactly its sizes. A checkpoint that was not reserved takes a free slot
+of up to twice its size, or else a new one whose size is rounded up to eight steps an octave: then
+even checkpoints that all differ in size (compressed ones) share a bounded number of sizes. Where a
+new slot does not fit, any free one that is large enough will do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,27 +12,27 @@ from typing import Generic, Protocol, TypeVar
 from ckio.errors import LevelFull
 
 
-class Slot(Protocol):
-    """Room for one checkpoint of up to `size` bytes."""
+class SizedSlot(Protocol):
+    """Space for one checkpoint of up to `size` bytes."""
 
     @property
     def size(self) -> int: ...
 
 
-S = TypeVar("S", bound=Slot)
-S_co = TypeVar("S_co", bound=Slot, covariant=True)
+S = TypeVar("S", bound=SizedSlot)
+S_co = TypeVar("S_co", bound=SizedSlot, covariant=True)
 
 
 class Make(Protocol[S_co]):
     """Makes at least `count` new slots, or raises and leaves nothing behind.
 
-    `ahead` says that there is time: what the first use of a slot costs can be spent now.
+    With `ahead`, before a run, the cost of the first use of a slot is spent now.
     """
 
     def __call__(self, size: int, count: int, /, *, ahead: bool) -> Iterable[S_co]: ...
 
 
-class Shelf(Generic[S]):
+class SlotsOfSize(Generic[S]):
     """The slots of one size: how many there are, how many must stay, and those that are free."""
 
     __slots__ = ("count", "free", "reserved")
@@ -43,7 +43,7 @@ class Shelf(Generic[S]):
         self.free: list[S] = []
 
 
-class Shelves(Generic[S]):
+class FreeSlots(Generic[S]):
     """The slots of a level.
 
     Parameters
@@ -64,42 +64,42 @@ class Shelves(Generic[S]):
         drop: Callable[[int], None],
     ) -> None:
         self._unit, self._make, self._drop = unit, make, drop
-        self._shelves: dict[int, Shelf[S]] = {}
+        self._sizes: dict[int, SlotsOfSize[S]] = {}
 
     def take(self, nbytes: int, /) -> S:
-        """A slot for `nbytes`: the smallest that is free, or a new one."""
-        shelf = self._shelves.get(_multiple(nbytes, self._unit))
-        if shelf is not None and shelf.free:
-            return shelf.free.pop()
+        """Return a slot for `nbytes`: the smallest that is free, or a new one."""
+        slots = self._sizes.get(_multiple(nbytes, self._unit))
+        if slots is not None and slots.free:
+            return slots.free.pop()
         for size in self._fitting(nbytes):
-            shelf = self._shelves[size]
-            if shelf.free:
-                return shelf.free.pop()
+            slots = self._sizes[size]
+            if slots.free:
+                return slots.free.pop()
         self._drop_idle()
         try:
-            return self._more(_rounded(nbytes, self._unit), 1, ahead=False).free.pop()
+            return self._more(rounded(nbytes, self._unit), 1, ahead=False).free.pop()
         except (OSError, LevelFull):
             for size in self._at_least(nbytes):
-                if free := self._shelves[size].free:
+                if free := self._sizes[size].free:
                     return free.pop()
             raise
 
     def give(self, slot: S, /) -> None:
         """Take back a slot."""
-        self._shelves[slot.size].free.append(slot)
+        self._sizes[slot.size].free.append(slot)
 
     def put(self, size: int, *, count: int, free: Iterable[S]) -> None:
         """Add slots that exist already, `count` of them."""
-        shelf = self._shelf(size)
-        shelf.count += count
-        shelf.free.extend(free)
+        slots = self._of(size)
+        slots.count += count
+        slots.free.extend(free)
 
     def lacking(self, sizes: Mapping[int, int], /) -> dict[int, int]:
-        """Of a reservation `{bytes: how many}`, the slots that are still to be made."""
+        """Return the slots that a reservation `{bytes: how many}` has still to make."""
         return {
-            size: count - self._shelves[size].count if size in self._shelves else count
+            size: count - self._sizes[size].count if size in self._sizes else count
             for size, count in self._wanted(sizes).items()
-            if size not in self._shelves or self._shelves[size].count < count
+            if size not in self._sizes or self._sizes[size].count < count
         }
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -111,8 +111,8 @@ class Shelves(Generic[S]):
             self._drop_idle()
             raise
         wanted = self._wanted(sizes)
-        for size, shelf in self._shelves.items():
-            shelf.reserved = wanted.get(size, 0)
+        for size, slots in self._sizes.items():
+            slots.reserved = wanted.get(size, 0)
 
     def _wanted(self, sizes: Mapping[int, int]) -> dict[int, int]:
         wanted: dict[int, int] = {}
@@ -127,23 +127,23 @@ class Shelves(Generic[S]):
         return (size for size in self._at_least(nbytes) if size <= most)
 
     def _at_least(self, nbytes: int) -> list[int]:
-        return sorted(size for size in self._shelves if size >= nbytes)
+        return sorted(size for size in self._sizes if size >= nbytes)
 
-    def _shelf(self, size: int) -> Shelf[S]:
-        if size not in self._shelves:
-            self._shelves[size] = Shelf()
-        return self._shelves[size]
+    def _of(self, size: int) -> SlotsOfSize[S]:
+        if size not in self._sizes:
+            self._sizes[size] = SlotsOfSize()
+        return self._sizes[size]
 
-    def _more(self, size: int, count: int, *, ahead: bool) -> Shelf[S]:
+    def _more(self, size: int, count: int, *, ahead: bool) -> SlotsOfSize[S]:
         made = list(self._make(size, count, ahead=ahead))
         self.put(size, count=len(made), free=made)
-        return self._shelves[size]
+        return self._sizes[size]
 
     def _drop_idle(self) -> None:
-        """Let go of sizes that nothing needs: sizes that drift must not pile up."""
-        for size, shelf in list(self._shelves.items()):
-            if not shelf.reserved and len(shelf.free) == shelf.count:
-                del self._shelves[size]
+        """Drop sizes that nothing needs: sizes that drift must not pile up."""
+        for size, slots in list(self._sizes.items()):
+            if not slots.reserved and len(slots.free) == slots.count:
+                del self._sizes[size]
                 self._drop(size)
 
 
@@ -151,7 +151,7 @@ def _multiple(nbytes: int, unit: int) -> int:
     return max(unit, -(-nbytes // unit) * unit)
 
 
-def _rounded(nbytes: int, unit: int) -> int:
-    """`nbytes` rounded up to one of eight steps an octave, and to a multiple of `unit`."""
+def rounded(nbytes: int, unit: int) -> int:
+    """Return `nbytes` rounded up to one of eight steps an octave, and to a multiple of `unit`."""
     step = 1 << max(0, (nbytes - 1).bit_length() - 4)
     return _multiple(-(-nbytes // step) * step, unit)

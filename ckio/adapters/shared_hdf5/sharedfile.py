@@ -1,4 +1,4 @@
-"""The file of a shared archive: what is in it, how it is made, and how it grows.
+"""The file of a shared archive: who may have it, what is in it, how it is made, and how it grows.
 
     /                   attributes: format, format_version, creator, run, ranks
     /README             how to read the file
@@ -14,13 +14,24 @@
 
 Only the first rank makes a group, and nobody has the file open then. All else is bytes in datasets
 whose place never changes: HDF5 has nothing to note for it, and nothing to lose.
+
+This is not the format of `ckio.backends.hdf5`, for two promises. A part that is not what was
+written is named by its rank, so a row has a checksum for each part; a row of that format has one of
+all bytes, and no rank has all bytes (test_a_part_that_is_not_what_was_written_is_named). A field of
+all ranks is one dataset, of any size, that HDF5 with MPI writes; in that format fields of 4 GiB and
+more have no dataset, and bytes are written past HDF5, which a file system of several hosts may not
+allow (test_parts_of_any_size_are_one_field_for_everybody). Both share names in rows, datasets whose
+space is allocated at once, whole files, forms and the ledger.
 """
 
+import fcntl
+import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,18 +43,21 @@ from numpy.typing import NDArray
 
 from ckio import __version__
 from ckio.actions import Key, Kind
-from ckio.adapters.shared_hdf5.parts import Column, Group
-from ckio.adapters.shared_hdf5.undo import forget, undo, undoable
+from ckio.adapters.shared_hdf5.parts import Column, SharedGroup
 from ckio.backends.contents import Damaged, Stored
+from ckio.backends.files import Files, is_flocked, part_of, write_whole
 from ckio.backends.forms import form_from, form_of
+from ckio.backends.hdf5.heads import NAME, packed_name, unpacked_name
+from ckio.backends.hdf5.library import describe, make_flat
 from ckio.backends.runid import RunId
-from ckio.errors import BadInput, CorruptCheckpoint, StorageError
+from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
+from ckio.parallel.team import Team
 
 FORMAT: Final = "ckio shared archive"
 VERSION: Final = 1
 
 KEYS: Final = np.dtype(
-    [("step", "<u8"), ("name", "S64"), ("written", "<f8"), ("commit", "<u8"), ("check", "<u8")]
+    [("step", "<u8"), ("name", f"S{NAME}"), ("written", "<f8"), ("commit", "<u8"), ("check", "<u8")]
 )
 """A row of the table of keys; `check` is the xxh3_64 of the rest, and of the digests."""
 
@@ -56,10 +70,10 @@ along the second: those of field i and rank r are [slot, begins[i, r]:begins[i, 
 """
 
 _BROKEN: Final = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
-"""What h5py raises where a file is not what it should be."""
+"""Errors of h5py where a file is not what it should be."""
 
 
-class Row(NamedTuple):
+class SharedRow(NamedTuple):
     """One committed checkpoint: the digests are of the part of each rank."""
 
     commit: int
@@ -69,24 +83,20 @@ class Row(NamedTuple):
     digests: tuple[bytes, ...]
 
     def pack(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Its row of keys, and of digests; raises StorageError for a key that has no room there."""
-        name = self.key.name.encode("utf-8", "surrogatepass")
-        if self.key.step >= 1 << 64 or len(name) > KEYS["name"].itemsize or name.endswith(b"\0"):
-            raise StorageError(
-                f"{self.key}: an archive keeps steps below 2**64, and names of at most"
-                f" {KEYS['name'].itemsize} bytes"
-            )
-        row = np.array([(self.key.step, name, self.written, self.commit, 0)], KEYS)
+        """Return its rows of keys and digests; raises StorageError for a key that is too long."""
+        row = np.array([(self.key.step, packed_name(self.key), self.written, self.commit, 0)], KEYS)
         digests = np.array([[digest.hex().encode() for digest in self.digests]], "S32")
         row["check"] = _check(row[0], digests[0])
         return row, digests
 
     @classmethod
-    def unpack(cls, kind: Kind, slot: int, commit: int, row: Any, digests: NDArray[Any]) -> "Row":
-        """Raises ValueError where it is not what was written with this commit."""
+    def unpack(
+        cls, kind: Kind, slot: int, commit: int, row: Any, digests: NDArray[Any]
+    ) -> "SharedRow":
+        """Return the row of a slot; raises ValueError where it was not written with this commit."""
         if int(row["check"]) != _check(row, digests) or int(row["commit"]) != commit:
             raise ValueError
-        key = Key(kind, int(row["step"]), row["name"].decode("utf-8", "surrogatepass"))
+        key = Key(kind, int(row["step"]), unpacked_name(row["name"]))
         every = tuple(bytes.fromhex(digest.decode()) for digest in digests)
         return cls(commit, slot, key, float(row["written"]), every)
 
@@ -96,75 +106,60 @@ def _check(row: Any, digests: NDArray[Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What is in a file.
+class SharedStart:
+    """The contents of a file.
 
     Attributes
     ----------
     number : int
-        What the file system calls the file.
+        Inode of the file.
     run : RunId
     ranks : int
-    groups : list of (Group, rows)
+    groups : list of (SharedGroup, rows)
     damaged : list of Damaged
     """
 
     number: int
     run: RunId
     ranks: int
-    groups: list[tuple[Group, list[Row]]]
+    groups: list[tuple[SharedGroup, list[SharedRow]]]
     damaged: list[Damaged]
 
 
 def create(path: Path, run: RunId, ranks: int, /) -> None:
     """Make an archive without checkpoints, complete from the moment it has its name."""
-    draft = _draft(path)
-    try:
-        with h5py.File(draft, "w", libver="earliest", locking=False) as file:
-            file.attrs.update(
-                format=FORMAT,
-                format_version=VERSION,
-                creator=f"ckio {__version__}",
-                run=run.text,
-                ranks=ranks,
-            )
-            file["README"] = _README
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
-        draft.rename(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}.new")
-
-
-def mend(path: Path, /) -> None:
-    """Undo a change of the file that was cut short."""
-    undo(path)
+    image = BytesIO()
+    with h5py.File(image, "w", libver="earliest") as file:
+        file.attrs.update(
+            format=FORMAT,
+            format_version=VERSION,
+            creator=f"ckio {__version__}",
+            run=run.text,
+            ranks=ranks,
+        )
+        file["README"] = _README
+    write_whole(path, image.getvalue())
 
 
 def remove(path: Path, /) -> None:
-    """Remove an archive that is locked, and what was half made of it, by their names.
+    """Remove an archive that is locked, and the files that a kill left beside it.
 
     Raises OSError, and StorageError where it is something else, which stays.
     """
     if not stat.S_ISREG(path.lstat().st_mode):
         raise StorageError(f"{path} is left: it is no archive of ckio's")
-    mend(path)
+    undo(path)
     try:
         with h5py.File(path, "r", locking=False) as file:
             _check_format(path, file)
     except (*_BROKEN, BadInput) as error:
         raise StorageError(f"{path} is left: it is no archive of ckio's") from error
     path.unlink()
-    _draft(path).unlink(missing_ok=True)
     forget(path)
 
 
-def survey(path: Path, /) -> Start:
-    """What is in a file that nobody changes meanwhile.
+def survey(path: Path, /) -> SharedStart:
+    """Read the contents of a file that nobody changes meanwhile.
 
     Raises BadInput where it is no shared archive, StorageError where it cannot be read.
     """
@@ -179,7 +174,7 @@ def survey(path: Path, /) -> Start:
                     groups.append((group, rows))
                     damaged += bad
             groups.sort(key=lambda it: int(it[0].name.rpartition("-")[2]))
-            return Start(path.stat().st_ino, run, ranks, groups, damaged)
+            return SharedStart(path.stat().st_ino, run, ranks, groups, damaged)
     except (*_BROKEN, CorruptCheckpoint) as error:
         if isinstance(error, BadInput):
             raise
@@ -195,15 +190,17 @@ def _check_format(path: Path, file: h5py.File) -> None:
         raise BadInput(f"{path} has format {version}; this ckio reads format {VERSION}")
 
 
-def _survey(path: Path, name: str, node: h5py.Group) -> tuple[Group, list[Row], list[Damaged]]:
+def _survey(
+    path: Path, name: str, node: h5py.Group
+) -> tuple[SharedGroup, list[SharedRow], list[Damaged]]:
     kind = Kind[name.partition("-")[0].upper()]
     layouts = tuple(form_from(text).layout for text in node["layouts"][()].tolist())
     stored, keys, digests = (node[table][()] for table in ("stored", "keys", "xxh3_128"))
-    group = Group(name, kind, layouts, len(stored))
+    group = SharedGroup(name, kind, layouts, len(stored))
     rows, damaged = [], []
     for slot in np.flatnonzero(stored).tolist():
         try:
-            rows.append(Row.unpack(kind, slot, int(stored[slot]), keys[slot], digests[slot]))
+            rows.append(SharedRow.unpack(kind, slot, int(stored[slot]), keys[slot], digests[slot]))
         except ValueError:
             what = f"{name}: the row of slot {slot} is damaged"
             at = node["keys"].id.get_offset() + slot * KEYS.itemsize
@@ -211,7 +208,7 @@ def _survey(path: Path, name: str, node: h5py.Group) -> tuple[Group, list[Row], 
     return group, rows, damaged
 
 
-def grow(path: Path, group: Group, /) -> None:
+def grow(path: Path, group: SharedGroup, /) -> None:
     """Make a group of free slots, with its space on the disk; nobody has the file open.
 
     Raises OSError with the file as it was.
@@ -237,25 +234,15 @@ def grow(path: Path, group: Group, /) -> None:
                 os.posix_fallocate(raw.fileno(), at, nbytes)
 
 
-def _create(node: h5py.Group, column: Column, group: Group) -> None:
-    """A dataset that has its place at once, and is not filled with anything."""
-    create = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    create.set_layout(h5py.h5d.CONTIGUOUS)
-    create.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    create.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    kind, space = h5py.h5t.py_create(column.dtype, logical=True), (group.slots, *column.shape)
-    made = h5py.h5d.create(
-        node.id, column.name.encode(), kind, h5py.h5s.create_simple(space), create
-    )
+def _create(node: h5py.Group, column: Column, group: SharedGroup) -> None:
+    """Make a dataset whose space is in the file at once, and filled with nothing."""
+    dataset = make_flat(node, column.name, (group.slots, *column.shape), column.dtype)
     first = next(rank for rank, end in enumerate(column.rows[1:]) if end)
-    field = group.layouts[first][column.field]
-    attributes = h5py.Dataset(made).attrs
-    with suppress(ValueError):  # a name that HDF5 has no letters for; `layouts` has it
-        attributes["name"], attributes["unit"] = field.name, field.unit
+    describe(dataset, group.layouts[first][column.field])
 
 
 def _extents(nodes: Any) -> Iterator[tuple[int, int]]:
-    """Offsets and bytes of all that HDF5 does not touch when something else is added."""
+    """Yield offsets and bytes of all that HDF5 does not touch when something else is added."""
     for node in nodes.values():
         if isinstance(node, h5py.Group):
             for dataset in node.values():
@@ -265,7 +252,7 @@ def _extents(nodes: Any) -> Iterator[tuple[int, int]]:
 
 
 def _between(extents: Sequence[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]:
-    """What lies outside of these, up to the end."""
+    """Yield the offsets and bytes outside of these extents, up to the end."""
     begin = 0
     for at, nbytes in extents:
         if at > begin:
@@ -276,11 +263,11 @@ def _between(extents: Sequence[tuple[int, int]], end: int) -> Iterator[tuple[int
 
 
 def contents(path: Path, /) -> list[Stored | Damaged]:
-    """What lies in an archive: of each checkpoint, the part of each rank."""
+    """List the contents of an archive: of each checkpoint, the part of each rank."""
     if not path.is_file():
         raise BadInput(f"{path} is no shared archive: there is no such file")
     start = survey(path)
-    found: list[Stored | Damaged] = [*start.damaged]
+    listed: list[Stored | Damaged] = [*start.damaged]
     with h5py.File(path, "r", locking=False) as file:
         for group, rows in start.groups:
             at = [file[group.name][column.name].id.get_offset() for column in group.columns]
@@ -295,5 +282,127 @@ def contents(path: Path, /) -> list[Stored | Damaged]:
                     digest=row.digests[rank],
                     run=start.run.name,
                 )
-                found.append(stored)
-    return found
+                listed.append(stored)
+    return listed
+
+
+# A change of the file as a whole: the bytes that it may write over are kept beside it meanwhile
+#
+# Promise: a job that is killed while the file grows loses nothing, and ckio takes the change back.
+# Tests: test_growing_that_was_cut_short_is_undone,
+# test_a_job_that_is_killed_leaves_whole_checkpoints.
+
+_DIGEST: Final = 16
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
+
+
+@contextmanager
+def undoable(path: Path, spans: Iterable[tuple[int, int]], /) -> Iterator[None]:
+    """Change a file within these spans (offset, bytes), or at its end; an error undoes it.
+
+    The end of the process, or of the machine, is undone by the next one who calls `undo`.
+    """
+    journal = _beside(path, "undo")
+    spans, size = list(spans), path.stat().st_size
+    with path.open("rb") as file:
+        pieces = [os.pread(file.fileno(), nbytes, at) for at, nbytes in spans]
+    head = json.dumps({"size": size, "spans": spans}).encode() + b"\n"
+    content = head + b"".join(pieces)
+    try:
+        write_whole(journal, xxhash.xxh3_128_digest(content) + content)
+        yield
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    except BaseException:
+        undo(path)
+        raise
+    journal.unlink()  # from here, it is changed
+    Files().sync_directory(path.parent)
+
+
+def undo(path: Path, /) -> None:
+    """Undo a change of a file that was cut short, if there was one."""
+    journal = _beside(path, "undo")
+    if not journal.exists():
+        return
+    content = journal.read_bytes()
+    digest, content = content[:_DIGEST], content[_DIGEST:]
+    if digest == xxhash.xxh3_128_digest(content):  # if not, the machine failed before the change
+        head, _, data = content.partition(b"\n")
+        change = json.loads(head)
+        with path.open("r+b") as file:
+            for at, nbytes in change["spans"]:
+                file.seek(at)
+                file.write(data[:nbytes])
+                data = data[nbytes:]
+            file.truncate(change["size"])
+            file.flush()
+            os.fsync(file.fileno())
+    journal.unlink()
+    Files().sync_directory(path.parent)
+
+
+def forget(path: Path, /) -> None:
+    """Remove the files that killed processes left beside a file that is removed itself."""
+    for left in (path, _beside(path, "undo")):
+        part_of(left).unlink(missing_ok=True)
+    _beside(path, "undo").unlink(missing_ok=True)
+
+
+# Who may have the file: ranks of MPI, where h5py has it; and one job at a time
+
+
+def communicator(team: Team) -> Any:
+    """Return the communicator of these ranks, for HDF5; raises BadInput where it cannot use one."""
+    if not h5py.get_config().mpi:
+        raise BadInput(
+            f"h5py here has no MPI: {h5py.__file__} was built without it; use hdf5, a file per"
+            " rank, or install an h5py that was built with HDF5_MPI=ON"
+        )
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise BadInput(f"a shared archive needs mpi4py: {error}") from None
+    if team.is_alone:
+        return MPI.COMM_SELF
+    communicator = getattr(team.comm, "mpi", None)
+    if communicator is None:
+        raise BadInput("a shared archive is for the ranks of an MPI communicator; these are not")
+    return communicator
+
+
+def lock(path: Path, /) -> int:
+    """Lock the archive by a file beside it: HDF5 and MPI-IO may lock the archive as they like.
+
+    Raises LevelInUse.
+    """
+    place = _beside(path, "lock")
+    fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_free = os.fstat(fd).st_nlink > 0  # if not, its holder has just removed it
+    except BlockingIOError:
+        is_free = False
+    if not is_free:
+        os.close(fd)
+        raise LevelInUse(
+            f"{path} is in use by another job or another level; wait, or use another file"
+        )
+    return fd
+
+
+def unlock(path: Path, held: int, /) -> None:
+    """Release the archive for others."""
+    _beside(path, "lock").unlink(missing_ok=True)
+    os.close(held)
+
+
+def is_taken(path: Path, /) -> bool:
+    """Return whether a job has it, as far as that can be seen here; nothing is locked."""
+    try:
+        return is_flocked(_beside(path, "lock"))
+    except FileNotFoundError:
+        return False

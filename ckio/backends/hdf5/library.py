@@ -1,25 +1,29 @@
-"""What the HDF5 library makes of an archive: an empty one, and a draft with one more group."""
+"""The HDF5 library makes the metadata of an archive: an empty one, and a draft with one more group.
+
+No other module of an archive imports h5py. HDF5 writes its metadata in pieces, and a kill between
+two of them would leave a file that nothing can open. So it is given a draft in memory: its writes
+are all behind the old end of the file, where nothing points to yet, but for two pages (see
+`heads`). And it reads nothing that was not verified: it may crash on damaged metadata.
+"""
 
 import io
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from io import RawIOBase
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
 
 from ckio import __version__
 from ckio.actions import Field, Kind
-from ckio.backends.buffers import TILE
+from ckio.backends.files import TILE
 from ckio.backends.forms import Form
-from ckio.backends.hdf5.draft import Draft, whole_pages
-from ckio.backends.hdf5.fields import Dataset, plant_fields
-from ckio.backends.hdf5.group import Group, stride
-from ckio.backends.hdf5.rows import ROW
-from ckio.backends.hdf5.start import EOF, FIXED, PAGE, VERSION
-from ckio.backends.hdf5.views import View, Views
+from ckio.backends.hdf5.heads import EOF, FIXED, PAGE, ROW, VERSION, Group, stride
+from ckio.backends.hdf5.views import View, Views, blank_entries, plant
 from ckio.backends.runid import RunId
 from ckio.errors import StorageError
 
@@ -77,15 +81,124 @@ undo has no views. The checksum is of the encoded bytes.
 """
 
 
+def whole_pages(nbytes: int, /) -> int:
+    """Return `nbytes` rounded up to pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+class DraftFile(io.RawIOBase):
+    """A file in memory for h5py to open, which begins with `known` and ends at `end`.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the file as it is to become.
+    """
+
+    def __init__(self, known: bytes, end: int) -> None:
+        self._known, self._end = known, end
+        self._pages: dict[int, bytearray] = {}
+        self._changed: set[int] = set()
+        self._at = 0
+        self.finish(end)
+
+    def finish(self, end: int) -> None:
+        """Let the file end here, also as its superblock says."""
+        self.size = end
+        self.seek(EOF)
+        self.write(end.to_bytes(8, "little"))
+
+    def pages(self) -> tuple[dict[int, bytes], bytes, bytes]:
+        """Return the pages that changed: those behind the end by offset, page 0, and page 1."""
+        new = {number * PAGE for number in self._changed if number * PAGE >= self._end}
+        if others := self._changed - {at // PAGE for at in new} - {0, 1}:
+            raise StorageError(f"HDF5 wants to change pages {sorted(others)}, which may not change")
+        page, leaf = (bytes(self._page(number)) for number in (0, 1))
+        return {at: bytes(self._page(at // PAGE)) for at in sorted(new)}, page, leaf
+
+    # Methods that h5py calls
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}
+        self._at = base[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size = self._at if size is None else size
+        return self.size
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data).cast("B")
+        for number, inside, part in self._parts(len(view)):
+            self._page(number)[inside] = view[part]
+            self._changed.add(number)
+        self.size = max(self.size, self._at)
+        return len(view)
+
+    def readinto(self, into: Any, /) -> int:
+        view = memoryview(into).cast("B")
+        for number, inside, part in self._parts(len(view)):
+            view[part] = self._page(number)[inside]
+        return len(view)
+
+    def _parts(self, nbytes: int) -> Iterator[tuple[int, slice, slice]]:
+        """Yield number and part of each page of the next `nbytes`, and the part of these bytes."""
+        done = 0
+        while done < nbytes:
+            number, begin = divmod(self._at, PAGE)
+            count = min(PAGE - begin, nbytes - done)
+            yield number, slice(begin, begin + count), slice(done, done + count)
+            done += count
+            self._at += count
+
+    def _page(self, number: int) -> bytearray:
+        if number not in self._pages:
+            at = number * PAGE
+            if len(self._known) <= at < self._end:
+                raise StorageError(f"HDF5 wants to read page {number}, which was not verified")
+            self._pages[number] = bytearray(self._known[at : at + PAGE].ljust(PAGE, b"\0"))
+        return self._pages[number]
+
+
+class Dataset(NamedTuple):
+    """A dataset of (slots, *shape) and chunks of (1, *shape) that HDF5 made, without a tree.
+
+    Attributes
+    ----------
+    header : int
+        Offset of its object header.
+    axes : int
+        Number of axes of the dataset.
+    """
+
+    header: int
+    axes: int
+
+
 def empty(run: RunId, /) -> bytes:
-    """The file of a run's archive without groups: pages 0 and 1, a gap, and what never changes.
+    """Return the file of a run's archive without groups: pages 0 and 1, a gap, and the rest.
 
     Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
-    the gap is for the other pages of the start (see `start`).
+    the gap is for ckio's index and the mirror (see `heads`).
     """
     image = io.BytesIO()
     with h5py.File(image, "w", **_STYLE):
         pass
+    # Promise: after any single write of a growth, HDF5 finds all groups or all but the new one; it
+    # needs their links in one page and their names in another, which h5py cannot be asked for.
+    # Test: test_hdf5_reads_a_growing_archive_after_every_single_write.
     # The superblock says how large leaves are: half the number of links, two bytes from 16. So the
     # root group never has a second leaf, and all its links are replaced by one write.
     image.getbuffer()[16:18] = (_LINKS // 2).to_bytes(2, "little")
@@ -119,34 +232,34 @@ def drafted(
     end: int,
     run: RunId,
     gap: int = 0,
-) -> tuple[Group, Draft]:
-    """A group as it would be at `end`, and the file with it, which begins with what is `known`.
+) -> tuple[Group, DraftFile]:
+    """Return a group that begins at `end`, and the file with it, which begins with `known`.
 
     Behind its head is a gap of whole pages, such that large slots begin on tiles: the page cache
     has its large pages there, and a call that begins within one takes a tenth longer.
     """
     views = Views.of(form.layout, slots)
-    draft = Draft(known, end + _room_for_head(name, kind, form, slots, views) + gap)
+    draft = DraftFile(known, end + _head_nbytes(name, kind, form, slots, views) + gap)
     try:
         with h5py.File(draft, "r+", **_STYLE) as file:
-            group, taken = file.create_group(name), {"keys"}
-            rows = _offset(_make_flat(group, "keys", (slots,), ROW))
-            payload, fields = _make_slots(group, form, slots, taken)
-            headers = list(_make_views(group, views, taken)) if views else []
+            node, taken = file.create_group(name), {"keys"}
+            rows = _offset(make_flat(node, "keys", (slots,), ROW))
+            payload, fields = _make_slots(node, form, slots, taken)
+            headers = list(_make_views(node, views, taken)) if views else []
     except _HDF5_GAVE_UP as error:
         raise StorageError(f"HDF5 cannot add a group: {error}") from error
-    made = Group(name, kind, form, slots, rows, payload, draft.size, draft.size, views, run)
-    if gap == 0 and made.stride >= TILE and made.payload % TILE:
-        gap = -made.payload % TILE
+    group = Group(name, kind, form, slots, rows, payload, draft.size, draft.size, views, run)
+    if gap == 0 and group.stride >= TILE and group.payload % TILE:
+        gap = -group.payload % TILE
         return drafted(known, name, kind, form, slots=slots, end=end, run=run, gap=gap)
-    plant_fields(draft, made, fields)
+    plant_fields(draft, group, fields)
     views = views.planted(draft, headers) if views else None
     draft.finish(whole_pages(draft.size))
-    return replace(made, end=draft.size, views=views), draft
+    return replace(group, end=draft.size, views=views), draft
 
 
-def _room_for_head(name: str, kind: Kind, form: Form, slots: int, views: Views | None) -> int:
-    """Bytes that the head of a group takes at most, in whole pages."""
+def _head_nbytes(name: str, kind: Kind, form: Form, slots: int, views: Views | None) -> int:
+    """Return the bytes that the head of a group takes at most, in whole pages."""
     anywhere = 1 << 63  # a number with as many digits as any offset
     views = views.unpack([anywhere] * len(views.fields)) if views else None
     head = Group(name, kind, form, slots, anywhere, anywhere, anywhere, anywhere, views)
@@ -156,14 +269,14 @@ def _room_for_head(name: str, kind: Kind, form: Form, slots: int, views: Views |
 def _make_slots(
     group: h5py.Group, form: Form, slots: int, taken: set[str]
 ) -> tuple[int, list[Dataset | None]]:
-    """Make the datasets of slots; returns where the payload is, and those to be given trees."""
+    """Make the datasets of slots; returns the payload's offset, and those to be given trees."""
     if len(form.layout) == 1:  # the payload is the field
         (field,) = form.layout
         shape, dtype = _as_hdf5(field, form.nbytes)
-        dataset = _make_flat(group, _safe(field.name, taken), (slots, *shape), dtype)
-        _describe(dataset, field)
+        dataset = make_flat(group, _safe(field.name, taken), (slots, *shape), dtype)
+        describe(dataset, field)
         return _offset(dataset), [None]
-    payload = _make_flat(group, _safe("payload", taken), (slots, stride(form)), np.dtype("u1"))
+    payload = make_flat(group, _safe("payload", taken), (slots, stride(form)), np.dtype("u1"))
     sizes = zip(form.layout, form.sizes, strict=True)
     return _offset(payload), [
         _make_field(group, field, nbytes, slots, taken) for field, nbytes in sizes
@@ -173,21 +286,21 @@ def _make_slots(
 def _make_field(
     group: h5py.Group, field: Field, nbytes: int, slots: int, taken: set[str]
 ) -> Dataset | None:
-    """Make the dataset of one field of several, without chunks; None where it is to have none."""
+    """Make the dataset of one field of several, without chunks; None where it needs none."""
     if nbytes >= _MOST_OF_A_CHUNK:
         return None
     shape, dtype = _as_hdf5(field, nbytes)
     name, whole = _safe(field.name, taken), (slots, *shape)
     if nbytes == 0:
-        _describe(_make_flat(group, name, whole, dtype), field)
+        describe(make_flat(group, name, whole, dtype), field)
         return None
     dataset = group.create_dataset(name, whole, dtype, chunks=(1, *shape))
-    _describe(dataset, field)
+    describe(dataset, field)
     return Dataset(_header(dataset), len(whole))
 
 
 def _as_hdf5(field: Field, nbytes: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """The shape and type by which HDF5 can have a field; if need be, those of its bytes."""
+    """Return the shape and type of a field in HDF5; if need be, those of its bytes."""
     dtype = np.dtype(field.dtype)
     if len(field.shape) < _MOST_DIMENSIONS and _has_type(dtype):
         return field.shape, dtype
@@ -206,12 +319,12 @@ def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[in
             plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
         shape, dtype = (view.slots, *view.shape), view.pipeline.dtype
         dataset = group.create_dataset(_safe(field.name, taken), shape, dtype, dcpl=plist)
-        _describe(dataset, field)
+        describe(dataset, field)
         yield _header(dataset)
 
 
 def _has_chunks(view: View) -> bool:
-    """Whether HDF5 has chunks for these blocks."""
+    """Return whether HDF5 has chunks for these blocks."""
     block, dtype = view.pipeline.block, view.pipeline.dtype
     fits = len(block) < _MOST_DIMENSIONS and prod(block) * dtype.itemsize < _MOST_OF_A_CHUNK
     return fits and _has_type(dtype)
@@ -225,11 +338,12 @@ def _header(dataset: h5py.Dataset) -> int:
     return int(h5py.h5o.get_info(dataset.id).addr)
 
 
-def _describe(dataset: h5py.Dataset, field: Field) -> None:
+def describe(dataset: h5py.Dataset, field: Field) -> None:
+    """Give a dataset the name and unit of its field as attributes."""
     dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
 
 
-def _make_flat(
+def make_flat(
     group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> h5py.Dataset:
     """Make a dataset whose space is in the file from now on."""
@@ -241,12 +355,12 @@ def _make_flat(
 
 
 def _text(text: str) -> str:
-    """A text as HDF5 can have it: of characters only, none of them NUL."""
+    """Return a text as HDF5 takes it: of characters only, none of them NUL."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def _has_type(dtype: np.dtype[Any]) -> bool:
-    """Whether HDF5 has this type, byte for byte; otherwise it is stored as bytes."""
+    """Return whether HDF5 has this type, byte for byte; otherwise it is stored as bytes."""
     try:
         return int(h5py.h5t.py_create(dtype, logical=True).get_size()) == dtype.itemsize
     except (TypeError, ValueError):
@@ -254,7 +368,7 @@ def _has_type(dtype: np.dtype[Any]) -> bool:
 
 
 def _safe(name: str, taken: set[str]) -> str:
-    """A name for HDF5, then in `taken`: without slashes, not empty, not of dots alone."""
+    """Return a name for HDF5, new in `taken`: without slashes, not empty, not of dots alone."""
     base = re.sub(r"[^\w.+-]", "_", name)
     if not base.strip("."):
         base = "field"
@@ -264,3 +378,24 @@ def _safe(name: str, taken: set[str]) -> str:
         safe = f"{base}-{count}"
     taken.add(safe)
     return safe
+
+
+def plant_fields(file: RawIOBase, group: Group, datasets: Iterable[Dataset | None], /) -> None:
+    """Let HDF5 find the fields of a group, in trees at the end of a file that is not open.
+
+    The payload of a checkpoint is one piece. A field of it is a chunked dataset without filters,
+    with one chunk for each slot; the tree points into the slots, and never changes: a commit has
+    nothing to do for it, and nothing is stored twice.
+
+    `datasets` has one for each field, None where the field has no chunks. Raises StorageError where
+    HDF5 did not make them in the one way known here.
+    """
+    numbers, begin = np.arange(group.slots, dtype=np.uint64), group.payload
+    for dataset, nbytes in zip(datasets, group.form.sizes, strict=True):
+        if dataset is not None:
+            entries = blank_entries(group.slots, dataset.axes)
+            entries[:, 0] = nbytes
+            entries[:, 1] = numbers
+            entries[:, -1] = begin + group.stride * numbers
+            plant(file, dataset.header, entries, group.slots)
+        begin += nbytes
