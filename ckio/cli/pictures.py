@@ -5,7 +5,7 @@ from typing import Final
 
 from ckio.cli.files import STDOUT, write_bytes, write_text
 from ckio.errors import BadInput
-from ckio.report.pictures.png import needs, png
+from ckio.report.pictures.svg import check_png, png
 
 _SUFFIXES: Final = (".svg", ".png")
 
@@ -17,7 +17,7 @@ def check_picture(path: Path, /) -> None:
     if path.suffix not in _SUFFIXES:
         raise BadInput(f"{path}: pictures are written as {' and '.join(_SUFFIXES)}")
     if path.suffix == ".png":
-        needs()
+        check_png()
 
 
 def write_picture(path: Path, svg: str, /) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
+from ckio.platform.readable import counted
 from ckio.report.pictures.lines import Places, covered
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
@@ -211,7 +212,7 @@ def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _In
 def _legend(
     actions: Actions, places: Places, scale: _TextScale, fold: int, width: int
 ) -> list[str]:
-    entries = [_plural(scale.steps, "step") + ", " + _plural(len(actions), "action")]
+    entries = [counted(scale.steps, "step") + ", " + counted(len(actions), "action")]
     if scale.fold > 1:
         entries.append(f"one column is {scale.fold} steps")
     if fold > 1:
@@ -247,7 +248,3 @@ def _wrapped(entries: list[str], width: int) -> list[str]:
         else:
             lines.append(entry)
     return lines
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

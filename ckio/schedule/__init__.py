@@ -67,16 +67,10 @@ def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Boo
     """
     cold: Bools = np.zeros(len(actions), np.bool_)
     accesses = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
-    rows = actions.take(accesses)
-    order = np.lexsort((rows.begin, rows.name, rows.kind))
-    accesses, rows = accesses[order], rows.take(order)
-    same: Bools = np.zeros(len(rows), np.bool_)
-    same[1:] = True
-    for column in (rows.kind, rows.name, rows.begin):
-        same[1:] &= column[1:] == column[:-1]
-    total = np.cumsum(moved)[accesses]
-    since = np.concatenate(([0], np.diff(total)))
-    cold[accesses] = (rows.op == READ) & (~same | (since > cached))
+    order, opens = actions.take(accesses).by_key()
+    accesses = accesses[order]
+    since = np.diff(np.cumsum(moved)[accesses], prepend=0)
+    cold[accesses] = (actions.op[accesses] == READ) & (opens | (since > cached))
     return cold
 
 

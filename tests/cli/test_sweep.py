@@ -154,7 +154,7 @@ def test_planners_that_overlap_do_not_fail_here(node: Path) -> None:
 
 
 def test_the_picture_is_written_as_its_suffix_says(node: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("cairosvg")
     path = node.with_name("out.png")
     done = said(sweep, node, "--steps", 9, "--vary", "ram.slots=1,2,4", "--picture", path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
@@ -162,12 +162,12 @@ def test_the_picture_is_written_as_its_suffix_says(node: Path) -> None:
     assert sorted(each.name for each in node.parent.iterdir()) == ["node.toml", "out.png"]
 
 
-def test_without_matplotlib_png_is_refused_before_anything_is_planned(
+def test_without_cairosvg_png_is_refused_before_anything_is_planned(
     node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
     monkeypatch.setattr("ckio.cli.sweep.sweep", None)  # nothing is planned
-    with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'ckio\[png\]'"):
         said(sweep, node, "--steps", 9, "--vary", "nvme=on", "--picture", "out.png")
 
 

@@ -12,8 +12,7 @@ from ckio.errors import BadInput
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.pictures import draw
-from ckio.report.pictures.png import SHARP, png
-from ckio.report.pictures.svg import Picture, plot, rect
+from ckio.report.pictures.svg import SHARP, Picture, plot, png, rect
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 
@@ -26,16 +25,16 @@ SCHEDULE = Schedule(
 DRAWN = draw(simulate(SCHEDULE, PLATFORM), CHAIN, PLATFORM)
 
 
-def pixels(svg: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
-    image = pytest.importorskip("matplotlib.image")
-    found: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = image.imread(io.BytesIO(png(svg)))
-    return found
+def pixels(svg: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]":
+    pytest.importorskip("cairosvg")
+    image = pytest.importorskip("PIL.Image")
+    return np.asarray(image.open(io.BytesIO(png(svg))).convert("RGB"))
 
 
-def colour(image: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]", x: float, y: float) -> str:
+def colour(image: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]", x: float, y: float) -> str:
     """The colour at a place of the picture, which has a margin of 16 units."""
     row, column = int((y + 16) * SHARP), int((x + 16) * SHARP)
-    return "#" + "".join(f"{round(255 * float(part)):02x}" for part in image[row, column, :3])
+    return "#" + image[row, column].tobytes().hex()
 
 
 def test_it_is_as_large_as_the_picture_and_each_bar_has_its_colour() -> None:
@@ -65,11 +64,11 @@ def test_what_is_nested_lies_where_it_does_in_svg_and_the_unseen_is_not_drawn() 
 
 
 def test_two_of_the_same_are_the_same_bytes() -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("cairosvg")
     assert png(DRAWN) == png(DRAWN)
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
+def test_without_cairosvg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    with pytest.raises(BadInput, match=r"pip install 'ckio\[png\]'"):
         png(DRAWN)

@@ -23,9 +23,9 @@ from ckio.report.pictures.svg import (
     number,
     path,
     rect,
+    round_numbers,
     text,
 )
-from ckio.report.pictures.words import round_numbers
 from ckio.sim.sweep import Answer, Axis, Value
 
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
