@@ -91,9 +91,9 @@ class _TextScale:
 
     @staticmethod
     def of(steps: int, width: int) -> "_TextScale":
-        room = width - MARGIN - 1
+        columns = width - MARGIN - 1
         return _TextScale(
-            steps, cell=max(1, min(6, room // max(1, steps))), fold=-(-steps // room) or 1
+            steps, cell=max(1, min(6, columns // max(1, steps))), fold=-(-steps // columns) or 1
         )
 
     @property
@@ -108,7 +108,7 @@ class _TextScale:
         """One past the last column of a span that ends at `step`."""
         return -(-step * self.cell // self.fold)
 
-    def ruler(self, room: int) -> str:
+    def ruler(self, width: int) -> str:
         """Step numbers where they stand, as many as are easy to read."""
         apart = (len(str(self.steps)) + 2) * self.fold / self.cell
         stride = next(
@@ -120,7 +120,7 @@ class _TextScale:
         text = ""
         for step in range(0, self.steps + 1, stride):
             text = text.ljust(step * self.cell // self.fold) + str(step)
-        return text if len(text) <= room else text[: text.rindex(" ")]
+        return text if len(text) <= width else text[: text.rindex(" ")]
 
 
 def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.float64] | None]:

@@ -137,13 +137,13 @@ def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tupl
 
 def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     stays = Lifetimes.of(timeline.actions)
-    room = level.stored_of(chain.nbytes_of(stays.named))
+    size = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     discarded = stays.discarded < len(timeline)
     # At one time, the earlier action first: space is freed before it is taken again.
     times = np.concatenate((start, stop[discarded]))
     order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
-    nbytes = np.concatenate((room, -room[discarded]))[order].cumsum()
+    nbytes = np.concatenate((size, -size[discarded]))[order].cumsum()
     count = np.concatenate(
         (np.ones(len(stays.written), np.int64), -np.ones(discarded.sum(), np.int64))
     )

@@ -118,11 +118,11 @@ class StepRows:
 
         at, step = self.record, self.begin[self.record]
         use, out, kill = (steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
-        uses, made = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
-        made &= full
+        uses, gets = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        gets &= full
         need[at] = np.where(use, version[step], NONE)
-        gives[at], value[at] = out, np.where(made, version[step + 1], NONE)
-        through[at] = made & ~use & ~uses & ~kill
+        gives[at], value[at] = out, np.where(gets, version[step + 1], NONE)
+        through[at] = gets & ~use & ~uses & ~kill
 
         at, step = self.reverse, self.begin[self.reverse]
         restored = steps.restores(name)[step]
@@ -362,14 +362,14 @@ class _Replay:
         self.forward = self.op <= RECORD
         self.back = self.op == REVERSE
         self.whole = actions.name == 0
-        self.shelf = _StoredKeys.of(schedule)
+        self.keys = _StoredKeys.of(schedule)
         variables = schedule.chain.variables
         self.held = None if variables is None else VariableColumns(actions, variables, self.length)
         self.tells = self.held is None or self.held.settled
 
     def first_broken(self) -> int | None:
         """The number of the first action that breaks a rule, or None."""
-        broken = self._shelf()
+        broken = self._stored()
         broken |= self._capacity()
         broken |= self._working_memory()
         broken |= self._state()
@@ -384,7 +384,7 @@ class _Replay:
     def finish(self) -> Machine:
         """The machine after the last action of a legal schedule."""
         machine = Machine(
-            self.schedule.chain, self.platform, self.shelf.left(len(self.platform.levels))
+            self.schedule.chain, self.platform, self.keys.left(len(self.platform.levels))
         )
         begin, end = (column[-1].item() for column in self._tape_span())
         if machine.versions is not None and self.held is not None:
@@ -469,24 +469,24 @@ class _Replay:
         return reached
 
     def _working_memory(self) -> Bools:
-        chain, room = self.schedule.chain, self.platform.working_memory
+        chain, capacity = self.schedule.chain, self.platform.working_memory
         record, read = self.op == RECORD, self._is(READ, _TAPE)
         broken: Bools = record | read
         if not chain.varies:
             most = self.platform.tapes(chain)
             return broken & (np.where(record, self.end - self.begin, 1) > most)
-        if room is None:
+        if capacity is None:
             return np.zeros(len(broken), np.bool_)
         broken &= chain.within(self.schedule.actions)
         end = np.where(record, self.end, self.begin + 1)
         nbytes = chain.tape_bytes_of(self.begin[broken], end[broken])
-        broken[broken] = np.where(self.whole[broken], nbytes, chain.largest("tape")) > room
+        broken[broken] = np.where(self.whole[broken], nbytes, chain.largest("tape")) > capacity
         return broken
 
-    def _shelf(self) -> Bools:
+    def _stored(self) -> Bools:
         access = self.op >= WRITE
         broken: Bools = access & (self.schedule.actions.level >= len(self.platform.levels))
-        broken |= access & (self.shelf.present == (self.op == WRITE))
+        broken |= access & (self.keys.present == (self.op == WRITE))
         return broken
 
     def _capacity(self) -> Bools:
@@ -509,7 +509,7 @@ class _Replay:
         """Of each action's key; 0 beyond the end of a chain whose steps differ.
 
         What is beyond has no size there, nor has a variable that is not known: both are illegal,
-        whatever room there is.
+        whatever is free.
         """
         actions, chain = self.schedule.actions, self.schedule.chain
         if not chain.varies and self.held is None:

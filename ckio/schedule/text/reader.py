@@ -43,7 +43,7 @@ CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
 TRANSFER: Final = "transfer"
 
 ORIGINS: Final = ("predicted", "measured")
-"""What the comment in the second line of a timeline may say of it."""
+"""The words for a timeline that the comment in its second line may have."""
 
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
