@@ -142,7 +142,7 @@ def _rows(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iter
         ]
         if not any(rows.any() for rows in chosen):
             continue
-        seconds = (
+        plan, real = (
             float((each.stop - each.start)[rows].sum())
             for each, rows in zip(both, chosen, strict=True)
         )
@@ -152,7 +152,7 @@ def _rows(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iter
         if level is not None:
             name += f" {names[level] if level < len(names) else f'level {level}'}"
         nbytes = int(measured.nbytes[chosen[1]].sum())
-        yield ReportRow(name, len(actions), steps, *seconds, nbytes)
+        yield ReportRow(name, len(actions), steps, plan, real, nbytes)
 
 
 def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:
