@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from ckio.errors import BadInput
 from ckio.platform.readable import bytes_text, time_unit
+from ckio.report.pictures.svg import COLOURS
 
-_COLOURS: Final = (
-    "#004f8a", "#d55e00", "#009e73", "#d0699f", "#d98e00",
-    "#3d9bdb", "#7a4f00", "#7b7f86", "#22252a", "#00806c",
+_LINES: Final = (
+    "reverse", "write", "read", "level0", "record", "advance", "level2", "discard", "level3",
+    "level1",
 )  # fmt: skip
-"""Of the lines; their markers tell them apart in grey."""
+"""The colours of the lines; their markers tell them apart in grey."""
 _MARKERS: Final = "os^Dv<>Ph*"
-MOST_LINES: Final = len(_COLOURS)
+MOST_LINES: Final = len(_LINES)
 _MOST_LABELS: Final = 9
 _DECADE: Final = 8
 """A range this many times its least number is drawn in logarithms."""
@@ -31,7 +32,7 @@ _STYLE: Final[Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#d9dce0",
+    "grid.color": COLOURS["grid"],
     "legend.frameon": False,
 }
 
@@ -143,7 +144,7 @@ def _draw_makespans(
             [least[at, number] / unit for at in shown],
             marker=_MARKERS[number],
             linestyle="none" if across.numbers is None else "-",
-            color=_COLOURS[number],
+            color=COLOURS[_LINES[number]],
             label=label,
             gid=f"makespan-{number}",
         )
@@ -181,10 +182,14 @@ def _draw_memories(panel: Any, points: Sequence[CurvePoint | None], unit: float)
     others = sorted((bytes_, seconds) for bytes_, seconds, is_best in known if not is_best)
     if others:
         panel.plot(
-            *zip(*others, strict=True), ".", c=_COLOURS[7], label="other points", gid="others"
+            *zip(*others, strict=True),
+            ".",
+            c=COLOURS["discard"],
+            label="other points",
+            gid="others",
         )
     named = {"label": "the Pareto front", "gid": "front"}
-    panel.step(*zip(*best, strict=True), "o-", where="post", c=_COLOURS[1], **named)
+    panel.step(*zip(*best, strict=True), "o-", where="post", c=COLOURS["write"], **named)
     sizes = [bytes_ for bytes_, _, _ in known if bytes_]
     if _is_wide([*sizes, 1.0] if len(sizes) < len(known) else sizes):
         panel.set_xscale("symlog", base=2, linthresh=min(sizes) / 2)  # 0 is on it, too

@@ -12,7 +12,17 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, VERBS, WRITE, Actions
+from ckio.actions.columns import (
+    ADVANCE,
+    KIND_CODE,
+    KINDS,
+    READ,
+    RECORD,
+    REVERSE,
+    VERBS,
+    WRITE,
+    Actions,
+)
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import time_unit
@@ -63,7 +73,6 @@ APART: Final = 13
 """The least distance of two labels."""
 
 _COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
-_KIND: Final = {code: kind for kind, code in KIND_CODE.items()}
 
 
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
@@ -251,7 +260,8 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
         way = f"{'from' if read else 'to'} {level}, "
         titles = [tooltip(timeline[place], way) for place in here[alike].tolist()]
         words, box = together(titles), BOX if read else ()
-        match _KIND[code]:
+        kind: Kind = KINDS[code]
+        match kind:
             case Kind.RESTART:
                 points.append(drawn(cross + box, a, b, grid.radius, title=words))
             case Kind.ADJOINT:

@@ -48,10 +48,10 @@ DARK: Final = """\
   --level0: #d0609a; --level1: #43c7a6; --level2: #f0dc82; --level3: #ffffff;"""
 """Those on a dark screen."""
 
+COLOURS: Final[dict[str, str]] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
+"""The colours on paper by name."""
 _SHAPES: Final = {
-    name: name
-    for name in re.findall(r"--(\w+):", LIGHT)
-    if name not in ("paper", "faint", "grid", "lane")
+    name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")
 } | {"way": "faint"}
 """The colour of each class of bars and lines."""
 
@@ -98,9 +98,7 @@ STYLE: Final = f"""\
 
 In grey, brightness, width, shape or place tells them apart.
 """
-_PAPER: Final = re.sub(
-    r"var\(--(\w+)\)", lambda name: re.findall(rf"--{name[1]}: ([^;]+);", LIGHT)[0], _RULES
-)
+_PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
 """The style sheet without variables, on paper."""
 
 
