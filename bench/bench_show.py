@@ -18,7 +18,7 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.page import page
 from ckio.report.pictures import draw
-from ckio.report.pictures.png import png
+from ckio.report.pictures.svg import png
 from ckio.report.render import render
 from ckio.report.trace import trace
 from ckio.sim.engine import simulate
@@ -63,7 +63,7 @@ def rows(steps: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("steps", STEPS[:2])
 def test_pictures_are_small(steps: int) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("cairosvg")
     sizes = {row[0]: float(row[3]) for row in rows(steps)}
     assert all(sizes[form] < 2 for form in ("text", "SVG", "PNG, of the SVG", "HTML"))
 

@@ -42,6 +42,7 @@ FORBIDDEN = {
     "model": "backends",
     "backends": "schedule",
     "sim": "backends model parallel runner",
+    "report": "sim runner backends model adapters",
 }
 """Packages that may not be imported although they lie in a lower layer."""
 
@@ -54,6 +55,8 @@ HEAVY = {
     "scipy": {"models", "calibrate", "analysis", "planners"},
     "click": {"cli"},
     "rich": {"jobs"},
+    "matplotlib": {"report"},
+    "cairosvg": {"report"},
     "numba": {"planners"},
     "jax": {"analysis", "programs", "adapters"},
     "torch": {"adapters"},

@@ -19,6 +19,9 @@ ADVANCE, RECORD, REVERSE, WRITE, READ, DISCARD = range(6)
 
 SPANS: Final = (Advance, Record, Reverse)
 ACCESSES: Final = (Write, Read, Discard)
+VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))
+"""The names of the codes in column `op`."""
+
 KINDS: Final = tuple(Kind)
 KIND_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
 
@@ -168,6 +171,15 @@ class Actions(Sequence[Action]):
             names=tuple(names),
         )
 
+    def by_key(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the order of accesses by level and key, and where in it each key begins.
+
+        Accesses of one key on one level follow one another in that order as they do here.
+        """
+        columns = (self.begin, self.name, self.kind, self.level)
+        order = np.lexsort(columns)
+        return order, changes(*(column[order] for column in columns))
+
     def __iter__(self) -> Iterator[Action]:
         return map(self._action, self.rows())
 
@@ -206,6 +218,19 @@ class Actions(Sequence[Action]):
     def __repr__(self) -> str:
         head = ", ".join(str(action) for action in self[:4])
         return f"<{len(self)} actions: {head}{', ...' if len(self) > 4 else ''}>"
+
+
+def changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return which rows differ in any column from the row before; the first one does.
+
+    >>> changes(np.array([4, 4, 5, 5]), np.array([0, 1, 1, 1])).tolist()
+    [True, True, True, False]
+    """
+    changed = np.ones(len(columns[0]), np.bool_)
+    changed[1:] = False
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return changed
 
 
 def _zeros(size: int, dtype: type[_Number], /) -> NDArray[_Number]:

@@ -27,7 +27,7 @@ from ckio.platform import Level, Option
 from ckio.report import HEADER, table
 from ckio.report.page import page
 from ckio.report.pictures import draw
-from ckio.report.pictures.png import drawable, png
+from ckio.report.pictures.svg import check_png, png
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
@@ -136,8 +136,10 @@ def _page(outcome: Result, grid: int, *, same: bool) -> str:
 
 
 def _picture(outcome: Result, directory: NewDirectory) -> Path | None:
-    """The measured timeline as a file that slides and papers take; None without matplotlib."""
-    if not drawable():
+    """The measured timeline as a file that slides and papers take; None without CairoSVG."""
+    try:
+        check_png()
+    except BadInput:
         return None
     drawn = draw(outcome.timeline, outcome.schedule.chain, outcome.platform)
     directory.write("timeline.png", png(drawn))

@@ -23,8 +23,8 @@ from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import HEADER, compare, table
-from ckio.report.pictures.png import needs
-from ckio.report.pictures.png import png as painted
+from ckio.report.pictures.svg import check_png
+from ckio.report.pictures.svg import png as painted
 from ckio.report.render import render
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
@@ -34,7 +34,7 @@ from ckio.schedule.timeline import Timeline
 @click.argument("file", type=INPUT)
 @click.option("--platform", type=INPUT, metavar="FILE", help="where FILE does not say it")
 @out("--svg", metavar="OUT", help="write the pictures as SVG")
-@out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[plot]]")
+@out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[png]]")
 @out("--html", metavar="OUT", help="write a page of pictures")
 @out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
 @click.option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
@@ -68,7 +68,7 @@ def command(
         say_lossy(found.platform or Platform(()))
         return
     if png is not None:
-        needs()
+        check_png()
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
 

@@ -10,7 +10,7 @@ import click
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import out, read_text, tell_written, write_text
+from ckio.cli.files import STDOUT, out, read_text, tell_written, write_bytes, write_text
 from ckio.cli.levels import say_lossy
 from ckio.cli.options import (
     cost_options,
@@ -19,17 +19,16 @@ from ckio.cli.options import (
     overlap_option,
     planner_options,
 )
-from ckio.cli.pictures import check_picture, write_picture
 from ckio.cli.plans import plan_of
 from ckio.cli.ranks import ranks_of, ranks_options
-from ckio.cli.swept import Table
+from ckio.cli.swept import Table, curve_axis
 from ckio.errors import BadInput
 from ckio.jobs.failing import Expected
 from ckio.jobs.planning import planner_call
 from ckio.planners.base import Planner
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, SECONDS, SIZES
-from ckio.report.pictures.whatif import check, draw
+from ckio.report.curves import check_axes, check_curves, draw_curves
 from ckio.schedule.policy import SYNCHRONOUS, Policy
 from ckio.sim.sweep import (
     Answer,
@@ -67,7 +66,10 @@ _RUNS: Final = 20
     "--processes", type=click.IntRange(1), help="that plan at a time  [default: one for each core]"
 )
 @out("-o", "--output", help="write a table of all points to this file, as CSV; - is stdout")
-@out("--picture", help="draw makespans, and memory against makespan, into this file (.svg, .png)")
+@out(
+    "--picture",
+    help="draw makespans, and memory against makespan: .svg, .png  [needs ckio[plot]]",
+)
 @json_option
 def command(
     *,
@@ -107,15 +109,23 @@ def command(
     no other beats both in makespan and in bytes of checkpoints on the first level.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if picture is not None:
-        check_picture(picture)
+        if picture == STDOUT:
+            raise BadInput("a picture on stdout has no name that says what it is; name a file")
+        check_curves(picture.suffix)
     failing = Failing(mtbf, restart_time, trajectories)
     base, planners, axes = _asked(vary, overlap, failing, options, quiet=as_json)
+    curves = list(map(curve_axis, axes))
     if picture is not None:
-        check(axes)
+        check_axes(curves)
     asked = list(points(axes, base, planners))
     table = Table.of(axes, asked, _answers(asked, processes, quiet=as_json))
     if picture is not None:
-        write_picture(picture, draw(axes, table.answers, table.front, base.memory))
+        mean = "expected " if any(answer.error for answer in table.answers) else ""
+        data = draw_curves(
+            *(curves, table.curves()),
+            memory=base.memory, makespan=f"{mean}makespan", suffix=picture.suffix,
+        )  # fmt: skip
+        write_bytes(picture, data)
     if output is not None:
         write_text(output, table.csv(base.platform))
     if as_json:

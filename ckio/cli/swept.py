@@ -10,8 +10,48 @@ from typing import Any, Final
 from ckio.cli import console
 from ckio.platform import Platform
 from ckio.platform.readable import bytes_text, seconds_text
-from ckio.report.pictures.whatif import value_text
-from ckio.sim.sweep import Answer, Axis, Point, Question, Use, front, sentence
+from ckio.report.curves import CurveAxis, CurvePoint
+from ckio.sim.sweep import Answer, Axis, Point, Question, Use, Value, front, sentence
+
+_TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def value_text(axis: Axis, value: Value, /) -> str:
+    """A value of an axis, with its unit."""
+    if value is None or isinstance(value, str):
+        return value or axis.endless
+    match axis.knob.rpartition(".")[2]:
+        case "capacity" | "working_memory" | "restart" | "tape" | "adjoint":
+            return bytes_text(int(value))
+        case "bandwidth":
+            return _rate_text(int(value))
+        case "latency" | "advance" | "record" | "reverse":
+            return seconds_text(value)
+        case "mtbf":
+            return _time_text(value)
+        case _:
+            return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _rate_text(rate: int) -> str:
+    """Bytes per second in the units in which drives are sold, powers of 1000."""
+    power = min(4, (len(str(rate)) - 1) // 3)
+    return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
+
+
+def _time_text(seconds: float) -> str:
+    """A long time in the unit in which it is easy to read, up to days."""
+    for unit, sign in _TIMES:
+        if seconds >= unit:
+            return f"{seconds / unit:.4g} {sign}"
+    return seconds_text(seconds)
+
+
+def curve_axis(axis: Axis, /) -> CurveAxis:
+    """The axis as it is drawn."""
+    labels = tuple(value_text(axis, value) for value in axis.values)
+    numbers = [None if isinstance(value, str) else value for value in axis.values]
+    return CurveAxis(axis.name, labels, tuple(numbers) if axis.is_ordered else None)
 
 
 @dataclass(frozen=True)
@@ -99,6 +139,13 @@ class Table:
         )
         least = seconds_text(self.answers[best].makespan)
         return f"the least makespan of {len(planned)} points is {least}, at {where}"
+
+    def curves(self) -> list[CurvePoint | None]:
+        """The points as they are drawn; None where there is no schedule."""
+        return [
+            None if answer.reason else CurvePoint(answer.makespan, answer.memory, best)
+            for answer, best in zip(self.answers, self.front, strict=True)
+        ]
 
     def show(self, *, all_points: bool) -> None:
         """The points, or only those on the front, as a person reads them; then the sentence."""

@@ -39,8 +39,7 @@ from ckio.runner.before import reserve
 from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import AUTO, Overlap
-from ckio.schedule.text import dumps, loads
-from ckio.schedule.text.reader import header_lines
+from ckio.schedule.text import dumps, header_lines, loads
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 

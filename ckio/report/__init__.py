@@ -3,18 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.actions.columns import READ, VERBS, WRITE
 from ckio.errors import BadInput
 from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
 
-_COMPUTE = {ADVANCE: "advance", RECORD: "record", REVERSE: "reverse"}
-_ACCESS = {WRITE: "write", READ: "read", DISCARD: "discard"}
 BETWEEN = "between actions"
 """The row for the time in which no action ran: what the runner itself costs."""
 
@@ -121,7 +117,7 @@ def compare(
     """
     _check_same_actions(predicted, measured)
     actions = predicted.actions
-    rows = [*_computing(predicted, measured), *_accesses(predicted, measured, names)]
+    rows = list(_rows(predicted, measured, names))
     planned, ran = (float((each.stop - each.start).sum()) for each in (predicted, measured))
     rows.append(ReportRow(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
     read = set(actions.level[actions.op == READ].tolist())
@@ -130,50 +126,33 @@ def compare(
         for number, name in enumerate(names)
         if number in read and (by := (lossy or {}).get(name))
     }
-    behind = tuple(_accesses(predicted.transfers, measured.transfers, names))
+    behind = tuple(_rows(predicted.transfers, measured.transfers, names))
     return Report(tuple(rows), predicted.makespan, measured.makespan, rounded, behind)
 
 
-def _computing(predicted: Timeline, measured: Timeline) -> Iterator[ReportRow]:
-    for op, name in _COMPUTE.items():
-        plan, real = (_Class.of(each, each.actions.op == op) for each in (predicted, measured))
-        if plan.actions:
-            yield ReportRow(name, plan.actions, plan.steps, plan.seconds, real.seconds, 0)
-
-
-def _accesses(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[ReportRow]:
-    """A row for each access of each level that is in one of the timelines."""
+def _rows(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[ReportRow]:
+    """Yield a row for each class of action that is in one of the timelines."""
     both = (predicted, measured)
-    for level in range(max(int(each.actions.level.max(initial=0)) for each in both) + 1):
-        place = names[level] if level < len(names) else f"level {level}"
-        for op, name in _ACCESS.items():
-            plan, real = (
-                _Class.of(each, (each.actions.op == op) & (each.actions.level == level))
-                for each in both
-            )
-            if plan.actions or real.actions:
-                seconds = plan.seconds, real.seconds
-                yield ReportRow(f"{name} {place}", real.actions, 0, *seconds, real.nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """One class of action in one timeline."""
-
-    actions: int
-    steps: int
-    seconds: float
-    nbytes: int
-
-    @staticmethod
-    def of(timeline: Timeline, chosen: NDArray[np.bool_]) -> "_Class":
-        actions = timeline.actions
-        return _Class(
-            int(chosen.sum()),
-            int((actions.end - actions.begin)[chosen & (actions.op < WRITE)].sum()),
-            float((timeline.stop - timeline.start)[chosen].sum()),
-            int(timeline.nbytes[chosen].sum()),
+    levels = range(max(int(each.actions.level.max(initial=0)) for each in both) + 1)
+    classes = [*product((None,), range(WRITE)), *product(levels, range(WRITE, len(VERBS)))]
+    for level, op in classes:
+        chosen = [
+            (each.actions.op == op) & (level is None or each.actions.level == level)
+            for each in both
+        ]
+        if not any(rows.any() for rows in chosen):
+            continue
+        plan, real = (
+            float((each.stop - each.start)[rows].sum())
+            for each, rows in zip(both, chosen, strict=True)
         )
+        actions = measured.actions.take(chosen[1])
+        steps = int((actions.end - actions.begin).sum()) if level is None else 0
+        name = VERBS[op]
+        if level is not None:
+            name += f" {names[level] if level < len(names) else f'level {level}'}"
+        nbytes = int(measured.nbytes[chosen[1]].sum())
+        yield ReportRow(name, len(actions), steps, plan, real, nbytes)
 
 
 def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:
@@ -205,38 +184,31 @@ HEADER: Final = [
 
 def table(report: Report, /) -> list[list[str]]:
     """The rows of a comparison as text, the total last; seconds with four digits of the total."""
-    cells = _Cells.of(report)
     actions = sum(row.actions for row in report.rows)
-    total = cells.row(ReportRow("total", actions, 0, report.predicted, report.measured, 0))
-    return [*map(cells.row, report.rows), total]
+    total = ReportRow("total", actions, 0, report.predicted, report.measured, 0)
+    return _cells(report, (*report.rows, total))
 
 
 def behind(report: Report, /) -> list[list[str]]:
     """The transfers of channels, as text in the same columns; often empty."""
-    return list(map(_Cells.of(report).row, report.transfers))
+    return _cells(report, report.transfers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Rows as text, their seconds with so many decimal places."""
-
-    places: int
-
-    @staticmethod
-    def of(report: Report) -> "_Cells":
-        longest = max(report.predicted, report.measured)
-        return _Cells(min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1)
-
-    def row(self, row: ReportRow) -> list[str]:
-        return [
+def _cells(report: Report, rows: Sequence[ReportRow]) -> list[list[str]]:
+    longest = max(report.predicted, report.measured)
+    places = min(9, max(1, 3 - math.floor(math.log10(longest)))) if longest else 1
+    return [
+        [
             row.name,
             f"{row.actions or ''}",
             f"{row.steps or ''}",
-            f"{row.predicted:.{self.places}f}",
-            f"{row.measured:.{self.places}f}",
-            f"{row.difference:+.{self.places}f}",
+            f"{row.predicted:.{places}f}",
+            f"{row.measured:.{places}f}",
+            f"{row.difference:+.{places}f}",
             bytes_text(row.nbytes) if row.nbytes else "",
         ]
+        for row in rows
+    ]
 
 
 def verdict(report: Report, /) -> str:

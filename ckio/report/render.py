@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
+from ckio.platform.readable import counted
 from ckio.report.pictures.lines import Places, covered
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
@@ -90,9 +91,9 @@ class _TextScale:
 
     @staticmethod
     def of(steps: int, width: int) -> "_TextScale":
-        room = width - MARGIN - 1
+        columns = width - MARGIN - 1
         return _TextScale(
-            steps, cell=max(1, min(6, room // max(1, steps))), fold=-(-steps // room) or 1
+            steps, cell=max(1, min(6, columns // max(1, steps))), fold=-(-steps // columns) or 1
         )
 
     @property
@@ -107,7 +108,7 @@ class _TextScale:
         """One past the last column of a span that ends at `step`."""
         return -(-step * self.cell // self.fold)
 
-    def ruler(self, room: int) -> str:
+    def ruler(self, width: int) -> str:
         """Step numbers where they stand, as many as are easy to read."""
         apart = (len(str(self.steps)) + 2) * self.fold / self.cell
         stride = next(
@@ -119,7 +120,7 @@ class _TextScale:
         text = ""
         for step in range(0, self.steps + 1, stride):
             text = text.ljust(step * self.cell // self.fold) + str(step)
-        return text if len(text) <= room else text[: text.rindex(" ")]
+        return text if len(text) <= width else text[: text.rindex(" ")]
 
 
 def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.float64] | None]:
@@ -211,7 +212,7 @@ def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _In
 def _legend(
     actions: Actions, places: Places, scale: _TextScale, fold: int, width: int
 ) -> list[str]:
-    entries = [_plural(scale.steps, "step") + ", " + _plural(len(actions), "action")]
+    entries = [counted(scale.steps, "step") + ", " + counted(len(actions), "action")]
     if scale.fold > 1:
         entries.append(f"one column is {scale.fold} steps")
     if fold > 1:
@@ -247,7 +248,3 @@ def _wrapped(entries: list[str], width: int) -> list[str]:
         else:
             lines.append(entry)
     return lines
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -15,14 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.columns import WRITE, Actions
+from ckio.actions.columns import VERBS, WRITE, Actions, changes
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import seconds_text
-from ckio.report.pictures.staging import staged
-from ckio.report.pictures.words import WORDS
-from ckio.schedule.occupancy import Occupancy, occupancies
+from ckio.schedule.occupancy import Occupancy, occupancies, staged
 from ckio.schedule.timeline import Timeline
 
 Ints = NDArray[np.int64]
@@ -87,17 +85,15 @@ class Slices:
         if not len(self):
             return self
         these = self.take(np.lexsort((self.row, self.track)))
-        ends = np.append(_changes(these.track)[1:], True)
+        ends = np.append(changes(these.track)[1:], True)
         alone = (these.lasts >= cell) | ends
-        opens = (
-            _changes(these.track, these.start // cell) | alone
-        )  # what follows is in another cell
+        opens = changes(these.track, these.start // cell) | alone  # what follows is in another cell
         run = np.cumsum(opens) - 1
         by_kind = np.lexsort((these.op, run))
-        kinds = np.flatnonzero(_changes(run[by_kind], these.op[by_kind]))
+        kinds = np.flatnonzero(changes(run[by_kind], these.op[by_kind]))
         run = run[by_kind[kinds]]  # from here on, of each kind
         slices = _together(these.take(by_kind), kinds)
-        first = np.flatnonzero(_changes(run))
+        first = np.flatnonzero(changes(run))
         several = np.logical_or.reduceat(slices.count > 1, first)
         of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(run))))
         before = np.cumsum(slices.lasts) - slices.lasts
@@ -118,15 +114,6 @@ def _together(slices: Slices, first: Ints) -> Slices:
     return replace(slices.take(first), **sums, until=until)
 
 
-def _changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Where a row differs from the one before; the first one does."""
-    changed = np.ones(len(columns[0]), np.bool_)
-    changed[1:] = False
-    for column in columns:
-        changed[1:] |= column[1:] != column[:-1]
-    return changed
-
-
 def nanoseconds(seconds: NDArray[np.float64], tick: int = 1, /) -> Ints:
     """Whole ones: the nearest multiples of a tick."""
     return np.rint(seconds * (1e9 / tick)).astype(np.int64) * tick
@@ -138,14 +125,14 @@ def steps(occupancy: Occupancy, cell: int = 0, /, *, tick: int = 1) -> tuple[Int
     With a cell of so many nanoseconds, of all in one cell the largest value and the last.
     """
     times, nbytes = nanoseconds(occupancy.times, tick), occupancy.nbytes
-    last = np.append(_changes(times)[1:], True)
+    last = np.append(changes(times)[1:], True)
     times, nbytes = times[last], nbytes[last]
     if not cell:
         return times, nbytes
     cells = times // cell
-    last = np.append(_changes(cells)[1:], True)
+    last = np.append(changes(cells)[1:], True)
     order = np.lexsort((-np.arange(len(cells)), nbytes, cells))  # the first of equal ones, last
-    largest = order[np.append(_changes(cells[order])[1:], True)]
+    largest = order[np.append(changes(cells[order])[1:], True)]
     rows = np.union1d(largest, np.flatnonzero(last))
     return times[rows], nbytes[rows]
 
@@ -261,7 +248,7 @@ def _slices(timeline: Timeline, slices: Slices, tick: int) -> Iterator[str]:
     columns = (slices.track.tolist(), slices.op.tolist(), slices.count.tolist())
     rows = zip(start, lasts, *columns, _details(timeline, slices, tick), strict=True)
     for ts, dur, tid, op, count, details in rows:
-        name = WORDS[op] if count == 1 else f"{WORDS[op]}s"
+        name = VERBS[op] if count == 1 else f"{VERBS[op]}s"
         yield (
             f'{{"ph": "X", "pid": 0, "tid": {tid}, "name": "{name}",'
             f' "ts": {ts}, "dur": {dur}, "args": {{{details}}}}}'

@@ -67,16 +67,10 @@ def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Boo
     """
     cold: Bools = np.zeros(len(actions), np.bool_)
     accesses = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
-    rows = actions.take(accesses)
-    order = np.lexsort((rows.begin, rows.name, rows.kind))
-    accesses, rows = accesses[order], rows.take(order)
-    same: Bools = np.zeros(len(rows), np.bool_)
-    same[1:] = True
-    for column in (rows.kind, rows.name, rows.begin):
-        same[1:] &= column[1:] == column[:-1]
-    total = np.cumsum(moved)[accesses]
-    since = np.concatenate(([0], np.diff(total)))
-    cold[accesses] = (rows.op == READ) & (~same | (since > cached))
+    order, opens = actions.take(accesses).by_key()
+    accesses = accesses[order]
+    since = np.diff(np.cumsum(moved)[accesses], prepend=0)
+    cold[accesses] = (actions.op[accesses] == READ) & (opens | (since > cached))
     return cold
 
 
@@ -300,13 +294,13 @@ def counts(schedule: Schedule, /) -> Counts:
 
 
 def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
-    shelf = _LevelAccesses.of(schedule, number)
+    stored = _LevelAccesses.of(schedule, number)
     return LevelCounts(
-        writes=int((shelf.op == WRITE).sum()),
-        reads=int((shelf.op == READ).sum()),
-        discards=int((shelf.op == DISCARD).sum()),
-        peak=shelf.peak(np.ones(len(shelf.op), np.int64), len(shelf.start)),
-        peak_bytes=shelf.peak(shelf.nbytes, sum(shelf.start)),
+        writes=int((stored.op == WRITE).sum()),
+        reads=int((stored.op == READ).sum()),
+        discards=int((stored.op == DISCARD).sum()),
+        peak=stored.peak(np.ones(len(stored.op), np.int64), len(stored.start)),
+        peak_bytes=stored.peak(stored.nbytes, sum(stored.start)),
     )
 
 
@@ -315,10 +309,12 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
     levels = len(counts(schedule).levels)
     return tuple(
         {
-            nbytes: shelf.peak((shelf.nbytes == nbytes).astype(np.int64), shelf.start.count(nbytes))
-            for nbytes in sorted({*shelf.nbytes[shelf.op == WRITE].tolist(), *shelf.start})
+            nbytes: stored.peak(
+                (stored.nbytes == nbytes).astype(np.int64), stored.start.count(nbytes)
+            )
+            for nbytes in sorted({*stored.nbytes[stored.op == WRITE].tolist(), *stored.start})
         }
-        for shelf in (_LevelAccesses.of(schedule, number) for number in range(levels))
+        for stored in (_LevelAccesses.of(schedule, number) for number in range(levels))
     )
 
 
@@ -335,7 +331,7 @@ def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
 
 
 def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
-    shelf, actions = _LevelAccesses.of(schedule, number), schedule.actions
+    stored, actions = _LevelAccesses.of(schedule, number), schedule.actions
     accesses = actions.take((actions.op >= WRITE) & (actions.level == number))
     start = schedule.stored[number] if number < len(schedule.stored) else ()
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(accesses.names)):
@@ -343,7 +339,7 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
         writes = accesses.take((accesses.op == WRITE) & one)
         if len(writes):
             at_start = sum((key.kind, key.name) == (kind, words) for key in start)
-            most = shelf.peak(one.astype(np.int64), at_start)
+            most = stored.peak(one.astype(np.int64), at_start)
             yield writes.key(next(iter(writes.rows()))), most
 
 

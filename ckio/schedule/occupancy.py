@@ -1,4 +1,4 @@
-"""Occupancy of the levels over time: how long each checkpoint stays, and how full a level gets."""
+"""Occupancy over time: how long each checkpoint stays, how full levels and staging memory get."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,10 +6,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.columns import DISCARD, WRITE, Actions
+from ckio.actions.columns import DISCARD, READ, WRITE, Actions
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule.timeline import Timeline
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 BEFORE: Final = -1
 """The place of the Write of a checkpoint that lies there from the start."""
@@ -30,23 +34,19 @@ class Lifetimes:
     """
 
     named: Actions
-    written: NDArray[np.int64]
-    discarded: NDArray[np.int64]
+    written: Ints
+    discarded: Ints
 
     @staticmethod
     def of(actions: Actions, /) -> "Lifetimes":
         """Pair the Writes and Discards of a legal schedule, or of the beginning of one."""
         place = np.flatnonzero(actions.op >= WRITE)
+        order, opens = actions.take(place).by_key()
+        place = place[order]
         rows = actions.take(place)
-        order = np.lexsort((rows.begin, rows.name, rows.kind, rows.level))
-        place, rows = place[order], rows.take(order)
 
         # Accesses of one key on one level now follow one another. A stay begins with a Write, or
         # with the first access when that is none: then the key was there from the start.
-        opens = np.zeros(len(rows), np.bool_)
-        opens[:1] = True
-        for column in (rows.level, rows.kind, rows.name, rows.begin):
-            opens[1:] |= column[1:] != column[:-1]
         begins = np.flatnonzero(opens | (rows.op == WRITE))
         next_begin = np.append(begins[1:], len(rows))
         ends = np.append(np.flatnonzero(rows.op == DISCARD), len(rows))
@@ -60,7 +60,7 @@ class Lifetimes:
             rows.take(begins[in_order]), written[in_order], discarded[in_order].astype(np.int64)
         )
 
-    def seconds(self, timeline: Timeline, /) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def seconds(self, timeline: Timeline, /) -> tuple[Floats, Floats]:
         """Return when each stay begins (its Write starts) and ends (its Discard stops).
 
         `timeline` is of the actions that the stays are of.
@@ -70,7 +70,7 @@ class Lifetimes:
         stop = np.append(timeline.stop, timeline.makespan)[self.discarded]
         return start, stop
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_], /) -> "Lifetimes":
+    def take(self, index: NDArray[np.intp] | Bools, /) -> "Lifetimes":
         """Some of them."""
         return Lifetimes(self.named.take(index), self.written[index], self.discarded[index])
 
@@ -87,9 +87,9 @@ class Occupancy:
         What lies there from that time on; bytes as they count against the capacity.
     """
 
-    times: NDArray[np.float64]
-    nbytes: NDArray[np.int64]
-    checkpoints: NDArray[np.int64]
+    times: Floats
+    nbytes: Ints
+    checkpoints: Ints
 
     @property
     def peak_bytes(self) -> int:
@@ -117,7 +117,7 @@ def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
     return _part(timeline, far if memory is None else far & (actions.level != memory))
 
 
-def _part(timeline: Timeline, chosen: NDArray[np.bool_]) -> Timeline:
+def _part(timeline: Timeline, chosen: Bools) -> Timeline:
     """Some of the events, without transfers."""
     start, stop = timeline.start[chosen], timeline.stop[chosen]
     return Timeline(timeline.actions.take(chosen), start, stop, timeline.nbytes[chosen])
@@ -137,13 +137,13 @@ def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tupl
 
 def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     stays = Lifetimes.of(timeline.actions)
-    room = level.stored_of(chain.nbytes_of(stays.named))
+    size = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     discarded = stays.discarded < len(timeline)
     # At one time, the earlier action first: space is freed before it is taken again.
     times = np.concatenate((start, stop[discarded]))
     order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
-    nbytes = np.concatenate((room, -room[discarded]))[order].cumsum()
+    nbytes = np.concatenate((size, -size[discarded]))[order].cumsum()
     count = np.concatenate(
         (np.ones(len(stays.written), np.int64), -np.ones(discarded.sum(), np.int64))
     )
@@ -151,4 +151,140 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
         np.concatenate(([0.0], times[order])),
         np.concatenate(([0], nbytes)),
         np.concatenate(([0], count[order].cumsum())),
+    )
+
+
+def staged(timeline: Timeline, chain: Chain, platform: Platform, /) -> Occupancy:
+    """The staging memory in use, found from when actions and transfers happened.
+
+    A write is staged from the beginning of its copy, which takes as long as a write to the memory
+    level, to the end of its transfer and of copies made from it, or to the Discard that cancels it;
+    a read ahead, from the beginning of its transfer to the end of the action that uses it. Where
+    the program itself waits for the transfer, nothing is staged.
+    """
+    program, channels = _far_accesses(timeline, platform)
+    writes, reads, until = program.of(WRITE), program.of(READ), timeline.makespan
+    begin = writes.stop - _copies(writes.actions, chain, platform)
+    begin = np.maximum(writes.start, begin)
+    end = _written(writes, channels.of(WRITE), program.of(DISCARD), until)
+
+    source = latest(writes.place, writes.row, reads.place, reads.row)
+    copied = np.append(end, -np.inf)[source] > reads.start
+    np.maximum.at(end, source[copied], reads.stop[copied])
+
+    brought, reads = channels.of(READ), reads.take(~copied)
+    use = _uses(reads, brought)
+    starts, stops = np.append(reads.start, np.inf)[use], np.append(reads.stop, until)[use]
+    # Begun before the action; or with it, and then copied, which takes more time.
+    ahead = brought.start < starts
+    ahead |= (brought.start == starts) & (brought.stop < stops)
+    nbytes = [chain.nbytes_of(each.actions) for each in (writes, brought)]
+    return _staircase(
+        np.concatenate((begin, brought.start[ahead])),
+        np.concatenate((end, stops[ahead])),
+        np.concatenate((nbytes[0], nbytes[1][ahead])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedAccesses:
+    """Some accesses with their times; `place` numbers the keys on the levels."""
+
+    actions: Actions
+    row: Ints
+    start: Floats
+    stop: Floats
+    place: Ints
+
+    def take(self, index: NDArray[np.intp] | Bools, /) -> "_StagedAccesses":
+        actions, row, place = self.actions.take(index), self.row[index], self.place[index]
+        return _StagedAccesses(actions, row, self.start[index], self.stop[index], place)
+
+    def of(self, op: int, /) -> "_StagedAccesses":
+        return self.take(self.actions.op == op)
+
+
+def _far_accesses(
+    timeline: Timeline, platform: Platform
+) -> tuple[_StagedAccesses, _StagedAccesses]:
+    """Those of the program, and the transfers."""
+    memory, actions, moved = memory_level(platform), timeline.actions, timeline.transfers
+    row = np.flatnonzero(
+        (actions.op >= WRITE) & (actions.level != (-1 if memory is None else memory))
+    )
+    own = actions.take(row)
+    place = key_numbers(own + moved.actions)
+    return (
+        _StagedAccesses(own, row, timeline.start[row], timeline.stop[row], place[: len(row)]),
+        _StagedAccesses(
+            moved.actions, np.arange(len(moved)), moved.start, moved.stop, place[len(row) :]
+        ),
+    )
+
+
+def key_numbers(actions: Actions, /) -> Ints:
+    """Return a number for each access: accesses of one key on one level have the same."""
+    order, opens = actions.by_key()
+    numbers = np.empty_like(order)
+    numbers[order] = np.cumsum(opens)
+    return numbers
+
+
+def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
+    """Return the seconds of the copies of writes to the memory level."""
+    if (memory := memory_level(platform)) is None:
+        return np.zeros(len(actions))
+    price = platform.levels[memory].write
+    seconds: Floats = price.latency + price.per_byte * chain.copied_of(actions).astype(np.float64)
+    return seconds
+
+
+def _written(
+    writes: _StagedAccesses, transfers: _StagedAccesses, discards: _StagedAccesses, until: float
+) -> Floats:
+    """When each write is staged no more."""
+    cancelled = latest(discards.place, -discards.row, writes.place, -writes.row)
+    end = np.append(discards.start, until)[cancelled]
+    written = latest(writes.place, writes.start, transfers.place, transfers.start)
+    end[written] = transfers.stop
+    direct = transfers.stop <= writes.stop[written]
+    end[written[direct]] = -np.inf
+    return end
+
+
+def _uses(reads: _StagedAccesses, brought: _StagedAccesses) -> Ints:
+    """The read that each transfer is for, -1 where it was not reached: one after the other."""
+    order = np.lexsort((reads.row, reads.place))
+    transfers = np.lexsort((brought.start, brought.place))
+    places, wanted = reads.place[order], brought.place[transfers]
+    number = np.arange(len(wanted)) - np.searchsorted(wanted, wanted)
+    at = np.searchsorted(places, wanted) + number
+    known = np.append(places, -1)[np.minimum(at, len(places))] == wanted
+    use = np.full(len(wanted), -1)
+    use[transfers[known]] = order[at[known]]
+    return use
+
+
+def latest(place: Ints, time: NDArray[np.generic], asked: Ints, when: NDArray[np.generic]) -> Ints:
+    """Return the last one up to a time at each place that is asked for; -1 where there is none."""
+    count = len(place)
+    places, times = np.concatenate((place, asked)), np.concatenate((time, when))
+    order = np.lexsort((np.arange(len(places)) >= count, times, places))
+    last = np.maximum.accumulate(np.where(order < count, np.arange(len(order)), -1))
+    latest = np.where(last >= 0, order[last], -1)
+    latest[(latest >= 0) & (places[latest] != places[order])] = -1
+    answer = np.empty(len(order), np.int64)
+    answer[order] = latest
+    return answer[count:]
+
+
+def _staircase(begin: Floats, end: Floats, nbytes: Ints) -> Occupancy:
+    some = begin < end
+    begin, end, nbytes = begin[some], end[some], nbytes[some]
+    times, sign = np.concatenate((end, begin)), np.repeat([-1, 1], len(begin))
+    order = np.argsort(times, kind="stable")  # at one time, what ends before what begins
+    return Occupancy(
+        np.concatenate(([0.0], times[order])),
+        np.concatenate(([0], (sign * np.tile(nbytes, 2))[order].cumsum())),
+        np.concatenate(([0], sign[order].cumsum())),
     )

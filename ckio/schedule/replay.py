@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, Write
 from ckio.actions.columns import (
@@ -119,11 +118,11 @@ class StepRows:
 
         at, step = self.record, self.begin[self.record]
         use, out, kill = (steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
-        uses, made = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
-        made &= full
+        uses, gets = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        gets &= full
         need[at] = np.where(use, version[step], NONE)
-        gives[at], value[at] = out, np.where(made, version[step + 1], NONE)
-        through[at] = made & ~use & ~uses & ~kill
+        gives[at], value[at] = out, np.where(gets, version[step + 1], NONE)
+        through[at] = gets & ~use & ~uses & ~kill
 
         at, step = self.reverse, self.begin[self.reverse]
         restored = steps.restores(name)[step]
@@ -327,11 +326,6 @@ def _spoilt(register: Register, through: Bools, starts: Ints) -> Register:
     return Register(register.start, register.gives, values)
 
 
-_Mask = NDArray[np.bool_]
-_Ints = NDArray[np.int64]
-_RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
-
-
 def validate(schedule: Schedule, platform: Platform, /) -> Machine:
     """The machine at the end of a legal schedule; a complete one leaves `adjoint` at 0.
 
@@ -368,14 +362,14 @@ class _Replay:
         self.forward = self.op <= RECORD
         self.back = self.op == REVERSE
         self.whole = actions.name == 0
-        self.shelf = _StoredKeys.of(schedule)
+        self.keys = _StoredKeys.of(schedule)
         variables = schedule.chain.variables
         self.held = None if variables is None else VariableColumns(actions, variables, self.length)
         self.tells = self.held is None or self.held.settled
 
     def first_broken(self) -> int | None:
         """The number of the first action that breaks a rule, or None."""
-        broken = self._shelf()
+        broken = self._stored()
         broken |= self._capacity()
         broken |= self._working_memory()
         broken |= self._state()
@@ -390,7 +384,7 @@ class _Replay:
     def finish(self) -> Machine:
         """The machine after the last action of a legal schedule."""
         machine = Machine(
-            self.schedule.chain, self.platform, self.shelf.left(len(self.platform.levels))
+            self.schedule.chain, self.platform, self.keys.left(len(self.platform.levels))
         )
         begin, end = (column[-1].item() for column in self._tape_span())
         if machine.versions is not None and self.held is not None:
@@ -409,7 +403,7 @@ class _Replay:
         read = self._is(READ, _RESTART) if self.held is None else False
         return Register(0, self.forward | read, np.where(self.forward, self.end, self.begin))
 
-    def _tape_span(self) -> "tuple[_Ints, _Ints]":
+    def _tape_span(self) -> tuple[Ints, Ints]:
         """The tape [begin, end) before each action and at the end; where it is empty none is held.
 
         A Reverse that finds the variables of its tape, but not the tape, leaves none.
@@ -424,24 +418,24 @@ class _Replay:
             ends = np.where(overwritten, begins, ends)
         return begins, ends
 
-    def _spans(self, begins: _Ints, ends: _Ints) -> _Mask:
+    def _spans(self, begins: Ints, ends: Ints) -> Bools:
         """Whether the tape [begin, end) has all steps of an action, and ends with them."""
-        spans: _Mask = (begins[:-1] <= self.begin) & (ends[:-1] == self.end)
+        spans: Bools = (begins[:-1] <= self.begin) & (ends[:-1] == self.end)
         return spans
 
     def _adjoint_register(self) -> Register:
         return Register(self.length, self.back | self._is(READ, _ADJOINT), self.begin)
 
-    def _state(self) -> _Mask:
-        broken: _Mask = self.forward & (self.end > self.length)
+    def _state(self) -> Bools:
+        broken: Bools = self.forward & (self.end > self.length)
         if self.held is None:
             needs = self.forward | self._is(WRITE, _RESTART)
             broken |= needs & (self._state_register().before() != self.begin)
         return broken
 
-    def _tape(self) -> _Mask:
+    def _tape(self) -> Bools:
         begins, ends = self._tape_span()
-        broken: _Mask = self.back & ~self._spans(begins, ends)
+        broken: Bools = self.back & ~self._spans(begins, ends)
         begin, end = begins[:-1], ends[:-1]
         write = self._is(WRITE, _TAPE) & self.whole
         broken |= write & ((begin != self.begin) | (end != self.begin + 1))
@@ -450,15 +444,15 @@ class _Replay:
             broken |= self.held.lacks(begin, end)
         return broken
 
-    def _adjoint(self) -> _Mask:
+    def _adjoint(self) -> Bools:
         adjoint = self._adjoint_register().before()
-        broken: _Mask = self.back & (adjoint != self.end)
+        broken: Bools = self.back & (adjoint != self.end)
         broken |= self._is(WRITE, _ADJOINT) & (adjoint != self.begin)
         broken |= self._is(READ, _ADJOINT) & _after_first(self.back)
         return broken
 
-    def _turn(self) -> _Mask:
-        first: _Mask = self.back & (self.end == self.length)
+    def _turn(self) -> Bools:
+        first: Bools = self.back & (self.end == self.length)
         first &= ~_after_first(self._reached())
         return first
 
@@ -468,34 +462,34 @@ class _Replay:
         begun = _after_first(self._reached()) | (self._adjoint_register().before() < self.length)
         return next(iter(ends[~begun[ends]].tolist()), None)
 
-    def _reached(self) -> _Mask:
+    def _reached(self) -> Bools:
         """Where the adjoint may start at n from here on."""
-        reached: _Mask = self.forward & (self.end == self.length)
+        reached: Bools = self.forward & (self.end == self.length)
         reached |= self._is(READ, _ADJOINT) & (self.begin == self.length)
         return reached
 
-    def _working_memory(self) -> _Mask:
-        chain, room = self.schedule.chain, self.platform.working_memory
+    def _working_memory(self) -> Bools:
+        chain, capacity = self.schedule.chain, self.platform.working_memory
         record, read = self.op == RECORD, self._is(READ, _TAPE)
-        broken: _Mask = record | read
+        broken: Bools = record | read
         if not chain.varies:
             most = self.platform.tapes(chain)
             return broken & (np.where(record, self.end - self.begin, 1) > most)
-        if room is None:
+        if capacity is None:
             return np.zeros(len(broken), np.bool_)
         broken &= chain.within(self.schedule.actions)
         end = np.where(record, self.end, self.begin + 1)
         nbytes = chain.tape_bytes_of(self.begin[broken], end[broken])
-        broken[broken] = np.where(self.whole[broken], nbytes, chain.largest("tape")) > room
+        broken[broken] = np.where(self.whole[broken], nbytes, chain.largest("tape")) > capacity
         return broken
 
-    def _shelf(self) -> _Mask:
+    def _stored(self) -> Bools:
         access = self.op >= WRITE
-        broken: _Mask = access & (self.schedule.actions.level >= len(self.platform.levels))
-        broken |= access & (self.shelf.present == (self.op == WRITE))
+        broken: Bools = access & (self.schedule.actions.level >= len(self.platform.levels))
+        broken |= access & (self.keys.present == (self.op == WRITE))
         return broken
 
-    def _capacity(self) -> _Mask:
+    def _capacity(self) -> Bools:
         schedule, chain = self.schedule, self.schedule.chain
         nbytes = self._nbytes()
         write = self.op == WRITE
@@ -511,11 +505,11 @@ class _Replay:
             broken |= rows & write & (used > level.capacity)
         return broken
 
-    def _nbytes(self) -> _Ints:
+    def _nbytes(self) -> Ints:
         """Of each action's key; 0 beyond the end of a chain whose steps differ.
 
         What is beyond has no size there, nor has a variable that is not known: both are illegal,
-        whatever room there is.
+        whatever is free.
         """
         actions, chain = self.schedule.actions, self.schedule.chain
         if not chain.varies and self.held is None:
@@ -526,12 +520,12 @@ class _Replay:
         nbytes[known] = chain.nbytes_of(actions.take(known))
         return nbytes
 
-    def _is(self, op: int, kind: int) -> _Mask:
-        mask: _Mask = (self.op == op) & (self.kind == kind)
+    def _is(self, op: int, kind: int) -> Bools:
+        mask: Bools = (self.op == op) & (self.kind == kind)
         return mask
 
 
-def _after_first(mask: _Mask) -> _Mask:
+def _after_first(mask: Bools) -> Bools:
     """Whether `mask` held at an earlier row."""
     first = int(np.argmax(mask)) if mask.any() else len(mask)
     return np.arange(len(mask)) > first
@@ -541,7 +535,7 @@ def _after_first(mask: _Mask) -> _Mask:
 class _StoredKeys:
     """Keys on the levels: whether an action finds its key there, and which keys remain."""
 
-    present: _Mask
+    present: Bools
     remaining: Actions
 
     @staticmethod
@@ -560,13 +554,7 @@ class _StoredKeys:
         if not len(rows):
             return _StoredKeys(present, rows)
 
-        names = (rows.begin, rows.name, rows.kind, rows.level)
-        order = np.lexsort(names)
-        opens = np.ones(len(rows), np.bool_)
-        opens[1:] = False
-        for column in names:
-            values = column[order]
-            opens[1:] |= values[1:] != values[:-1]
+        order, opens = rows.by_key()
         op = rows.op[order]
         changed = np.maximum.accumulate(np.where(op != READ, np.arange(len(rows)), 0))
         after = op[changed] == WRITE

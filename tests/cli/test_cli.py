@@ -4,12 +4,11 @@ import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
-
-from ckio.report.pictures.png import drawable
 
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\
@@ -359,7 +358,7 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert found["verified"] is True
     assert found["equals_store_all"] is True
     kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
-    drawn = {"timeline.png"} if drawable() else set()
+    drawn = {"timeline.png"} if find_spec("cairosvg") else set()
     assert kept == {"platform.toml", "report.html", "run"} | drawn
     assert found["picture"] == ("ckio-demo/timeline.png" if drawn else None)
     out = ckio(*small, at=tmp_path).stdout
@@ -371,8 +370,8 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
         assert word in out
 
 
-def test_the_demo_does_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_the_demo_does_without_cairosvg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
     found = answer("demo", "--steps", 9, "--grid", 16, at=tmp_path)
     assert found["verified"] is True
     assert found["picture"] is None

@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_all_kinds_at_once(place: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("cairosvg")
     files = {"--svg": "s.svg", "--png": "p.png", "--html": "h.html", "--perfetto": "t.json"}
     words = [word for pair in files.items() for word in pair]
     done = ckio("show", "plan.txt", *words, at=place)
@@ -76,10 +76,10 @@ def test_a_long_trace_is_merged_unless_all_events_are_asked_for(
     assert "--perfetto OUT" in complaint("show", "plan.txt", "--all-events", at=place)
 
 
-def test_png_without_matplotlib_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_png_without_cairosvg_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
     monkeypatch.chdir(place)
-    with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'ckio\[png\]'"):
         CliRunner().invoke(show, ["plan.txt", "--png", "p.png"], catch_exceptions=False)
     assert not (place / "p.png").exists()
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(place: Path) -> None:
 
 
 def test_an_old_picture_is_replaced_and_a_link_is_followed(place: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("cairosvg")
     (place / "real.png").write_text("old")
     (place / "link.png").symlink_to("real.png")
     ckio("show", "plan.txt", "--png", "link.png", at=place)

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,12 @@ def test_a_schedule_alone_goes_to_stdout_and_the_table_to_stderr(place: Path) ->
 def test_commands_work_on_each_others_output(place: Path) -> None:
     ckio(*PLAN.split(), "-o", "plan.txt", at=place)
     ckio("simulate", "plan.txt", "-o", "times.txt", at=place)
-    ckio("show", "times.txt", "--svg", "times.svg", "--png", "times.png", at=place)
+    forms = ("svg", "png") if find_spec("cairosvg") else ("svg",)
+    for form in forms:
+        ckio("show", "times.txt", f"--{form}", f"times.{form}", at=place)
     times = f"ckio {PLAN} -o - | ckio simulate - -o -"
     assert piped(times, place) == (place / "times.txt").read_bytes()
-    for form in ("svg", "png"):
+    for form in forms:
         drawn = piped(f"{times} | ckio show - --{form} -", place)
         assert drawn == (place / f"times.{form}").read_bytes()
     piped(f"{times} > there; {times} >> there", place)

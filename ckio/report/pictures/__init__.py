@@ -13,11 +13,9 @@ import numpy as np
 from ckio.actions.columns import WRITE, Actions
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures.resources import resources
 from ckio.report.pictures.spacetime import spacetime
-from ckio.report.pictures.storage import storage
 from ckio.report.pictures.svg import STYLE, Picture, PlotAxis
-from ckio.report.pictures.sweeps import sweeps
+from ckio.report.pictures.timelines import resources, storage, sweeps
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline
 

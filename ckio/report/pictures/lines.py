@@ -1,4 +1,4 @@
-"""Where the actions of a schedule stand in its pictures: on which line, at which step.
+"""Where the actions of a schedule stand in its pictures, and what their tooltips say.
 
 Where checkpoints are single variables, a key says in which version a variable is stored, and that
 may be older than the state that it is a part of. Its mark stands where the program is: of a Write
@@ -6,20 +6,36 @@ where the state is then, of a Read at the step for which it is read. All that is
 read there, has one mark.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Kind
-from ckio.actions.columns import DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
+from ckio.actions.columns import (
+    DISCARD,
+    KIND_CODE,
+    READ,
+    RECORD,
+    REVERSE,
+    VERBS,
+    WRITE,
+    Actions,
+    changes,
+)
 from ckio.actions.variables import following
-from ckio.schedule.occupancy import BEFORE, Lifetimes
-from ckio.schedule.timeline import Timeline
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.schedule.occupancy import BEFORE, Bools, Floats, Ints, Lifetimes, key_numbers, latest
+from ckio.schedule.timeline import Event, Timeline
 
-Ints = NDArray[np.int64]
 Grid = NDArray[np.bool_]
+
+STROKES: Final = 6000
+"""The most of a merged class; beyond, they are merged more coarsely."""
+MOST_TITLES: Final = 8
+"""Tooltips of one shape; of more, the first are given."""
 
 
 def covered(line: Ints, begin: Ints, end: Ints, /, *, lines: int, length: int) -> Grid:
@@ -40,7 +56,23 @@ def runs(grid: Grid, /) -> tuple[Ints, Ints, Ints]:
     return line, begin, np.nonzero(change == -1)[1]
 
 
-Bools = NDArray[np.bool_]
+def strokes(
+    line: Ints, begin: Ints, end: Ints, /, *, lines: int, length: int
+) -> list[tuple[int, int, int]]:
+    """The spans of `runs`, merged more coarsely where they are too many: (line, begin, end).
+
+    Coarse ones begin and end at multiples of a power of two, which may lie beyond `length`.
+    """
+    unit, spans = 1, runs(covered(line, begin, end, lines=lines, length=length))
+    while len(spans[0]) > STROKES:
+        unit *= 2
+        cells = covered(
+            line, begin // unit, -(-end // unit), lines=lines, length=-(-length // unit)
+        )
+        spans = runs(cells)
+    columns = (spans[0], spans[1] * unit, spans[2] * unit)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
 
 _RESTART: Final = KIND_CODE[Kind.RESTART]
 _TAPE: Final = KIND_CODE[Kind.TAPE]
@@ -107,38 +139,111 @@ def members(which: Ints, /) -> list[list[int]]:
     return [part.tolist() for part in parts]
 
 
+def tooltip(event: Event, /, place: str = "") -> str:
+    """Return a tooltip: the action, its time and seconds, after what `place` says of a level."""
+    verb = type(event.action).__name__.lower()
+    match event.action:
+        case Advance(begin, end) | Record(begin, end) | Reverse(begin, end):
+            steps = f"step {begin}" if end == begin + 1 else f"steps {begin} to {end - 1}"
+            what = f"{verb} {steps}"
+        case Write(key, _) | Read(key, _) | Discard(key, _):
+            what = f"{verb} {key}" + (f", {bytes_text(event.nbytes)}" if event.nbytes else "")
+        case _:
+            assert_never(event.action)
+    when = f"{seconds_text(event.start)} to {seconds_text(event.stop)}"
+    return f"{what}\n{place}{when}: {seconds_text(event.stop - event.start)}"
+
+
+def together(titles: Sequence[str], /) -> str:
+    """The tooltip of a shape that stands for several things.
+
+    >>> together([f"x_{i}" for i in range(10)]).splitlines()[-2:]
+    ['x_7', 'and 2 more']
+    """
+    more = len(titles) - MOST_TITLES
+    return "\n".join([*titles[:MOST_TITLES], *([f"and {more} more"] if more > 0 else [])])
+
+
+def some(count: int, shown: int, /) -> str:
+    """How many are stored, in words: single variables are where fewer marks are shown."""
+    return f"{count:,} {'checkpoints' if count == shown else 'variables'}"
+
+
 def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
     """The place in the program of each event of a level, for Writes; BEFORE where there is none.
 
     A channel writes after the program has written, and not at all what is cancelled.
     """
-    accesses = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
-    own, actions = program.actions.take(accesses), events.actions
-    if own == actions:
-        return accesses
-    number = {name: code for code, name in enumerate(own.names)}
-    named = np.array([number.get(name, -1) for name in actions.names])[actions.name]
-    columns = [
-        np.concatenate(both)
-        for both in (
-            (np.zeros(len(own)), np.ones(len(actions))),
-            (program.start[accesses], events.start),
-            (own.begin, actions.begin),
-            (own.name, named),
-            (own.kind, actions.kind),
-            (own.op, actions.op),
-        )
-    ]
-    order = np.lexsort(columns)
-    last = _last(order < len(own))
-    fits = last >= 0
-    for column in columns[2:]:
-        fits &= column[order] == column[order[last]]
-    rows = np.empty(len(order), np.int64)
-    rows[order] = np.where(
-        fits, np.append(accesses, BEFORE)[order[last].clip(max=len(accesses))], BEFORE
-    )
-    return rows[len(own) :]
+    rows = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
+    own, count = program.actions.take(rows), len(rows)
+    if own == events.actions:
+        return rows
+    both = own + events.actions
+    alike = key_numbers(both) * len(VERBS) + both.op
+    last = latest(alike[:count], program.start[rows], alike[count:], events.start)
+    return np.append(rows, BEFORE)[last]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnStays:
+    """The stays of checkpoints on one level, one for all that have one mark.
+
+    Attributes
+    ----------
+    each : Lifetimes
+        The stays of single checkpoints or variables.
+    stays : Lifetimes
+        Those that are drawn.
+    which : int64 array
+        For each of `each`, the number of the one that is drawn for it.
+    step : int64 array
+        The step at which each that is drawn was written.
+    level : str
+        The name of the level.
+    """
+
+    each: Lifetimes
+    stays: Lifetimes
+    which: Ints
+    step: Ints
+    level: str
+
+    @staticmethod
+    def of(each: Lifetimes, places: Places, level: str, /) -> "DrawnStays":
+        """Merge the stays of one level by their marks."""
+        stays, which = places.together(each)
+        return DrawnStays(each, stays, which, places.of_stays(stays), level)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def tape(self) -> Bools:
+        """Whether each is of a tape, which stands inside its step."""
+        tape: Bools = self.stays.named.kind == _TAPE
+        return tape
+
+    @property
+    def title(self) -> str:
+        """The tooltip of a shape for all of them."""
+        return f"{some(len(self.each.written), len(self))} on {self.level}"
+
+    def titles(self, timeline: Timeline, until: float, /) -> list[str]:
+        """The tooltip of each: checkpoints, and their times on the level."""
+        start, stop = seconds_of_stays(self.each, timeline, until)
+        keys = map(self.each.named.key, self.each.named.rows())
+        titles = [
+            f"{key} on {self.level}\n{seconds_text(begin)} to {seconds_text(end)}"
+            for key, begin, end in zip(keys, start.tolist(), stop.tolist(), strict=True)
+        ]
+        return [together([titles[k] for k in these]) for these in members(self.which)]
+
+
+def seconds_of_stays(stays: Lifetimes, timeline: Timeline, until: float) -> tuple[Floats, Floats]:
+    """When each begins and ends; what stays does so until the end of the picture."""
+    start, stop = stays.seconds(timeline)
+    stop[stays.discarded == len(timeline)] = until
+    return start, stop
 
 
 def _steps(actions: Actions) -> Ints:
@@ -170,11 +275,8 @@ def _last(happens: Bools) -> Ints:
 
 def _opens(drawn: Actions, step: Ints) -> Bools:
     """Whether each has a mark of its own: not a variable that goes with the one before it."""
-    opens = np.ones(len(drawn), np.bool_)
-    named = drawn.name > 0
-    opens[1:] = ~(named[1:] & named[:-1])
-    for column in (drawn.op, drawn.kind, step):
-        opens[1:] |= column[1:] != column[:-1]
+    opens, named = changes(drawn.op, drawn.kind, step), drawn.name > 0
+    opens[1:] |= ~(named[1:] & named[:-1])
     return opens
 
 

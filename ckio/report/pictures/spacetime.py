@@ -12,11 +12,31 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
+from ckio.actions.columns import (
+    ADVANCE,
+    KIND_CODE,
+    KINDS,
+    READ,
+    RECORD,
+    REVERSE,
+    VERBS,
+    WRITE,
+    Actions,
+)
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import time_unit
-from ckio.report.pictures.lines import Places, covered, members, runs
+from ckio.report.pictures.lines import (
+    DrawnStays,
+    Places,
+    covered,
+    members,
+    runs,
+    some,
+    strokes,
+    together,
+    tooltip,
+)
 from ckio.report.pictures.svg import (
     ADJOINT,
     BOX,
@@ -38,10 +58,10 @@ from ckio.report.pictures.svg import (
     path,
     plot,
     rect,
+    round_numbers,
     ruler,
     text,
 )
-from ckio.report.pictures.words import WORDS, round_numbers, stays_told, together, tooltip
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Timeline
 
@@ -51,11 +71,8 @@ TALLEST, DEEP = 18.0, 720.0
 """Heights: at most of one line, and of all of them."""
 APART: Final = 13
 """The least distance of two labels."""
-STROKES: Final = 6000
-"""The most of a merged class; beyond, they are merged more coarsely."""
 
 _COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
-_KIND: Final = {code: kind for kind, code in KIND_CODE.items()}
 
 
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
@@ -137,7 +154,7 @@ class _Cells:
 def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape | None]]:
     """Return the legend's entries: (class, words, mark) of each sort of action that occurs."""
     entries: list[tuple[str, str, Shape | None]] = [
-        (line_css(op), WORDS[op], None) for op in _COMPUTE if (actions.op == op).any()
+        (line_css(op), VERBS[op], None) for op in _COMPUTE if (actions.op == op).any()
     ]
     access = actions.op >= WRITE
     levels = np.unique(actions.level[access]).tolist()
@@ -186,8 +203,8 @@ def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform
     stays = Lifetimes.of(actions)
     layers = []
     for level in np.unique(stays.named.level).tolist():
-        stored = stays.take(stays.named.level == level)
-        lines = _stays(timeline, stored, places, grid, names[level])
+        stored = DrawnStays.of(stays.take(stays.named.level == level), places, names[level])
+        lines = _stays(timeline, stored, places, grid)
         layers.append(group(f"line stay level{level % 4}", lines))
     for op in _COMPUTE:
         layers += _arrows(timeline, op, places.line, grid)
@@ -200,7 +217,7 @@ def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform
 
 def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
     """The shafts of one action's arrows, and then their heads."""
-    actions, word, back = timeline.actions, WORDS[op], op == REVERSE
+    actions, word, back = timeline.actions, VERBS[op], op == REVERSE
     places = np.flatnonzero(actions.op == op)
     lines = line[places]
     begin, end = actions.begin[places], actions.end[places]
@@ -232,8 +249,7 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
     css = f"line mark level{int(actions.level[0]) % 4}"
     if len(shown) > DISTINCT:
         begin = np.minimum(grid.column(step), COLUMNS - 1)
-        what = "checkpoints" if len(shown) == len(here) else "variables"
-        title = f"{len(here):,} {what} written to or read from {level}"
+        title = f"{some(len(here), len(shown))} written to or read from {level}"
         return [_merged(css, line, (begin, begin + 1), grid, lower=0.5, title=title)]
     tape = actions.kind == KIND_CODE[Kind.TAPE]
     x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line).tolist()
@@ -241,12 +257,11 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
     points, bars = [], []
     columns = (members(which), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
     for alike, a, b, code, read in zip(*columns, strict=True):
-        way = f"\n{'from' if read else 'to'} {level}, "
-        tooltips = [
-            tooltip(timeline[place]).replace("\n", way, 1) for place in here[alike].tolist()
-        ]
-        words, box = together(tooltips), BOX if read else ()
-        match _KIND[code]:
+        way = f"{'from' if read else 'to'} {level}, "
+        titles = [tooltip(timeline[place], way) for place in here[alike].tolist()]
+        words, box = together(titles), BOX if read else ()
+        kind: Kind = KINDS[code]
+        match kind:
             case Kind.RESTART:
                 points.append(drawn(cross + box, a, b, grid.radius, title=words))
             case Kind.ADJOINT:
@@ -260,34 +275,28 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
     return [group(f"{css} point", points), group(css, bars)]
 
 
-def _stays(
-    timeline: Timeline, each: Lifetimes, places: Places, grid: _Cells, level: str
-) -> list[str]:
+def _stays(timeline: Timeline, stored: DrawnStays, places: Places, grid: _Cells) -> list[str]:
     """A line down from where each checkpoint is written to where it is discarded."""
-    stays, which = places.together(each)
-    line = np.append(places.line, 0)
-    begin = np.where(stays.written == BEFORE, 0, line[stays.written])
+    stays, step, tape = stored.stays, stored.step, stored.tape
+    begin = np.where(stays.written == BEFORE, 0, np.append(places.line, 0)[stays.written])
     end = np.append(places.line, max(0, grid.lines - 1))[stays.discarded]
-    step = places.of_stays(stays)
-    tape = stays.named.kind == KIND_CODE[Kind.TAPE]
-    if len(begin) > DISTINCT:
+    if len(step) > DISTINCT:
         column = np.minimum(grid.column(step), COLUMNS - 1)
         cells = covered(column, begin, end + 1, lines=COLUMNS, length=grid.lines)
-        strokes = zip(*(each.tolist() for each in runs(cells)), strict=True)
         tops = [number(y) for y in grid.y(np.arange(grid.lines + 1), lower=0.0).tolist()]
-        d = "".join(f"M{LEFT + x}.5 {tops[a]}V{tops[b]}" for x, a, b in strokes)
-        what = "checkpoints" if len(begin) == len(each.written) else "variables"
-        return [group("pale", [path(d, title=f"{len(each.written):,} {what} on {level}")])]
+        spans = zip(*(each.tolist() for each in runs(cells)), strict=True)
+        d = "".join(f"M{LEFT + x}.5 {tops[a]}V{tops[b]}" for x, a, b in spans)
+        return [group("pale", [path(d, title=stored.title)])]
     lower = 0.5 + 0.3 * tape
     from_start = (stays.written == BEFORE) * lower
     to_end = (stays.discarded == len(timeline)) * (1 - lower)
     tops = grid.y(begin) + grid.pitch * (lower - 0.5 - from_start)
     bottoms = grid.y(end) + grid.pitch * (lower - 0.5 + to_end)
-    tooltips = stays_told(each, *each.seconds(timeline), level)
     columns = (column.tolist() for column in (grid.x(step + 0.5 * tape), tops, bottoms))
+    titles = stored.titles(timeline, timeline.makespan)
     return [
-        path(f"M{number(x)} {number(a)}V{number(b)}", title=together([tooltips[k] for k in these]))
-        for these, x, a, b in zip(members(which), *columns, strict=True)
+        path(f"M{number(x)} {number(a)}V{number(b)}", title=title)
+        for title, x, a, b in zip(titles, *columns, strict=True)
     ]
 
 
@@ -295,20 +304,9 @@ def _merged(
     css: str, line: Ints, span: tuple[Ints, Ints], grid: _Cells, /, *, lower: float, title: str
 ) -> str:
     """Spans of columns, merged within each line."""
-    unit, strokes = 1, _strokes(line, span, grid, 1)
-    while len(strokes[0]) > STROKES:
-        unit *= 2
-        strokes = _strokes(line, span, grid, unit)
     y = [number(at) for at in grid.y(np.arange(grid.lines), lower=lower).tolist()]
     d = "".join(
-        f"M{LEFT + a * unit} {y[k]}H{min(RIGHT, LEFT + b * unit)}"
-        for k, a, b in zip(*(each.tolist() for each in strokes), strict=True)
+        f"M{LEFT + a} {y[k]}H{min(RIGHT, LEFT + b)}"
+        for k, a, b in strokes(line, *span, lines=grid.lines, length=COLUMNS)
     )
     return group(css, [path(d, title=title)])
-
-
-def _strokes(
-    line: Ints, span: tuple[Ints, Ints], grid: _Cells, unit: int
-) -> tuple[Ints, Ints, Ints]:
-    begin, end = span[0] // unit, -(-span[1] // unit)
-    return runs(covered(line, begin, end, lines=grid.lines, length=-(-COLUMNS // unit)))

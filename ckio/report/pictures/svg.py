@@ -1,5 +1,11 @@
-"""Elements of the pictures: a time axis, and shapes with tooltips."""
+"""The drawing layer: axes, marks and shapes with tooltips, as SVG by one style sheet.
 
+A picture is written as SVG. CairoSVG (extra `png`) converts it to PNG; it knows no variables of
+style sheets, so that it gets the style sheet with the colours of paper in their places.
+"""
+
+import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -8,10 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.columns import RECORD
+from ckio.actions.columns import RECORD, VERBS
+from ckio.errors import BadInput
 from ckio.platform.readable import time_unit
-from ckio.report.pictures.lines import runs
-from ckio.report.pictures.words import WORDS, round_numbers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,11 +27,13 @@ LEFT, RIGHT = 136, 944
 COLUMNS: Final = RIGHT - LEFT
 """The finest that is drawn across: one unit of the picture, about one pixel."""
 FOOT: Final = 22
-"""Room below a picture for the labels of its time axis."""
+"""Height below a picture for the labels of its time axis."""
 WORDED: Final = 66
-"""Room at the end of an axis for its words, where numbers would run into them."""
+"""Width at the end of an axis for its words, where numbers would run into them."""
 DISTINCT: Final = 250
 """The most shapes of one class that are drawn one by one."""
+SHARP: Final = 2
+"""Pixels of one unit of a picture as PNG."""
 
 LIGHT: Final = """\
   --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
@@ -41,6 +48,44 @@ DARK: Final = """\
   --level0: #d0609a; --level1: #43c7a6; --level2: #f0dc82; --level3: #ffffff;"""
 """Those on a dark screen."""
 
+COLOURS: Final[dict[str, str]] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
+"""The colours on paper by name."""
+_SHAPES: Final = {
+    name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")
+} | {"way": "faint"}
+"""The colour of each class of bars and lines."""
+
+_RULES: Final = """\
+.picture { font: 12px system-ui, sans-serif; }
+.picture text { fill: var(--ink); }
+.picture .faint { fill: var(--faint); font-size: 11px; }
+.picture .name { font-weight: 600; }
+.picture .right { text-anchor: end; }
+.picture .middle { text-anchor: middle; }
+.picture .paper { fill: var(--paper); }
+.picture .lane { fill: var(--lane); }
+.picture .grid { stroke: var(--grid); fill: none; }
+.picture .end { stroke: var(--faint); stroke-dasharray: 2 3; fill: none; }
+.picture .limit { stroke: var(--ink); stroke-dasharray: 6 4; fill: none; }
+.picture .bar { shape-rendering: crispEdges; }
+.picture .line { fill: none; }
+.picture .move { stroke-width: 2.2; stroke-linecap: round; }
+.picture .thick { stroke-width: 3.6; }
+.picture .mark { stroke-width: 1.6; }
+.picture .stay { stroke-width: 1; opacity: .7; }
+.picture .plot { overflow: visible; }
+.picture .bar :hover { fill: var(--ink); }
+.picture .line :hover { stroke: var(--ink); }
+.picture .hint { opacity: 0; }
+.picture .hint:hover { opacity: .25; }
+.picture .hint > :not(:hover) { opacity: 0; }
+.picture .pale { opacity: .45; }
+""" + "".join(
+    f".picture .bar.{css} {{ fill: var(--{colour}); }}\n"
+    f".picture .line.{css} {{ stroke: var(--{colour}); }}\n"
+    for css, colour in _SHAPES.items()
+)
+
 STYLE: Final = f"""\
 .picture {{
 {LIGHT}
@@ -48,43 +93,13 @@ STYLE: Final = f"""\
 @media screen and (prefers-color-scheme: dark) {{ .picture {{
 {DARK}
 }} }}
-.picture {{ font: 12px system-ui, sans-serif; }}
-.picture text {{ fill: var(--ink); }}
-.picture .faint {{ fill: var(--faint); font-size: 11px; }}
-.picture .name {{ font-weight: 600; }}
-.picture .right {{ text-anchor: end; }}
-.picture .middle {{ text-anchor: middle; }}
-.picture .paper {{ fill: var(--paper); }}
-.picture .lane {{ fill: var(--lane); }}
-.picture .grid {{ stroke: var(--grid); fill: none; }}
-.picture .end {{ stroke: var(--faint); stroke-dasharray: 2 3; fill: none; }}
-.picture .limit {{ stroke: var(--ink); stroke-dasharray: 6 4; fill: none; }}
-.picture .bar {{ fill: var(--colour); shape-rendering: crispEdges; }}
-.picture .line {{ stroke: var(--colour); fill: none; }}
-.picture .move {{ stroke-width: 2.2; stroke-linecap: round; }}
-.picture .thick {{ stroke-width: 3.6; }}
-.picture .mark {{ stroke-width: 1.6; }}
-.picture .stay {{ stroke-width: 1; opacity: .7; }}
-.picture .plot {{ overflow: visible; }}
-.picture .ink {{ --colour: var(--ink); }}
-.picture .way {{ --colour: var(--faint); }}
-.picture .bar :hover {{ fill: var(--ink); }}
-.picture .line :hover {{ stroke: var(--ink); }}
-.picture .hint {{ opacity: 0; }}
-.picture .hint:hover {{ opacity: .25; }}
-.picture .hint > :not(:hover) {{ opacity: 0; }}
-.picture .pale {{ opacity: .45; }}
-""" + "".join(
-    f".picture .{name} {{ --colour: var(--{name}); }}\n"
-    for name in (
-        *("advance", "record", "reverse", "write", "read", "discard"),
-        *("level0", "level1", "level2", "level3"),
-    )
-)
+{_RULES}"""
 """Near Okabe and Ito's colours, which colour-blind people can tell apart.
 
 In grey, brightness, width, shape or place tells them apart.
 """
+_PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
+"""The style sheet without variables, on paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +135,26 @@ class Picture:
             + "\n".join([*first, *self.parts])
             + "\n</svg>"
         )
+
+
+def check_png() -> None:
+    """Raise BadInput, which says what to install, where no picture can be converted to PNG."""
+    try:
+        import cairosvg  # noqa: F401
+    except (ImportError, OSError) as error:  # OSError: the Cairo library is missing
+        raise BadInput(f"PNG needs CairoSVG ({error}); pip install 'ckio[png]'") from None
+
+
+def png(svg: str, /) -> bytes:
+    """Return the PNG file of the text that `Picture.file` gives, in the colours of paper.
+
+    Raises BadInput where CairoSVG is not installed.
+    """
+    check_png()
+    from cairosvg import svg2png
+
+    pixels: bytes = svg2png(bytestring=svg.replace(STYLE, _PAPER).encode(), scale=SHARP)
+    return pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +236,21 @@ def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> st
     )
 
 
+def round_numbers(until: float, /, *, about: int) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten from 0 to `until`, some `about` of them.
+
+    >>> round_numbers(11.0, about=4)
+    [0.0, 5.0, 10.0]
+    """
+    apart = until / about
+    power = 10.0 ** math.floor(math.log10(apart))
+    stride = next(nice * power for nice in (1, 2, 5, 10) if nice * power >= apart * 0.999)
+    return [stride * k for k in range(math.floor(until / stride * (1 + 1e-9)) + 1)]
+
+
 def line_css(op: int, /) -> str:
     """The class of an action's lines: also in grey, record is not advance."""
-    return f"line move {'thick ' if op == RECORD else ''}{WORDS[op]}"
+    return f"line move {'thick ' if op == RECORD else ''}{VERBS[op]}"
 
 
 def group(css: str, parts: Iterable[str], /) -> str:
@@ -229,9 +276,9 @@ def text(x: float, y: float, words: str, css: str = "", /) -> str:
     return f'<text{_css(css)} x="{number(x)}" y="{number(y)}">{escape(words)}</text>'
 
 
-def name(y: float, words: str, /, *, room: int = 11) -> str:
-    """Return the name of a lane, at its left, in at most `room` letters."""
-    shown = words if len(words) <= room else words[: room - 1] + "…"
+def name(y: float, words: str, /, *, letters: int = 11) -> str:
+    """Return the name of a lane, at its left, in at most so many letters."""
+    shown = words if len(words) <= letters else words[: letters - 1] + "…"
     return f'<text class="name" x="0" y="{number(y)}">{_title(words)}{escape(shown)}</text>'
 
 
@@ -242,17 +289,6 @@ def legend(y: float, entries: Sequence[tuple[str, str]], /) -> str:
         parts.append(rect(x, y - 8, 14, 8, css=f"bar {css}") + text(x + 19, y, words, "faint"))
         x += 19 + 6 * len(words) + 14
     return "".join(parts)
-
-
-def skyline(tops: Floats, x: int, base: float, /) -> str:
-    """The outline of columns of one unit that stand on `base`; nan where there is none."""
-    _, begin, end = runs(~np.isnan(tops)[np.newaxis])
-    return "".join(
-        f"M{x + a} {number(base)}"
-        + "".join(f"V{number(tops[k])}H{x + k + 1}" for k in range(a, b))
-        + f"V{number(base)}Z"
-        for a, b in zip(begin.tolist(), end.tolist(), strict=True)
-    )
 
 
 def number(value: float, /) -> str:

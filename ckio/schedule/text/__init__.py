@@ -33,11 +33,13 @@ Reading takes memory in proportion to the text, whatever numbers are in it: see 
 
 from collections.abc import Iterable, Iterator
 from io import StringIO
+from itertools import groupby
 from typing import Final, TextIO
 from urllib.parse import quote
 
 from ckio.actions.checks import check_line
-from ckio.actions.columns import WRITE, Actions
+from ckio.actions.columns import VERBS, WRITE, Actions
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
@@ -46,16 +48,15 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.text.reader import (
     LETTERS,
     NO_OVERLAP,
+    SETS,
     TRANSFER,
-    VERBS,
     VERSION,
     Document,
     TextReader,
-    header_lines,
 )
 from ckio.schedule.timeline import Timeline
 
-__all__ = ["VERSION", "Document", "dump", "dumps", "load", "loads"]
+__all__ = ["VERSION", "Document", "dump", "dumps", "header_lines", "load", "loads"]
 
 _PER_LINE: Final = 10
 """Values of single steps that are written on one line."""
@@ -148,6 +149,49 @@ def _headers(
             yield f"#| {line}".rstrip() + "\n"
 
 
+def header_lines(variables: Variables, /) -> Iterator[str]:
+    """Yield the headers of a chain's variables."""
+    for name, nbytes in variables.nbytes.items():
+        yield f"# variable {_quoted(name)} {nbytes}\n"
+    if variables.seed:
+        yield f"# seed{_names(variables.seed)}\n"
+    if variables.tape:
+        yield f"# tape-of{_names(variables.tape)}\n"
+    numbers = {step: number for number, step in enumerate(variables.different)}
+    for step, number in numbers.items():
+        yield from (f"# step {number} {line}\n" for line in _step_lines(step))
+    if not isinstance(variables.steps, Step):
+        runs = [
+            f"{numbers[step]}*{count}" if count > 1 else f"{numbers[step]}"
+            for step, count in ((step, len(list(run))) for step, run in groupby(variables.steps))
+        ]
+        for start in range(0, len(runs), _PER_LINE):
+            yield f"# which {' '.join(runs[start : start + _PER_LINE])}\n"
+
+
+def _step_lines(step: Step) -> Iterator[str]:
+    yield f"forward{_flow(step.forward)}"
+    if step.record != step.forward:
+        yield f"record{_flow(step.record)}"
+    if step.reverse != Flow():
+        yield f"reverse{_flow(step.reverse)}"
+    if step.restored:
+        yield f"restored{_names(step.restored)}"
+
+
+def _flow(flow: Flow) -> str:
+    sets = zip(SETS, (flow.use, flow.out, flow.kill), strict=True)
+    return "".join(f" {word}{_names(names)}" for word, names in sets if names)
+
+
+def _names(names: frozenset[str]) -> str:
+    return "".join(f" {_quoted(name)}" for name in sorted(names))
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
 def _version(chain: Chain, *, moved: bool) -> int:
     """The oldest that can say it; `moved` if there is overlap."""
     if chain.handed:
@@ -183,4 +227,4 @@ def _lines(actions: Actions) -> Iterator[str]:
 
 
 def _suffix(name: str) -> str:
-    return f" {quote(check_line('name', name), safe='')}" if name else ""
+    return f" {_quoted(check_line('name', name))}" if name else ""

@@ -20,17 +20,16 @@ Empty lists are left out, but for `forward`; lines of `which` follow each other.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NoReturn
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ckio.actions import Key, Kind
 from ckio.actions.checks import check_line
-from ckio.actions.columns import ACCESSES, KIND_CODE, KINDS, SPANS, WRITE, Actions, Row
+from ckio.actions.columns import KIND_CODE, KINDS, VERBS, WRITE, Actions, Row
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SIZES, Chain
+from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
@@ -38,14 +37,13 @@ from ckio.schedule.timeline import Timeline, TimelineRecorder
 VERSION: Final = 5
 """The version of the form; a newer one is refused."""
 
-VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))
 OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
 LETTERS: Final = tuple(kind.value for kind in KINDS)
 CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
 TRANSFER: Final = "transfer"
 
 ORIGINS: Final = ("predicted", "measured")
-"""What the comment in the second line of a timeline may say of it."""
+"""The words for a timeline that the comment in its second line may have."""
 
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
@@ -65,11 +63,10 @@ VERSIONS: Final = 10_000_000
 
 NO_OVERLAP: Final = Overlap()
 
-_SETS: Final = ("use:", "out:", "kill:")
+SETS: Final = ("use:", "out:", "kill:")
 _FLOWS: Final = ("forward", "record", "reverse")
-_PER_LINE: Final = 10
 
-FORMS: Final = {
+_VARIABLES: Final = {
     "variable": "`# variable NAME BYTES`, each name once, BYTES a whole number >= 0",
     "seed": "`# seed NAME ...` once",
     "tape-of": "`# tape-of NAME ...` once",
@@ -80,50 +77,22 @@ FORMS: Final = {
     ),
     "which": "`# which NUMBER[*COUNT] ...`, for steps in order the number of what they do",
 }
+_COUNTS: Final = ("actions", "transfers", "steps")
+_KINDS: Final = f"one of {', '.join(LETTERS)}"
+FORMS: Final = {
+    **{
+        word: f"`# {word}` once, with a{' whole' * (word not in SECONDS)} number"
+        f" >= {int(word == 'steps')}"
+        for word in (*_COUNTS, *COSTS)
+    },
+    **_VARIABLES,
+    "stored": f"`# stored LEVEL KIND STEP [NAME]`, KIND {_KINDS}",
+    "overlap": "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all",
+    "handed": f"`# handed KIND ...`, each {_KINDS}",
+}
 """The headers, and how each is written."""
-
-
-def header_lines(variables: Variables) -> Iterator[str]:
-    """The headers of a chain's variables; `Headers` reads them back."""
-    for name, nbytes in variables.nbytes.items():
-        yield f"# variable {_quoted(name)} {nbytes}\n"
-    if variables.seed:
-        yield f"# seed{_names(variables.seed)}\n"
-    if variables.tape:
-        yield f"# tape-of{_names(variables.tape)}\n"
-    numbers = {step: number for number, step in enumerate(variables.different)}
-    for step, number in numbers.items():
-        yield from (f"# step {number} {line}\n" for line in _step(step))
-    if not isinstance(variables.steps, Step):
-        runs = [
-            f"{numbers[step]}*{count}" if count > 1 else f"{numbers[step]}"
-            for step, count in ((step, len(list(run))) for step, run in groupby(variables.steps))
-        ]
-        for start in range(0, len(runs), _PER_LINE):
-            yield f"# which {' '.join(runs[start : start + _PER_LINE])}\n"
-
-
-def _step(step: Step) -> Iterator[str]:
-    yield f"forward{_flow(step.forward)}"
-    if step.record != step.forward:
-        yield f"record{_flow(step.record)}"
-    if step.reverse != Flow():
-        yield f"reverse{_flow(step.reverse)}"
-    if step.restored:
-        yield f"restored{_names(step.restored)}"
-
-
-def _flow(flow: Flow) -> str:
-    sets = zip(_SETS, (flow.use, flow.out, flow.kill), strict=True)
-    return "".join(f" {word}{_names(names)}" for word, names in sets if names)
-
-
-def _names(names: frozenset[str]) -> str:
-    return "".join(f" {_quoted(name)}" for name in sorted(names))
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
+_HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *_VARIABLES, "stored", "overlap", "platform"))
+_ANY: Final = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
 
 
 class Headers:
@@ -137,7 +106,7 @@ class Headers:
         self._runs: list[tuple[int, int]] = []
 
     def keep(self, header: str, words: Sequence[str]) -> None:
-        """Take one in; raises ValueError where it is not as `FORMS` has it."""
+        """Take one in; raises ValueError where it is not as `_VARIABLES` has it."""
         match header, words:
             case "variable", [name, nbytes] if (known := _unquoted(name)) not in self._nbytes:
                 self._nbytes[known] = _number(nbytes)
@@ -190,13 +159,13 @@ def _read_flow(words: Sequence[str]) -> Flow:
     sets: dict[str, list[str]] = {}
     names: list[str] | None = None
     for word in words:
-        if word in _SETS and word not in sets:
+        if word in SETS and word not in sets:
             names = sets[word] = []
         elif names is None:
             raise ValueError
         else:
             names.append(_unquoted(word))
-    return Flow(*(sets.get(word, ()) for word in _SETS))
+    return Flow(*(sets.get(word, ()) for word in SETS))
 
 
 def _run(word: str) -> tuple[int, int]:
@@ -224,12 +193,8 @@ def _unquoted(word: str) -> str:
 
 
 _SPAN: Final = "`{} BEGIN END`, whole numbers, 0 <= BEGIN < END"
-_ACCESS: Final = "`{} KIND STEP LEVEL [NAME]`, KIND one of " + ", ".join(LETTERS)
+_ACCESS: Final = f"`{{}} KIND STEP LEVEL [NAME]`, KIND {_KINDS}"
 _TIMES: Final = "`START STOP NBYTES` with 0 <= START <= STOP, then "
-_COUNTS: Final = ("actions", "transfers", "steps")
-_HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *FORMS, "stored", "overlap", "platform"))
-_OVERLAP: Final = "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all"
-_STORED: Final = "`# stored LEVEL KIND STEP [NAME]`, KIND one of " + ", ".join(LETTERS)
 
 
 @dataclass(frozen=True)
@@ -276,6 +241,15 @@ def _row(words: list[str], names: dict[str, int]) -> Row:
     if not (0 <= step < STEPS and 0 <= level < LEVELS):
         raise ValueError
     return op, kind, level, step, 0, names.setdefault(_name(words[4:]), len(names))
+
+
+def _quantity(word: str, text: str, /, *, least: int = 0) -> int | float:
+    """The number of a header, of seconds or counted; raises ValueError where it is none."""
+    seconds = word in SECONDS
+    value = float(text) if seconds else int(text)
+    if not least <= value < (math.inf if seconds else STEPS):
+        raise ValueError
+    return value
 
 
 def _keep_times(recorder: TimelineRecorder, words: list[str]) -> None:
@@ -396,97 +370,63 @@ class TextReader:
         return prefix + (_SPAN if OPS[verb] < WRITE else _ACCESS).format(verb)
 
     def keep_header(self, line: str) -> None:
+        """Take in a line that begins with `#`."""
         if line.startswith("##"):
             self.keep_origin(line[2:].strip())
-            return
-        if line.startswith("#|"):
+        elif line.startswith("#|"):
             self.toml.append(line[2:].strip("\r\n").removeprefix(" "))
-            return
-        if line.startswith("#:"):
+        elif line.startswith("#:"):
             self.keep_values(line)
-            return
-        match line.split():
-            case ["#", header, *words] if header in FORMS:
-                self.keep_variables(line, header, words)
-            case ["#", "stored", level, kind, step, *name]:
-                self.keep_stored(line, level, kind, step, name)
-            case ["#", "overlap", policy]:
-                self.keep_overlap(line, policy)
-            case ["#", "handed", *letters]:
-                self.keep_handed(line, letters)
-            case ["#", "platform", digest]:
+        else:
+            mark, *words = line.split()
+            header = words[0] if words else ""
+            try:
+                known = mark == "#" and self.keep(words)
+            except (BadInput, ValueError):
+                self.fail(line, FORMS[header])
+            if not known:
+                self.fail(line, _ANY)
+
+    def keep(self, words: list[str]) -> bool:
+        """Take in a header, or return False; raises where it is not as `FORMS` has it."""
+        match words:
+            case [header, *rest] if header in _VARIABLES:
+                self.variables.keep(header, rest)
+            case ["stored", level, kind, step, *name]:
+                number, key = int(level), Key(Kind(kind), int(step), _name(name))
+                if not (0 <= number < LEVELS and key.step < STEPS):
+                    raise ValueError
+                self.stored.append((number, key))
+            case ["overlap", policy]:
+                self.overlap = Overlap.parse(policy)
+            case ["handed", *letters]:
+                self.handed = frozenset(map(Kind, letters))
+            case ["platform", digest]:
                 self.digest = digest
-            case [
-                "#",
-                "actions" | "transfers" | "steps" | "restart" | "tape" | "adjoint" as word,
-                text,
-            ]:
-                self.keep_number(line, word, text, int)
-            case ["#", "advance" | "record" | "reverse" as word, text]:
-                self.keep_number(line, word, text, float)
-            case ["#", word, "per", "step"] if word in COSTS and word not in self.numbers:
+            case [word, text] if word in (*_COUNTS, *COSTS):
+                if word in self.numbers:
+                    raise ValueError
+                self.numbers[word] = _quantity(word, text, least=int(word == "steps"))
+            case [word, "per", "step"] if word in COSTS and word not in self.numbers:
                 self.each, self.numbers[word] = word, []
             case _:
-                expected = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
-                self.fail(line, expected)
+                return False
+        return True
 
     def keep_origin(self, comment: str) -> None:
         """The comment below the title of a timeline says whether it is predicted or measured."""
         if self.number == 2 and self.times is not None and comment in ORIGINS:
             self.origin = comment
 
-    def keep_variables(self, line: str, header: str, words: list[str]) -> None:
-        try:
-            self.variables.keep(header, words)
-        except ValueError:
-            self.fail(line, FORMS[header])
-
-    def keep_stored(self, line: str, level: str, kind: str, step: str, name: list[str]) -> None:
-        try:
-            number, key = int(level), Key(Kind(kind), int(step), _name(name))
-        except (BadInput, ValueError):
-            self.fail(line, _STORED)
-        if not (0 <= number < LEVELS and key.step < STEPS):
-            self.fail(line, _STORED)
-        self.stored.append((number, key))
-
-    def keep_overlap(self, line: str, policy: str) -> None:
-        try:
-            self.overlap = Overlap.parse(policy)
-        except BadInput:
-            self.fail(line, _OVERLAP)
-
-    def keep_handed(self, line: str, letters: list[str]) -> None:
-        try:
-            self.handed = frozenset(map(Kind, letters))
-        except ValueError:
-            self.fail(line, f"`# handed KIND ...`, each one of {', '.join(LETTERS)}")
-
-    def keep_number(self, line: str, word: str, text: str, number: type[int] | type[float]) -> None:
-        least = 1 if word == "steps" else 0
-        expected = f"`# {word}` once, with a{' whole' if number is int else ''} number >= {least}"
-        try:
-            value = number(text)
-        except ValueError:
-            self.fail(line, expected)
-        below = STEPS if number is int else math.inf
-        if not least <= value < below or word in self.numbers:
-            self.fail(line, expected)
-        self.numbers[word] = value
-
     def keep_values(self, line: str) -> None:
-        number = int if self.each in SIZES else float
-        expected = (
-            f"`#: VALUE ...`, {'whole ' * (number is int)}numbers >= 0, after `# COST per step`"
-        )
+        whole = "whole " * (self.each in SIZES)
+        expected = f"`#: VALUE ...`, {whole}numbers >= 0, after `# COST per step`"
+        if not self.each:
+            self.fail(line, expected)
         try:
-            values = [number(word) for word in line[2:].split()]
+            self.numbers[self.each] += [_quantity(self.each, word) for word in line[2:].split()]
         except ValueError:
             self.fail(line, expected)
-        below = STEPS if number is int else math.inf
-        if not self.each or not all(0 <= value < below for value in values):
-            self.fail(line, expected)
-        self.numbers[self.each] += values
 
     def chain(self) -> Chain:
         missing = [word for word in ("steps", *COSTS) if word not in self.numbers]

@@ -12,8 +12,8 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.actions.columns import Actions
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures.lines import Places
-from ckio.report.pictures.spacetime import MOST, STROKES, spacetime
+from ckio.report.pictures.lines import STROKES, Places
+from ckio.report.pictures.spacetime import MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline

@@ -16,8 +16,8 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import VariableColumns, validate
 from ckio.testing import a
+from tests.test_variables import NAMES, random_variables
 
-from .test_variables import NAMES, random_variables
 from .test_versions import PLATFORM, THREE, Symbols, chain_of, random_action, registers, t, x
 
 Case = tuple[Schedule, Platform]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from perfettos import asked
 
-from ckio.actions.columns import WRITE
+from ckio.actions.columns import VERBS, WRITE
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures.words import WORDS
 from ckio.report.trace import trace
 from ckio.schedule.occupancy import occupancies
 from ckio.schedule.policy import Overlap
@@ -74,7 +73,7 @@ def check(timeline: Timeline, chain: Chain, at: Path) -> None:
         assert (count, lasts / 1e9) == (expected[name][0], pytest.approx(expected[name][1]))
         assert depth == 0, "no slice lies within another"
     ops = [*timeline.actions.op.tolist(), *timeline.transfers.actions.op.tolist()]
-    assert dict(found["names"]) == Counter(WORDS[op] for op in ops)
+    assert dict(found["names"]) == Counter(VERBS[op] for op in ops)
     ((begin, end),) = found["span"]
     assert (begin / 1e9, end / 1e9) == (0, pytest.approx(timeline.makespan))
     most = {

@@ -1,0 +1,386 @@
+"""The pictures with time across, on one axis: who works when, what is stored, the two sweeps.
+
+`resources` has a lane for computing and one for each level. With overlap the far levels' lanes show
+their transfers, and another shows what the program itself copies or waits for. `storage` shows how
+full each level is. In `sweeps` the forward climbs and the adjoint comes down; a level line is a
+checkpoint, as long as it is stored.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, VERBS, WRITE
+from ckio.platform import Platform, memory_level
+from ckio.platform.chain import Chain
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report.pictures.lines import (
+    DrawnStays,
+    Places,
+    covered,
+    of_program,
+    runs,
+    seconds_of_stays,
+    strokes,
+    tooltip,
+)
+from ckio.report.pictures.svg import (
+    COLUMNS,
+    DISTINCT,
+    FOOT,
+    LEFT,
+    RIGHT,
+    Floats,
+    Ints,
+    Picture,
+    PlotAxis,
+    group,
+    legend,
+    line_css,
+    name,
+    number,
+    path,
+    plot,
+    rect,
+    round_numbers,
+    text,
+)
+from ckio.schedule.occupancy import Lifetimes, Occupancy, accesses, occupancies, staged, waits
+from ckio.schedule.timeline import Timeline
+
+TRACK: Final = 15
+"""Height of one action's track in a lane."""
+THIN: Final = 2.5
+"""Height of what is hardly there, so that it is seen at all."""
+BLOCKS: Final = 48
+"""Tooltips across a merged track."""
+HIGH, GAP = 62, 16
+"""Heights: of the occupancy of one level, and between two."""
+FAR: Final = 4
+"""A capacity this many times the peak is left out of the picture, and given in words only."""
+ON_ITS_WAY: Final = "on its way"
+"""The name of the memory between the model and the far levels."""
+TOP, DEEP = 22, 256
+"""Where the picture of the sweeps begins, and how high it is."""
+BOTTOM: Final = TOP + DEEP
+
+_COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
+
+
+def resources(timeline: Timeline, platform: Platform, axis: PlotAxis, /) -> Picture:
+    """Time across; in each lane one track for each action, busy where it is filled."""
+    y = 4.0
+    lanes: list[tuple[str, tuple[int, ...], Timeline]]
+    lanes = [("computing", _COMPUTE, timeline)]
+    if len(timeline.transfers):
+        lanes.append(("waiting", (WRITE, READ), waits(timeline, platform)))
+    lanes += [
+        (level.name, (WRITE, READ, DISCARD), accesses(timeline, platform, place))
+        for place, level in enumerate(platform.levels)
+    ]
+    below: list[str] = []
+    bars: list[str] = []
+    words: list[str] = []
+    for lane, ops, events in lanes:
+        below.append(rect(LEFT, y, COLUMNS, TRACK * len(ops), css="lane"))
+        words.append(name(y + 11, lane))
+        for op in ops:
+            places = np.flatnonzero(events.actions.op == op)
+            words.append(text(LEFT - 8, y + 11, VERBS[op], "faint right"))
+            bars.append(group(f"bar {VERBS[op]}", _bars(events, places, axis, y + 1, VERBS[op])))
+            y += TRACK
+        y += 8
+    bottom = y - 4
+    frame = axis.draw(4, bottom, end=timeline.makespan)
+    parts = (*below, frame, plot("time", (4, bottom), bars), *words)
+    return Picture(bottom + FOOT, parts, "Who works when")
+
+
+def _bars(timeline: Timeline, places: Ints, axis: PlotAxis, y: float, word: str) -> list[str]:
+    start, stop, height = timeline.start[places], timeline.stop[places], TRACK - 2
+    if len(places) > DISTINCT:
+        return _shares(start, stop, axis, y=y, height=height, word=word)
+    return [
+        rect(a, y, max(b - a, 0.8), height, title=tooltip(timeline[place]))
+        for place, a, b in zip(
+            places.tolist(), axis.x(start).tolist(), axis.x(stop).tolist(), strict=True
+        )
+    ]
+
+
+def _shares(
+    start: Floats, stop: Floats, axis: PlotAxis, *, y: float, height: float, word: str
+) -> list[str]:
+    """In each column, a box as high as the share of the time in which this action was going on."""
+    edges = axis.edges()
+    busy = np.diff(_seconds_since(start, edges) - _seconds_since(stop, edges))
+    share = np.clip(busy / (edges[1] - edges[0]), 0.0, 1.0)
+    begun = np.bincount(axis.column(start), minlength=COLUMNS)
+    tops = np.where((share > 1e-6) | (begun > 0), y + (height - THIN) * (1 - share), np.nan)
+    return [
+        path(
+            skyline(tops[block], LEFT + int(block[0]), y + height),
+            title=f"{begun[block].sum():,} × {word}, {share[block].mean():.0%} of the time from"
+            f" {seconds_text(edges[block[0]])} to {seconds_text(edges[block[-1] + 1])}",
+        )
+        for block in np.array_split(np.arange(COLUMNS), BLOCKS)
+    ]
+
+
+def _seconds_since(times: Floats, edges: Floats) -> Floats:
+    """At each edge, the seconds since each of the times before it, summed."""
+    ordered = np.sort(times)
+    count = np.searchsorted(ordered, edges)
+    total: Floats = count * edges - np.concatenate(([0.0], np.cumsum(ordered)))[count]
+    return total
+
+
+def skyline(tops: Floats, x: int, base: float, /) -> str:
+    """The outline of columns of one unit that stand on `base`; nan where there is none."""
+    _, begin, end = runs(~np.isnan(tops)[np.newaxis])
+    return "".join(
+        f"M{x + a} {number(base)}"
+        + "".join(f"V{number(tops[k])}H{x + k + 1}" for k in range(a, b))
+        + f"V{number(base)}Z"
+        for a, b in zip(begin.tolist(), end.tolist(), strict=True)
+    )
+
+
+def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
+    """Time across, bytes up; a dashed line is the capacity."""
+    charts = _charts(timeline, chain, platform)
+    tops = [4.0 + place * (HIGH + GAP) for place in range(len(charts))]
+    bottom = tops[-1] + HIGH if tops else 4.0
+    parts = [rect(LEFT, top, COLUMNS, HIGH, css="lane") for top in tops]
+    parts.append(axis.draw(4, bottom, end=timeline.makespan))
+    fills: list[str] = []
+    for top, chart in zip(tops, charts, strict=True):
+        peak = chart.occupancy.peak_checkpoints
+        lines = (
+            f"at most {bytes_text(chart.occupancy.peak_bytes)}",
+            chart.limit,
+            f"{peak:,} {_stored_as(chain, peak)}",
+        )
+        parts.append(name(top + 12, chart.name, letters=18))
+        parts += [
+            text(0, top + HIGH - 34 + 14 * row, line, "faint") for row, line in enumerate(lines)
+        ]
+        fills += _fill(chart, axis, top + HIGH, chain)
+    parts.append(plot("time", (4, bottom), fills))
+    return Picture(bottom + FOOT, tuple(parts), "How full each level is")
+
+
+@dataclass(frozen=True, slots=True)
+class _OccupancyChart:
+    """How full one level is, or the memory for what is on its way; `limit` is what bounds it."""
+
+    name: str
+    occupancy: Occupancy
+    capacity: int | None
+    limit: str
+    css: str
+
+
+def _charts(timeline: Timeline, chain: Chain, platform: Platform) -> list[_OccupancyChart]:
+    """The levels, and with overlap the memory between them and the model."""
+    charts = [
+        _OccupancyChart(
+            level.name,
+            occupancy,
+            level.capacity,
+            "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}",
+            f"level{place % 4}",
+        )
+        for place, (level, occupancy) in enumerate(
+            zip(platform.levels, occupancies(timeline, chain, platform), strict=True)
+        )
+    ]
+    if len(timeline.transfers):
+        memory = memory_level(platform)
+        limit = "of free memory" if memory is None else f"in {platform.levels[memory].name}"
+        staging = staged(timeline, chain, platform)
+        charts.append(_OccupancyChart(ON_ITS_WAY, staging, None, limit, "way"))
+    return charts
+
+
+def _stored_as(chain: Chain, count: int) -> str:
+    """Return the noun for stored items: checkpoints, or arrays where these are single variables."""
+    word = "checkpoint" if chain.variables is None else "array"
+    return word if count == 1 else f"{word}s"
+
+
+def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
+    """The staircase step by step; or, merged, its highest and its lowest in each column."""
+    occupancy, css, capacity = chart.occupancy, chart.css, chart.capacity
+    peak = occupancy.peak_bytes
+    limit = capacity if capacity is not None and capacity <= FAR * peak else None
+    scale = HIGH / (1.1 * max(1, peak if limit is None else limit))
+    height: Floats = scale * occupancy.nbytes.astype(np.float64)
+    if len(height) <= DISTINCT:
+        x = axis.x(np.append(occupancy.times, axis.until))
+        parts = [
+            group(f"bar {css}", [path(_staircase(x, base - height, base))]),
+            group("bar hint", _hints(occupancy, axis, base, chain)),
+        ]
+    else:
+        title = f"{bytes_text(peak)} at most"
+        high, low = (
+            path(skyline(np.where(edge > 0, base - edge, np.nan), LEFT, base), title=title)
+            for edge in _extremes(occupancy, height, axis)
+        )
+        parts = [group(f"bar {css} pale", [high]), group(f"bar {css}", [low])]
+    if limit is not None:
+        line = f"M{LEFT} {number(base - limit * scale)}H{RIGHT}"
+        parts.append(path(line, css="limit", title="capacity"))
+    return parts
+
+
+def _extremes(occupancy: Occupancy, height: Floats, axis: PlotAxis) -> tuple[Floats, Floats]:
+    """The highest and the lowest in each column."""
+    entering = np.searchsorted(occupancy.times, axis.edges()[:-1], side="right") - 1
+    high, low = height[entering], height[entering]
+    column = axis.column(occupancy.times)
+    np.maximum.at(high, column, height)
+    np.minimum.at(low, column, height)
+    return high, low
+
+
+def _staircase(x: Floats, tops: Floats, base: float) -> str:
+    stairs = "".join(
+        f"V{number(y)}H{number(end)}" for y, end in zip(tops.tolist(), x[1:].tolist(), strict=True)
+    )
+    return f"M{LEFT} {number(base)}{stairs}V{number(base)}Z"
+
+
+def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
+    """Return invisible shapes whose tooltips give the contents of a level at each time."""
+    times = np.append(occupancy.times, axis.until)
+    x = axis.x(times).tolist()
+    return [
+        rect(
+            x[k],
+            base - HIGH,
+            x[k + 1] - x[k],
+            HIGH,
+            title=f"{count} {_stored_as(chain, count)}, {bytes_text(nbytes)}\n"
+            f"{seconds_text(times[k])} to {seconds_text(times[k + 1])}",
+        )
+        for k, (nbytes, count) in enumerate(
+            zip(occupancy.nbytes.tolist(), occupancy.checkpoints.tolist(), strict=True)
+        )
+        if x[k + 1] - x[k] >= 0.1
+    ]
+
+
+def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
+    """Time across, steps up."""
+    scale, places = DEEP / chain.length, Places.of(timeline.actions)
+    entries = [(VERBS[op], VERBS[op]) for op in _COMPUTE]
+    lines = []
+    for place, level in enumerate(platform.levels):
+        events = accesses(timeline, platform, place)
+        if not len(events):
+            continue
+        css = f"level{place % 4}"
+        entries.append((css, f"on {level.name}"))
+        written = places.take(of_program(events, timeline, place))
+        stays = DrawnStays.of(Lifetimes.of(events.actions), written, level.name)
+        lines.append(group(f"line {css}", _stays(events, stays, axis, scale, timeline.makespan)))
+    lines += [group(line_css(op), _moves(timeline, op, axis, scale)) for op in _COMPUTE]
+    parts = (
+        legend(14, entries),
+        rect(LEFT, TOP, COLUMNS, DEEP, css="lane"),
+        axis.draw(TOP, BOTTOM, end=timeline.makespan),
+        _steps(chain.length, scale),
+        plot("time", (TOP, BOTTOM), lines),
+    )
+    return Picture(BOTTOM + FOOT, parts, "Where the forward and the adjoint stand")
+
+
+def _steps(length: int, scale: float) -> str:
+    """The axis at the left."""
+    ticks = [tick for tick in round_numbers(length, about=6) if tick == int(tick)]
+    lines = "".join(f"M{LEFT} {number(BOTTOM - tick * scale)}H{RIGHT}" for tick in ticks)
+    return (
+        text(0, TOP + 12, "step", "name")
+        + path(lines, css="grid")
+        + "".join(
+            text(LEFT - 8, BOTTOM - tick * scale + 4, f"{tick:,.0f}", "faint right")
+            for tick in ticks
+        )
+    )
+
+
+def _moves(timeline: Timeline, op: int, axis: PlotAxis, scale: float) -> list[str]:
+    """The slanted lines of one action."""
+    actions = timeline.actions
+    places = np.flatnonzero(actions.op == op)
+    left, right = axis.x(timeline.start[places]), axis.x(timeline.stop[places])
+    begin, end = (
+        scale * column[places].astype(np.float64) for column in (actions.begin, actions.end)
+    )
+    enter, leave = (end, begin) if op == REVERSE else (begin, end)
+    if len(places) > DISTINCT:
+        title = f"{len(places):,} × {VERBS[op]}"
+        return [path(_merged(left - LEFT, right - LEFT, enter, leave), title=title)]
+    lines = zip(*(a.tolist() for a in (places, left, enter, right, leave)), strict=True)
+    return [
+        path(
+            f"M{number(a)} {number(BOTTOM - y)}L{number(b)} {number(BOTTOM - z)}",
+            title=tooltip(timeline[place]),
+        )
+        for place, a, y, b, z in lines
+    ]
+
+
+def _merged(left: Floats, right: Floats, enter: Floats, leave: Floats) -> str:
+    """Slanted lines cut at the columns and merged within each, as upright strokes."""
+    line, column = _cut(left, right)
+    width = np.maximum(right - left, 1e-9)[line]
+    begin, end = (np.clip((column + k - left[line]) / width, 0.0, 1.0) for k in (0, 1))
+    climb = (leave - enter)[line]
+    sides = enter[line] + climb * begin, enter[line] + climb * end
+    low, high = np.minimum(*sides), np.maximum(*sides)
+    spans = strokes(
+        column,
+        low.astype(np.int64),
+        high.astype(np.int64) + 1,
+        lines=COLUMNS,
+        length=DEEP + 2,
+    )
+    return "".join(f"M{LEFT + x}.5 {BOTTOM - y}V{max(TOP, BOTTOM - z)}" for x, y, z in spans)
+
+
+def _cut(left: Floats, right: Floats) -> tuple[Ints, Ints]:
+    """Each line once for every column that it crosses: (line, column)."""
+    first = np.clip(left.astype(np.int64), 0, COLUMNS - 1)
+    last = np.clip(np.ceil(right).astype(np.int64) - 1, first, COLUMNS - 1)
+    pieces = last - first + 1
+    line = np.repeat(np.arange(len(left)), pieces)
+    before = np.cumsum(pieces) - pieces
+    return line, first[line] + np.arange(len(line)) - before[line]
+
+
+def _stays(
+    events: Timeline, drawn: DrawnStays, axis: PlotAxis, scale: float, until: float
+) -> list[str]:
+    """A level line for each checkpoint, with a tick where it is written.
+
+    There is one line for all variables that are written at one step.
+    """
+    start, stop = seconds_of_stays(drawn.stays, events, until)
+    height = (drawn.step + 0.5 * drawn.tape) * scale
+    if len(start) > DISTINCT:
+        left, right = axis.column(start), axis.column(stop) + 1
+        cells = covered(height.astype(np.int64), left, right, lines=DEEP + 1, length=COLUMNS)
+        spans = zip(*(each.tolist() for each in runs(cells)), strict=True)
+        d = "".join(f"M{LEFT + a} {BOTTOM - y}H{LEFT + b}" for y, a, b in spans)
+        return [group("pale", [path(d, title=drawn.title)])]
+    columns = axis.x(start), BOTTOM - height, axis.x(stop)
+    return [
+        path(f"M{number(a)} {number(b - 3)}v6M{number(a)} {number(b)}H{number(c)}", title=title)
+        for title, a, b, c in zip(
+            drawn.titles(events, until), *(column.tolist() for column in columns), strict=True
+        )
+    ]
