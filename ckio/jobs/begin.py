@@ -31,10 +31,10 @@ from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Differentiable
 from ckio.parallel.team import Team
 from ckio.planners.compared import Planned
+from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import counted
-from ckio.recover.again import Killed
 from ckio.runner.before import reserve
 from ckio.runner.finite import Finite
 from ckio.schedule import Schedule, makespan
@@ -68,7 +68,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         with levels_of(process, manifest) as backends:
             display.tell(process.planning.not_considered)
             display.tell(decided.get("note", ""))
-            display.tell(adjoints.told(schedule, process.platform, kept, overlap))
+            display.tell(adjoints.cost_of_a_kill(schedule, process.platform, kept, overlap))
             return conclude(
                 process,
                 directory,
@@ -365,7 +365,7 @@ def again(
             display.warn(line)
         predicted = write_plan(directory, schedule, process)
         display.tell(survived(schedule, process.platform))
-        display.tell(adjoints.told(schedule, process.platform, kept, process.overlap))
+        display.tell(adjoints.cost_of_a_kill(schedule, process.platform, kept, process.overlap))
         return conclude(
             process,
             directory,

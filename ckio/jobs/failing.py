@@ -15,10 +15,10 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
+from ckio.planners.recover import Killed, adjoint_seconds
+from ckio.planners.recover import every as daly
 from ckio.platform import Platform
 from ckio.platform.readable import duration
-from ckio.recover import Killed, adjoint_seconds
-from ckio.recover import every as daly
 from ckio.schedule import Schedule
 from ckio.sim.failures import (
     Book,
