@@ -25,9 +25,8 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Writ
 from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.calibrate.probe import Try
+from ckio.calibrate.probe import BUDGET, MOST_BYTES, Try
 from ckio.calibrate.samples import Floats, Sample, later, took, typical
-from ckio.calibrate.steps import BUDGET, MOST_BYTES
 from ckio.model import sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform

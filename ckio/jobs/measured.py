@@ -19,7 +19,7 @@ from ckio.platform.clock import Clock
 from ckio.platform.memory import available
 
 if TYPE_CHECKING:
-    from ckio.calibrate.late import Checkpoint
+    from ckio.calibrate.codecs import Checkpoint
 
 SHARE_OF_MEMORY: Final = 2
 """Of the memory that is available, one part of so many is for checkpoints where nobody says."""
@@ -120,8 +120,8 @@ def _late(
     """Return the model's last checkpoints and its pace, by which codecs are chosen."""
     if all(level.options.get("codec") != AUTO for level in asked):
         return [], 0.0
-    from ckio.calibrate.late import kept, late_checkpoints
-    from ckio.calibrate.steps import pace, reach
+    from ckio.calibrate.codecs import kept, late_checkpoints
+    from ckio.calibrate.probe import pace, reach
 
     make = next(iter(models.values()))
     steps = reach(make, clock=clock)
