@@ -16,8 +16,7 @@ from ckio.errors import BadInput, RunFailed
 from ckio.jobs.begin import perform
 from ckio.jobs.directory import NewDirectory
 from ckio.jobs.gradients import digest
-from ckio.jobs.measured import measured
-from ckio.jobs.models import identity, maker, watched
+from ckio.jobs.models import identity, maker, measured, watched
 from ckio.jobs.planning import Planning, chosen, planner_call
 from ckio.jobs.process import Process
 from ckio.jobs.request import Request

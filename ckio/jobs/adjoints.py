@@ -26,6 +26,7 @@ from ckio.planners.recover import (
     with_adjoint_checkpoints,
 )
 from ckio.planners.recover import every as daly_interval
+from ckio.planners.recover.killed import Stored
 from ckio.planners.resume import resume
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -36,8 +37,8 @@ from ckio.schedule.policy import Overlap
 _LEAST: Final = 1.0
 """Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
 
-PlanFor = Callable[[Platform], Schedule]
-"""A planner with its chain and options: the schedule for a platform, or NoSchedule."""
+PlanFor = Callable[[Chain, Platform], Schedule]
+"""A planner with its options: the schedule for a chain and a platform, or NoSchedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,16 @@ def first_plan(
 
     They are stored `every` so many seconds of work, or at Daly's interval for this mean time
     between failures. Nothing is set aside where the whole run is expected to take less than the
-    interval, unless it is to be set aside `always`. Raises BadInput where an interval is given and
-    no level can keep what it asks for.
+    interval, unless it is to be set aside `always`. Where the chain has variables, they are what
+    the schedule stores. Raises BadInput where an interval is given and no level can keep what it
+    asks for.
     """
+    if chain.variables is not None:
+
+        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, Kept]:
+            return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
+
+        return _by_variable(first, chain, platform, ())
     able = _able(chain, platform, model)
     choices = {number: kept_on(chain, platform, number, every=every, mtbf=mtbf) for number in able}
     nearest = next(iter(choices.values()), Kept(None, every or inf))
@@ -95,18 +103,18 @@ def first_plan(
         )
     least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
     if not choices or not (always or least > nearest.every):
-        plain = planned(platform)
+        plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, nearest
     for number, kept in choices.items():
         try:
-            schedule = planned(aside(platform, chain, number))
+            schedule = planned(chain, aside(platform, chain, number))
         except NoSchedule:  # with so much less space; a level farther off may have more
             continue
         return _with_checkpoints(schedule, platform, kept), kept
     if every is not None:
         raise NoSchedule("--every: beside two adjoint checkpoints no level has room for this plan")
-    return planned(platform), nearest
+    return planned(chain, platform), nearest
 
 
 def without_end(
@@ -158,7 +166,11 @@ def next_plan(
     they are what survives, and what the schedule stores.
     """
     if chain.variables is not None:
-        return _next_plan_by_variable(chain, platform, survivors, model, kept, tapes=tapes)
+
+        def rest_of(smaller: Chain, space: Platform, whole: Stored) -> tuple[Schedule, Kept]:
+            return next_plan(smaller, space, whole, model, kept, tapes=tapes)
+
+        return _by_variable(rest_of, chain, platform, survivors)
     rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
@@ -172,24 +184,21 @@ def next_plan(
     return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
 
 
-def _next_plan_by_variable(
+def _by_variable(
+    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, Kept]],
     chain: Chain,
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
-    model: Model,
-    kept: Kept,
     /,
-    *,
-    tapes: bool,
 ) -> tuple[Schedule, Kept]:
-    """Return the rest of a chain that has variables, from what is left of them on each level.
+    """Return the schedule of a chain that has variables, from what is left of them on each level.
 
-    It is planned with reduced sizes, from the checkpoints of which every part is there: in both
+    `plan` makes it with reduced sizes, from the checkpoints of which every part is there: in both
     ways to reduce them, of which the better is taken; where one has no space for what lies there,
     the other may. What is planned so may not fit where a level has hardly more space than for that;
     then it is planned from the adjoints alone.
 
-    Raises BadInput where none of these is a plan that fits.
+    Raises BadInput where none of these is a schedule that fits.
     """
     from ckio.analysis.lowering import lower, reduced
 
@@ -207,15 +216,16 @@ def _next_plan_by_variable(
             space = _beside(left, chain, in_one, -1)
             whole = whole_checkpoints(there, smaller, space, variables)
             try:
-                plan, new = next_plan(smaller, space, whole, model, kept, tapes=tapes)
-                plans.append((lower(plan, variables, platform=platform, stored=stored), new))
+                schedule, kept = plan(smaller, space, whole)
+                schedule = lower(schedule, variables, platform=platform, stored=stored)
+                plans.append((schedule, kept))
             except (BadInput, IllegalAction) as error:
                 reason = reason or error
         if plans:
             return min(plans, key=lambda each: makespan(each[0], platform))
     if isinstance(reason, BadInput):
         raise reason
-    raise NoSchedule(f"what is left does not fit by variable: {reason}")
+    raise NoSchedule(f"--by-variable: what is planned does not fit: {reason}")
 
 
 def _beside(

@@ -8,25 +8,26 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ckio.errors import BadInput
-from ckio.jobs import begin, unknown
+from ckio.jobs import unknown
+from ckio.jobs.begin import begin, cleared_if_nothing_is_left, with_control, wrapping
 from ckio.jobs.directory import (
     MANIFEST,
     PLATFORM,
     RESULT,
+    all_ranks,
     check_new,
     manifest_in,
+    run_directory,
     sound_platform_in,
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
-from ckio.jobs.guarding import TOLD
-from ckio.jobs.measured import levels_of, measured
-from ckio.jobs.models import Settings, costs, identity, maker, name_of
+from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
 from ckio.jobs.planning import Planning, chosen, planner_call, with_room
 from ckio.jobs.process import Process, has_tapes
-from ckio.jobs.ranks import all_ranks, run_directory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back
+from ckio.jobs.resume import again, ended, resumed
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
@@ -273,10 +274,10 @@ class Job:
             levels = self._levels(team) if any(self._asked) else ()
             if directory.manifest is not None and directory.has_ended:
                 manifest = directory.manifest
-                return begin.ended(request, directory, manifest, levels=levels, team=team)
+                return ended(request, directory, manifest, levels=levels, team=team)
             if directory.manifest is not None:
                 manifest = directory.manifest
-                process, model = begin.resumed(
+                process, model = resumed(
                     request,
                     self._make,
                     directory,
@@ -286,15 +287,15 @@ class Job:
                     stopper=stopper,
                     team=team,
                 )
-                resume_it = unknown.again if manifest.chain.steps is None else begin.again
+                resume_it = unknown.again if manifest.chain.steps is None else again
                 return resume_it(process, model, directory, manifest)
             if process is None:
                 raise BadInput(f"{into}: its run was removed just now")
             if request.platform is None:
-                with begin.cleared_if_nothing_is_left(directory):
+                with cleared_if_nothing_is_left(directory):
                     directory.write(PLATFORM, process.platform.dumps())
                 display.tell(f"calibrated; the platform is kept in {into / PLATFORM}")
-            begin_it = unknown.begin if process.chain.steps is None else begin.begin
+            begin_it = unknown.begin if process.chain.steps is None else begin
             return begin_it(process, directory)
         finally:
             directory.release()
@@ -314,9 +315,9 @@ class Job:
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, team)
-        fresh = maker(self._make, request.settings, team, wrap=begin.wrapping(request))
+        fresh = maker(self._make, request.settings, team, wrap=wrapping(request))
         if request.control is not None:
-            fresh = begin.with_control(fresh, request.control)
+            fresh = with_control(fresh, request.control)
         if request.guarded or request.control is not None:
             fresh()  # which says what does not fit, before anything is measured
         if request.steps is None:
