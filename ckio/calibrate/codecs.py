@@ -61,7 +61,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """To write a checkpoint and to read it."""
+        """The seconds to write a checkpoint and to read it."""
         return self.write + self.read
 
 
@@ -183,7 +183,7 @@ def _slots(trial: Trial, nbytes: int, capacity: int | None) -> int:
 
 
 def break_even(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> float:
-    """Seconds of a forward step from which the slots save more than the codec costs.
+    """Return seconds of a forward step from which the slots save more than the codec costs.
 
     With a share s of the slots new, a checkpoint saves about s steps: a rule of thumb, found by
     planning chains of hundreds of steps with and without.
@@ -212,7 +212,7 @@ Checkpoint: TypeAlias = tuple[Key, Layout, Buffers]
 
 
 def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
-    """Restart data and then, where the model has one, a tape: of the last of so many steps.
+    """Return restart data and then, where the model has one, a tape: of the last of so many steps.
 
     Each is valid until the next is asked for.
     """

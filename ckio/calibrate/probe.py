@@ -294,11 +294,11 @@ class Probe:
 
     @property
     def _steps(self) -> range:
-        """The last ones, one for each slot."""
+        """Return the last ones, one for each slot."""
         return range(self.tried.steps - self.slots, self.tried.steps)
 
     def _there(self) -> list[Action]:
-        """Go to these steps, and fill the slots."""
+        """Advance to these steps, and fill the slots."""
         first = self._steps.start
         actions: list[Action] = [Advance(0, first)] if first else []
         for step in self._steps:
@@ -306,7 +306,7 @@ class Probe:
         return actions
 
     def _back(self) -> list[Action]:
-        """The adjoint of these steps: after each of them the next checkpoint is read, and goes."""
+        """Reverse these steps: after each of them the next checkpoint is read and discarded."""
         return [
             action
             for step in reversed(self._steps)
@@ -319,7 +319,7 @@ class Probe:
         ]
 
     def _run(self, actions: list[Action], *, stored: Sequence[Iterable[Key]] = ()) -> Timeline:
-        """One pass, with a fresh model."""
+        """Perform one pass, with a fresh model."""
         chain = Chain(
             steps=self.tried.steps,
             advance=0,
@@ -349,7 +349,7 @@ class Probe:
 
 
 def x(step: int) -> Key:
-    """The restart data of a step."""
+    """Return the restart data of a step."""
     return Key(Kind.RESTART, step)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import xxhash
@@ -13,8 +12,8 @@ from ckio.actions.variables import Variables
 from ckio.backends.base import Backend
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, first_plan
-from ckio.jobs.directory import CONTROL, RunDirectory
-from ckio.jobs.gradients import checksum_of, packed_control, set_control
+from ckio.jobs.directory import CONTROL, RunDirectory, checksum_of
+from ckio.jobs.gradients import packed_control, set_control
 from ckio.jobs.levels import left_by, opened
 from ckio.jobs.models import guarded
 from ckio.jobs.planning import overlap_figures, policy
@@ -192,12 +191,3 @@ def write_plan(directory: RunDirectory, schedule: Schedule, process: Process, /)
     times = dumps(schedule, platform, predicted, overlap=overlap, origin="predicted")
     directory.write_plan(dumps(schedule, platform, overlap=overlap), times)
     return predicted
-
-
-def perform(process: Process, into: Path, /) -> Result:
-    """Begin a run in a new directory and carry it to its end; signals interrupt it."""
-    directory = RunDirectory(into)
-    try:
-        return begin(process, directory)
-    finally:
-        directory.release()

@@ -42,6 +42,8 @@ from ckio.model.comm import Comm, launched
 from ckio.parallel.team import ALONE, Team
 from ckio.platform import Platform
 
+T = TypeVar("T")
+
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
@@ -226,7 +228,7 @@ class RunDirectory(NewDirectory):
 
 
 def _locked(path: Path) -> int:
-    """The open directory with a lock on it; -1 where its file system has none."""
+    """Return the open directory with a lock on it; -1 where its file system has none."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,7 +264,7 @@ def sound_platform_in(path: Path, /) -> Platform:
 
 def platform_in(schedule: Path, /) -> Platform:
     """Read the platform in the headers of a file with a schedule; raises BadInput."""
-    with _reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
+    with reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
         return _platform_of(file, schedule)
 
 
@@ -274,7 +276,7 @@ def _platform_of(lines: Iterator[str], schedule: Path) -> Platform:
 
 def read_text(path: Path, /) -> str:
     """Return the text of a regular file, and never of what a link leads to; raises BadInput."""
-    with _reading(path) as fd:
+    with reading(path) as fd:
         if (size := os.fstat(fd).st_size) > _MOST:
             raise BadInput(f"{path} has {size} bytes, which none of a run's files has")
         with os.fdopen(fd, encoding="utf-8", closefd=False, newline="") as file:
@@ -282,8 +284,8 @@ def read_text(path: Path, /) -> str:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[int]:
-    """Open a regular file; raises BadInput for whatever goes wrong."""
+def reading(path: Path, /) -> Iterator[int]:
+    """Open a regular file, and never what a link leads to; raises BadInput for all that fails."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -305,9 +307,9 @@ def sealed(text: str, /) -> str:
     body = text.rstrip()
     if body.startswith("{"):
         body = body.removesuffix("}").rstrip()
-        return f'{body}, "checksum": "{_checksum(body)}"}}\n'
+        return f'{body}, "checksum": "{checksum_of(body.encode())}"}}\n'
     text = text if not text or text.endswith("\n") else f"{text}\n"
-    return f"{text}## xxh3_128 {_checksum(text)}\n"
+    return f"{text}## xxh3_128 {checksum_of(text.encode())}\n"
 
 
 def unsealed(text: str, source: object, /) -> str:
@@ -315,7 +317,7 @@ def unsealed(text: str, source: object, /) -> str:
     is_json = text.startswith("{")
     seal = (_SEAL_OF_JSON if is_json else _SEAL_OF_TEXT).search(text, max(0, len(text) - 256))
     body = text[: seal.start()] if seal else ""
-    if seal is None or _checksum(body) != seal[1]:
+    if seal is None or checksum_of(body.encode()) != seal[1]:
         raise BadInput(
             f"{source} is damaged: it is not as ckio wrote it (its checksum differs); restore it,"
             " or begin a new run in another directory"
@@ -323,8 +325,9 @@ def unsealed(text: str, source: object, /) -> str:
     return f"{body}}}" if is_json else body
 
 
-def _checksum(text: str) -> str:
-    return xxhash.xxh3_128(text.encode()).hexdigest()
+def checksum_of(data: bytes, /) -> str:
+    """Return the checksum of a file's bytes."""
+    return xxhash.xxh3_128(data).hexdigest()
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
@@ -344,21 +347,14 @@ def _finite(value: Any) -> Any:
             return value
 
 
-T = TypeVar("T")
-
-
 @contextmanager
 def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
     """Give the ranks of this job, or of a communicator; what one of them raises all raise."""
-    found = launched()
-    if comm is None and (found is None or found[1] == 1):
-        yield ALONE
-        return
-    if comm is None:
+    if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
 
         comm = world()
-    if comm.size == 1:
+    if comm is None or comm.size == 1:
         yield ALONE
         return
     team = _Ranks(comm)
@@ -404,7 +400,7 @@ class _Ranks(Team):
 
 
 def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:
-    """The directory of a run, which its first rank has for all of them."""
+    """Return the directory of a run, which its first rank has for all of them."""
     if team.is_alone:
         return RunDirectory(path, resume=resume)
     return SharedDirectory(path, team, resume=resume)
@@ -421,24 +417,22 @@ class SharedDirectory(RunDirectory):
         self.path, self._team = path, team
         self._own: RunDirectory | None = None
 
-        def made() -> tuple[str, str]:
-            self._own = own = RunDirectory(path, resume=resume)
-            return own.id, "" if own.manifest is None else own.manifest.dumps()
+        def opened() -> tuple[str, Manifest | None]:
+            self._own = RunDirectory(path, resume=resume)
+            return self._own.id, self._own.manifest
 
-        self.id, said = team.once(made)
-        self.manifest = self._read(said) if said else None
+        self.id, self.manifest = team.once(opened)
 
     @property
     def has_ended(self) -> bool:
         return self._once(lambda own: own.has_ended)
 
     def begin(self, manifest: Manifest, /) -> None:
-        def begun(own: RunDirectory) -> str:
+        def begun(own: RunDirectory) -> Manifest | None:
             own.begin(manifest)
-            assert own.manifest is not None
-            return own.manifest.dumps()
+            return own.manifest
 
-        self.manifest = self._read(self._once(begun))
+        self.manifest = self._once(begun)
 
     def write(self, name: str, content: str | bytes, /) -> None:
         self._once(lambda own: own.write(name, content))
@@ -447,8 +441,7 @@ class SharedDirectory(RunDirectory):
         self._once(lambda own: own.write_plan(schedule, predicted))
 
     def platform(self) -> Platform:
-        text = self._once(lambda own: own.platform().dumps())
-        return Platform.loads(text, source=str(self.path / SCHEDULE))
+        return self._once(lambda own: own.platform())
 
     def read(self, name: str, /) -> str:
         return self._once(lambda own: own.read(name))
@@ -467,9 +460,6 @@ class SharedDirectory(RunDirectory):
         if self._own is not None:
             self._own.clear()
             self._own.release()
-
-    def _read(self, said: str) -> Manifest:
-        return Manifest.loads(said, source=str(self.path / MANIFEST))
 
     def _once(self, do: Callable[[RunDirectory], T]) -> T:
         own: Any = self._own

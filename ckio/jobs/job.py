@@ -210,12 +210,16 @@ class Job:
         with all_ranks(self._comm) as team, Stopper.within(seconds, team) as stopper:
             return self.run_on(team, stopper, resume=resume)
 
-    def run_on(self, team: Team, stopper: Stopper, /, *, resume: bool = True) -> Result:
-        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop."""
+    def run_on(self, team: Team, stopper: Stopper | None, /, *, resume: bool = True) -> Result:
+        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop.
+
+        Without a stopper, signals interrupt the run.
+        """
         control = self._control
         if isinstance(control, str | os.PathLike):
             control = read_control(Path(control), team)
-        request = replace(self.request, control=control, walltime=stopper.walltime)
+        walltime = None if stopper is None else stopper.walltime
+        request = replace(self.request, control=control, walltime=walltime)
         _check_alone(request, team)
         return self._work(request, stopper, team, resume=resume)
 
@@ -258,7 +262,9 @@ class Job:
         manifest_in(self.directory)  # which says what is wrong with it
         return sound_platform_in(self.directory)
 
-    def _work(self, request: Request, stopper: Stopper, team: Team, /, *, resume: bool) -> Result:
+    def _work(
+        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+    ) -> Result:
         """Begin a run, or resume one, or read its result back."""
         into, display = self.directory, self._display
         exists = team.once(lambda: os.path.lexists(into / MANIFEST))
@@ -300,7 +306,9 @@ class Job:
         finally:
             directory.release()
 
-    def _new(self, request: Request, stopper: Stopper, team: Team, /, *, resume: bool) -> Process:
+    def _new(
+        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+    ) -> Process:
         """Return the process of a run that nobody has begun; raises BadInput."""
         hint = f"; {self.directory.absolute()} holds no run that says it" if resume else ""
         if self._make is None:
@@ -381,7 +389,7 @@ def _check_alone(request: Request, team: Team, /) -> None:
 
 
 def _refusals(request: Request) -> dict[str, bool]:
-    """Why it is not decided with the plan what overlaps, and whether that is so."""
+    """Return why it is not decided with the plan what overlaps, and whether that is so."""
     return {
         "--by-variable: it plans with whole checkpoints": request.by_variable,
         "a run without --steps: what overlaps is decided with the plan": request.steps is None,

@@ -95,7 +95,7 @@ class Journal:
         self.close()
 
     def _name(self, level: int) -> str:
-        """The level as JSON."""
+        """Return the level as JSON."""
         return self._levels[level] if level < len(self._levels) else f'"{level}"'
 
     def _put(self, line: str) -> None:
@@ -137,7 +137,7 @@ def _last_byte(path: Path) -> bytes:
 
 
 def _words(action: Action) -> tuple[str, int | None]:
-    """An action as the text of a schedule has it, without its level, and the level."""
+    """Return an action as the text of a schedule has it, without its level, and the level."""
     match action:
         case Advance(begin, end) | Record(begin, end) | Reverse(begin, end):
             return f"{_verb(action)} {begin} {end}", None

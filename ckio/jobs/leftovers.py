@@ -94,7 +94,7 @@ class Holding:
 
 
 def _offered(backend: str, question: str) -> Any:
-    """The function by which a backend's class answers a question; None where it has none."""
+    """Return the function by which a backend's class answers a question; None where it has none."""
     return getattr(registry.find("backends", backend), question, None)
 
 
@@ -180,7 +180,7 @@ def expected(path: Path, /) -> list[Holding]:
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
-    """Each level with each name that the run has there: one, where all ranks share it."""
+    """Return each level with each name that the run has there: one, where all ranks share it."""
     for level in platform.levels:
         yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
@@ -264,7 +264,7 @@ class Checkpoint:
 
     @property
     def original(self) -> int:
-        """Bytes of the checkpoint itself."""
+        """Return bytes of the checkpoint itself."""
         return nbytes_of(self.layout)
 
 
@@ -279,12 +279,12 @@ class Listing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all checkpoints, as stored."""
+        """Return bytes of all checkpoints, as stored."""
         return sum(checkpoint.stored.nbytes for checkpoint in self.checkpoints)
 
     @property
     def others(self) -> list[str]:
-        """The runs that stored something there and are not the one whose place it is."""
+        """Return the runs that stored something there and are not the one whose place it is."""
         return self.holding.others(checkpoint.stored for checkpoint in self.checkpoints)
 
     def verified(self, tick: Callable[[int], None] = lambda _: None, /) -> "Listing":
@@ -366,7 +366,7 @@ def _still(holding: Holding) -> set[Stored]:
 
 
 def age(written: float, now: float, /) -> float:
-    """Seconds since then; nothing is younger than 0, though a clock may be set back."""
+    """Return seconds since then; nothing is younger than 0, though a clock may be set back."""
     return max(0.0, now - written)
 
 

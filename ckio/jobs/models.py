@@ -1,4 +1,8 @@
-"""The models that runs work on: their names, their costs, and whose errors are whose."""
+"""Models and levels by name: made, checked, and measured where nobody has measured them.
+
+`maker` makes a model, `costs` says what its steps take, and `measured` calibrates levels, which are
+left empty. `blamed` says whose fault an error is.
+"""
 
 import logging
 import secrets
@@ -44,7 +48,7 @@ RESULTS: Final = ("functional", "gradient")
 
 
 def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
-    """The name under which a model's costs are kept: the model and its options, sorted.
+    """Return the name under which a model's costs are kept: the model and its options, sorted.
 
     Those of a model in parts are per rank, and with other ranks they are others.
 
@@ -58,7 +62,7 @@ def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
 
 
 def _text(value: Option) -> str:
-    """One way to write a value, so that 64 and 64.0 are the same option."""
+    """Write a value in one way, so that 64 and 64.0 are the same option."""
     match value:
         case bool():
             return str(value).lower()
@@ -155,7 +159,7 @@ def costs(
     display: Display = QUIET,
     team: Team = ALONE,
 ) -> Chain:
-    """A model's costs and sizes as the platform has them, or else measured now, with a note.
+    """Return a model's costs as the platform has them, or else measured now, with a note.
 
     A model whose costs are known need not be importable here.
     """
@@ -174,7 +178,7 @@ def costs(
 
 
 def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
-    """A maker of the same models, which move a progress bar if they have a callback for it."""
+    """Return a maker of the same models, which tell a progress bar if they have a callback."""
 
     def made() -> Differentiable:
         model = fresh()
@@ -296,7 +300,7 @@ def measured(
 
 
 def _without_auto(level: Level, models: Collection[str]) -> Level:
-    """The level to open: one whose codec is to be found out has none yet."""
+    """Return the level to open: one whose codec is to be found out has none yet."""
     if level.options.get("codec") != AUTO:
         return level
     what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
@@ -330,7 +334,7 @@ def _chosen(
     clock: Clock | None,
     team: Team,
 ) -> tuple[Level, Backend]:
-    """The level with the codec that suits it, where that is to be found out, and a note why."""
+    """Return the level with the codec that suits it, where none is named, and a note why."""
     if level.options.get("codec") != AUTO:
         return level, backend
     from ckio.backends.compressed import Compressed

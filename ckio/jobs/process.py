@@ -94,7 +94,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """The name of the model."""
+        """Return the name of the model."""
         return self.request.model or "model"
 
     @property
@@ -270,7 +270,7 @@ def _performed(
     predicted: Timeline,
     kept: Kept,
 ) -> tuple[Timeline, Differentiable]:
-    """Run, and show it; the model's own callback moves the bar.
+    """Perform the schedule, and show it; the model's own callback moves the bar.
 
     Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
     stands is then stored.

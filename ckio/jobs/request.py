@@ -246,7 +246,7 @@ class Manifest:
 
     @cached_property
     def identity(self) -> str:
-        """The digest of what is computed: model, settings, controls, chain and variables.
+        """Return the digest of what is computed: model, settings, controls, chain and variables.
 
         It is stored with each checkpoint, so that none is read for another computation.
         """

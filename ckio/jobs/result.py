@@ -202,7 +202,7 @@ def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Repo
 
 
 def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
-    """The fewest forward steps that restart checkpoints in all these slots allow, I/O ignored.
+    """Return the fewest forward steps that restart checkpoints in these slots allow.
 
     Griewank & Walther's closed form over the slots of all levels together; a schedule that keeps
     tapes may need fewer, and then sets the figure. Where single variables are stored, it counts
@@ -217,7 +217,7 @@ def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
 
 
 def _slots(chain: Chain, platform: Platform) -> int:
-    """How many checkpoints the levels hold at most, each with all that no other one shares."""
+    """Return the most checkpoints that the levels hold, each with all that no other shares."""
     if chain.variables is None:
         return sum(level.slots(chain.restart, chain.length) for level in platform.levels)
     variables, over = chain.variables, chain.variables.over(chain.length)
@@ -262,7 +262,7 @@ def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str
 
 
 def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
-    """Bytes written to a level and read from it, and the seconds that this took.
+    """Return bytes written to a level and read from it, and the seconds that this took.
 
     Where transfers moved them behind the program, those count, and not what it copied or waited.
     """

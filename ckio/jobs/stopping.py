@@ -1,7 +1,8 @@
 """Stopping a run in good time: by a signal, or before its walltime is over.
 
-A run that is asked to stop does so at the next pause between two steps, stores where it stands, and
-ends with exit status 75: `--resume` goes on from there.
+A run that is asked to stop does so at the next pause between two steps: `Stopper` says when. It
+stores where it stands (`store_standing`), if need be at the cost of checkpoints that save fewer
+steps, and ends with exit status 75: `--resume` continues from there.
 """
 
 import os
@@ -92,7 +93,7 @@ class Stopper:
         return stopper
 
     def start(self, needed: float, /) -> None:
-        """A run begins that takes so many seconds to stop; raises RunFailed if it is too late."""
+        """Begin a run that takes so many seconds to stop; raises RunFailed if it is too late."""
         self._deadline = self._end - needed
         if (left := self._deadline - time.monotonic()) <= 0:
             raise RunFailed(
@@ -104,7 +105,7 @@ class Stopper:
             self._team.wish = self._asked
 
     def tell(self, behind: float, /) -> None:
-        """To write what is staged takes so many seconds more, as the levels were measured."""
+        """Take note that writing what is staged takes so many seconds more, as was measured."""
         self._behind = 2 * behind
 
     def __call__(self) -> bool:
@@ -150,7 +151,7 @@ class Stopper:
 
 
 def began() -> float:
-    """When this process began, on `time.monotonic`; now where the system does not say."""
+    """Return when this process began, on `time.monotonic`; now where that is not known."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         ticks = int(after_name[19])  # since the machine was started; field 22 of proc(5)
@@ -266,14 +267,14 @@ def _wanted(stopped: Stopped, steps: int) -> Iterator[Key]:
 
 
 def _reach(keys: Collection[Key]) -> tuple[float, float]:
-    """How far these keys reach, less being further: the adjoint's step, then the way down to it."""
+    """Return how far these keys reach, less being further: the adjoint, then the way to it."""
     adjoint = min((key.step for key in keys if key.kind is Kind.ADJOINT), default=inf)
     below = (key.step for key in keys if key.kind is Kind.RESTART and key.step < adjoint)
     return adjoint, -max(below, default=0)
 
 
 def _come(key: Key, there: Collection[Key], steps: int) -> float:
-    """The steps that are done again if this is not stored: to reverse one takes two."""
+    """Return the steps that are done again if this is not stored: to reverse one takes two."""
     held = {other.step for other in there if other.kind is key.kind}
     if key.kind is Kind.ADJOINT:
         return 2 * (min(held, default=steps) - key.step)
@@ -292,7 +293,7 @@ class _Storing:
     source: Backend | None = None
 
     def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
-        """The whole checkpoints that lie on one level with these keys, and what they are made of.
+        """Return the whole checkpoints that these keys of one level make, with their parts.
 
         What a fresh model has need not be there: see `made.complete`.
         """
@@ -308,11 +309,11 @@ class _Storing:
         return made | {key: variables.parts(key, length) for key in found}
 
     def whole(self, *levels: Collection[Key]) -> set[Key]:
-        """The whole checkpoints where levels hold these keys."""
+        """Return the whole checkpoints where levels hold these keys."""
         return {key for keys in levels for key in self.made(keys)}
 
     def there(self) -> set[Key]:
-        """The whole checkpoints that lie on a level."""
+        """Return the whole checkpoints that lie on a level."""
         return self.whole(*(_held(backend) for backend, _ in self.levels))
 
     def is_further(self, began: tuple[float, float]) -> bool:
@@ -364,7 +365,7 @@ class _Storing:
             return []
 
     def _write(self, keys: Collection[Key], backend: Backend) -> None:
-        """All of them, or none; from the source, if there is one, else from the model."""
+        """Write all of them, or none; from the source, if there is one, else from the model."""
         written = list[Key]()
         try:
             for key in keys:
@@ -398,7 +399,7 @@ class _Storing:
     def _lacking(
         self, needed: Collection[Key], backend: Backend, level: Level
     ) -> tuple[int, dict[Key, int]]:
-        """Bytes of room that a level lacks for what is `needed`, and those of all that it holds.
+        """Return the bytes that a level lacks for what is `needed`, and those of all it holds.
 
         As plans count them, and of each checkpoint on the rank where it takes most.
         """
@@ -412,7 +413,7 @@ class _Storing:
         return lacking, {key: nbytes for key, nbytes in taken.items() if key in held}
 
     def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
-        """Bytes of each of these on the rank where they are most."""
+        """Return bytes of each of these on the rank where they are most."""
         every = self.team.gather(mine)
         return {key: max(there[key] for there in every) for key in mine}
 
@@ -427,7 +428,7 @@ def displaced(
     made: Mapping[Key, Collection[Key]] | None = None,
     stays: Collection[Key] = (),
 ) -> list[Key]:
-    """The keys that are cheapest to lose and make so many bytes of room; none where that is dear.
+    """Return the keys that are cheapest to lose and free so many bytes; none where that is dear.
 
     `held` says what each takes of its level. `reversing` is the step of the adjoint: what lies from
     there on is of no use any more. Adjoints stay, and so does what `stays`. It is dear if all
@@ -457,7 +458,7 @@ def displaced(
 
 
 def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
-    """Restart data and tapes with the steps that each saves, the cheapest first."""
+    """Return restart data and tapes with the steps that each saves, the cheapest first."""
     restarts = sorted(key.step for key in held if key.kind is Kind.RESTART)
 
     def saved(key: Key) -> int:
@@ -480,7 +481,7 @@ def _discard_older(adjoint: Key, levels: _Levels) -> None:
 
 
 def _held(backend: Backend) -> frozenset[Key]:
-    """The keys on a level; none where it cannot say, as one that has failed."""
+    """Return the keys on a level; none where it cannot say, as one that has failed."""
     with suppress(StorageError):
         return frozenset(backend.keys())
     return frozenset()
@@ -515,7 +516,7 @@ class Halted(CkioError):
 
 
 def halted(why: str, standing: Standing, /) -> Halted | RunFailed:
-    """The error that ends a stopped run: RunFailed where resuming it would come no further.
+    """Return the error that ends a stopped run: RunFailed where resuming it would come no further.
 
     Of a signal that is not known: the next one may come later.
     """

@@ -310,7 +310,7 @@ class _Lying(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The step to which a sweep comes that writes it."""
+        """Return the step to which a sweep comes that writes it."""
         return self.step + self.sort
 
 
