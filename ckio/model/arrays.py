@@ -132,7 +132,7 @@ class AdjointRegister:
         return *self.cotangent.values(), *self.gradient.values(), self.functional
 
     def layout(self, units: Mapping[str, str]) -> Layout:
-        """Return the layout of all arrays; J and dJ have the units of J, the others of dJ per array."""
+        """Return the layout of all arrays; J and dJ have the units of J, the others per array."""
         per = {
             name: f"({units['J'] or 1})/({unit})" if unit else units["J"]
             for name, unit in units.items()

@@ -144,7 +144,7 @@ class Checkpoints:
 
     @cached_property
     def _whole(self) -> Mapping[Kind, Layout]:
-        """Return the layouts of whole checkpoints: the same objects each time, which levels notice."""
+        """Return the layouts of whole checkpoints, the same objects each time: levels notice."""
         restart, tape = self._of(self.restart), self._of(self.tape)
         return {Kind.RESTART: restart, Kind.TAPE: tape, Kind.ADJOINT: self.adjoint}
 
