@@ -93,7 +93,7 @@ def calibrate(
         for capacity in [capacities.get(name)]
         for each in _fitting(name, capacity, tries + made_up)
     ]
-    # Plain memory is not reached behind the computation, and one clock is not for many threads.
+    # Plain memory is not accessed in the background, and one clock is not for many threads.
     far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
     total = len(probes) + len(models) * (1 + len(far))
     pacers = {
@@ -107,10 +107,10 @@ def calibrate(
         samples += probe.samples()
         for pacer in pacers.values():
             pacer.again()
-    found = {}
+    paces = {}
     for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)
-        found[name] = pacer.paces()
+        paces[name] = pacer.paces()
         for level in far:
             progress(f"{level} beside {name}", total)
             if own.fits(capacities.get(level)):
@@ -121,21 +121,21 @@ def calibrate(
     levels = [
         _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
     ]
-    return _platform(levels, found, samples)
+    return _platform(levels, paces, samples)
 
 
 def _platform(
-    levels: Sequence[Level], found: Mapping[str, Paces], samples: Sequence[Sample]
+    levels: Sequence[Level], paces: Mapping[str, Paces], samples: Sequence[Sample]
 ) -> Platform:
     """Return the platform of the levels and the models together."""
-    chains = {name: each.chain for name, each in found.items()}
+    chains = {name: each.chain for name, each in paces.items()}
     overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
         tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
-        {name: each.spreads for name, each in found.items() if each.spreads},
-        next((each.drift for each in found.values()), None),
+        {name: each.spreads for name, each in paces.items() if each.spreads},
+        next((each.drift for each in paces.values()), None),
         fmean(overheads) if overheads else 0.0,
     )
 
@@ -144,7 +144,7 @@ def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple
     """Return the prices to copy a checkpoint to memory and from it, as on the first such level."""
     near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
     moved = [[s for s in samples if s.level in near and s.access == it] for it in ("write", "read")]
-    write, read = (fit(found) if found else Affine() for found in moved)
+    write, read = (fit(accesses) if accesses else Affine() for accesses in moved)
     return write, read
 
 
@@ -215,20 +215,20 @@ def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
 
     None where they do as fast as they are written: then none ever waits.
     """
-    found = [sample for sample in here if sample.access == "drained" and sample.nbytes]
-    if not found or write is None:
+    accesses = [sample for sample in here if sample.access == "drained" and sample.nbytes]
+    if not accesses or write is None:
         return None
-    largest = max(found, key=lambda sample: sample.nbytes)
+    largest = max(accesses, key=lambda sample: sample.nbytes)
     return largest.nbytes / largest.seconds if largest.seconds > write(largest.nbytes) else None
 
 
 def _law(here: Sequence[Sample], access: str, like: Affine | None) -> Affine | None:
     """Return a price that was measured beside the computation; of one size alone, like another."""
-    found = [sample for sample in here if sample.access == access]
-    sizes = {sample.nbytes for sample in found}
+    accesses = [sample for sample in here if sample.access == access]
+    sizes = {sample.nbytes for sample in accesses}
     if len(sizes) != 1 or like is None or not (one := like(*sizes)):
-        return fit(found) if found else None
-    times = fmean(sample.seconds for sample in found) / one
+        return fit(accesses) if accesses else None
+    times = fmean(sample.seconds for sample in accesses) / one
     return Affine(times * like.latency, times * like.per_byte)
 
 

@@ -1,8 +1,8 @@
 """Measure what a level and the computation cost each other where both go on at the same time.
 
 The probe is two short adjoint computations, one with all its restart data on the level, the other
-with all its tapes: performed in turn without overlap, behind the computation, and so that the
-program waits for each write. Passes are compared action by action. Behind the computation, what an
+with all its tapes: performed in turn without overlap, in the background, and so that the
+program waits for each write. Passes are compared action by action. In the background, what an
 action computes takes longer by
 
     overhead + sum over writes, reads, discards: share * (latency + per_byte * bytes)
@@ -183,7 +183,7 @@ def lost(
 ) -> tuple[float, Mapping[int, Affine]]:
     """Return what every action that computes loses, and what by each access beside it.
 
-    Of passes with transfers behind the computation, each with one of the same schedule without; and
+    Of passes with transfers in the background, each with one of the same schedule without; and
     with the bytes of each kind of checkpoint.
     """
     from scipy.optimize import nnls
@@ -211,15 +211,15 @@ def lost(
 
 def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> Floats:
     """Return the program's seconds for each later access, but for reads that it waited for."""
-    found = [np.zeros(0)]
+    seconds = [np.zeros(0)]
     for timeline in timelines:
         chosen = _among(timeline.actions, op, kind)
         if op == READ:
             ends = np.sort(_of(timeline.transfers, op).stop)
             ended = np.searchsorted(ends, timeline.stop, "right")
             chosen &= np.diff(ended, prepend=0) == 0
-        found.append(later(took(timeline)[chosen]))
-    return np.concatenate(found)
+        seconds.append(later(took(timeline)[chosen]))
+    return np.concatenate(seconds)
 
 
 def _parts(timeline: Timeline, moved: Timeline) -> Floats:

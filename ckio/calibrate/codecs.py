@@ -352,15 +352,15 @@ def decide(
 
     def trial(codec: str) -> Trial:
         probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
-        found = {sample.access: sample for sample in probe.samples()}
-        write, read = found["write"], found["read"]
+        samples = {sample.access: sample for sample in probe.samples()}
+        write, read = samples["write"], samples["read"]
         # What is stored is that of the rank with the most; of its own bytes, the others have less.
         ratio = max(write.ratio, min(team.gather(ratios[codec])))
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
     trials = [trial(""), *map(trial, codecs)]
-    found = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
-    return team.gather(found)[0]
+    decision = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
+    return team.gather(decision)[0]
 
 
 def _compressibility(checkpoint: Checkpoint) -> float:

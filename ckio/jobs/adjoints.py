@@ -176,10 +176,10 @@ def next_plan(
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
         try:
-            found = rest(level=number, every=kept.every)
+            schedule = rest(level=number, every=kept.every)
         except NoSchedule:
             continue
-        return _last_one_stays(found), replace(kept, level=name)
+        return _last_one_stays(schedule), replace(kept, level=name)
     without = partial(resume, chain, platform, survivors, tapes=tapes)
     return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
 

@@ -114,12 +114,12 @@ def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arr
     Raises BadInput where the file is not the one with this checksum.
     """
     arrays, pieces = _arrays_in(_bytes_of(path, checksum), path)
-    found: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
+    groups: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
     for name in arrays:
         group, _, control = name.partition("/")
-        if group in found:
-            found[group][control] = _of_rank(name, arrays, pieces, team)
-    return found["gradient"], found["control"]
+        if group in groups:
+            groups[group][control] = _of_rank(name, arrays, pieces, team)
+    return groups["gradient"], groups["control"]
 
 
 def _of_rank(
@@ -173,11 +173,11 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
     Raises BadInput where the file is not the one with this checksum.
     """
     arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
-    found: dict[int, dict[str, Array]] = {}
+    controls: dict[int, dict[str, Array]] = {}
     for path_in_file, array in arrays.items():
         _, rank, _, name = path_in_file.split("/", 3)
-        found.setdefault(int(rank), {})[name] = array
-    return found
+        controls.setdefault(int(rank), {})[name] = array
+    return controls
 
 
 def set_control(model: Differentiable, control: Arrays, /) -> None:

@@ -97,12 +97,12 @@ def maker(
     """
     what = f"model {name_of(model)!r}"
 
-    def found() -> Any:
+    def checked() -> Any:
         factory = find_model(model) if isinstance(model, str) else model
         check_options(what, factory, settings)
         return factory
 
-    factory = team.each(found)  # which may be there on some ranks, and not on others
+    factory = team.each(checked)  # which may be there on some ranks, and not on others
     given: dict[str, Any] = dict(settings)
     if takes(factory, "comm") and not team.is_alone:
         given["comm"] = team.comm.apart()
@@ -231,15 +231,15 @@ def levels_of(
     """
     if ram is None and disk is None and archive is None:
         ram = (available() or 0) // SHARE_OF_MEMORY // ranks
-    found = []
+    levels = []
     if ram is not None:
-        found.append(Level(name="ram", backend="ram", capacity=ram))
+        levels.append(Level(name="ram", backend="ram", capacity=ram))
     places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
     for name, (backend, path) in places.items():
         if path is not None:
             options = {"path": str(path.expanduser().absolute())}
-            found.append(Level(name=name, backend=backend, options=options))
-    return tuple(found)
+            levels.append(Level(name=name, backend=backend, options=options))
+    return tuple(levels)
 
 
 def measured(
@@ -273,7 +273,7 @@ def measured(
             for level, backend in zip(asked, backends, strict=True):
                 tick(0, say=f"{level.name}, codecs")
                 chosen.append(_chosen(level, backend, late, step, clock=clock, team=team))
-            found = calibrate(
+            platform = calibrate(
                 {level.name: backend for level, backend in chosen},
                 sizes,
                 repeats=repeats,
@@ -294,9 +294,9 @@ def measured(
             ratio=cost.ratio,
             profile=cost.profile,
         )
-        for (level, _), cost in zip(chosen, found.levels, strict=True)
+        for (level, _), cost in zip(chosen, platform.levels, strict=True)
     )
-    return replace(found, levels=levels)
+    return replace(platform, levels=levels)
 
 
 def _without_auto(level: Level, models: Collection[str]) -> Level:
@@ -343,12 +343,12 @@ def _chosen(
     codecs = lossless_codecs()
     everywhere = set(codecs).intersection(*team.gather(list(codecs)))
     codecs = {name: codec for name, codec in codecs.items() if name in everywhere}
-    room = level.capacity
-    found = decide(
-        level.name, backend, codecs, late, capacity=room, step=step, clock=clock, team=team
+    capacity = level.capacity
+    decision = decide(
+        level.name, backend, codecs, late, capacity=capacity, step=step, clock=clock, team=team
     )
-    bare = replace(plain(level), note=found.sentence)
-    if not found.codec:
+    bare = replace(plain(level), note=decision.sentence)
+    if not decision.codec:
         return bare, backend
-    options = {**bare.options, "codec": found.codec}
-    return replace(bare, options=options), Compressed(backend, codecs[found.codec])
+    options = {**bare.options, "codec": decision.codec}
+    return replace(bare, options=options), Compressed(backend, codecs[decision.codec])

@@ -302,7 +302,7 @@ def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
     """Say what differs between two platforms."""
     if given.working_memory != there.working_memory:
         yield f"working_memory {given.working_memory} for {there.working_memory}"
-    mine, theirs = ({level.name: level for level in found.levels} for found in (given, there))
+    mine, theirs = ({level.name: level for level in platform.levels} for platform in (given, there))
     if list(mine) != list(theirs):
         yield f"levels {', '.join(mine)} for {', '.join(theirs)}"
         return

@@ -230,9 +230,9 @@ def store_standing(
 
     The adjoint is stored if anything was reversed, and takes the place of older ones, which need
     not be kept beside it; the state if the way there need not be gone again for it. Where there is
-    no room, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
+    no space, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
     process would stand no further than this one, which began with what was there `before`. Nothing
-    is raised where a level refuses: older checkpoints remain, and there is less to go on from. A
+    is raised where a level refuses: older checkpoints remain, and there is less to resume from. A
     run that stopped at the turn, of which nothing can be stored, keeps the last state that lies in
     memory instead. The ranks of a `team` store the same, by what is largest on any of them.
     """
@@ -301,12 +301,12 @@ class _Storing:
         if (variables := self.chain.variables) is None:
             return made
         length = self.chain.length
-        found = [
+        complete = [
             Key(kind, step)
             for kind in variables.kinds
             for step in variables.complete(keys, kind, length)
         ]
-        return made | {key: variables.parts(key, length) for key in found}
+        return made | {key: variables.parts(key, length) for key in complete}
 
     def whole(self, *levels: Collection[Key]) -> set[Key]:
         """Return the whole checkpoints where levels hold these keys."""
@@ -324,8 +324,8 @@ class _Storing:
         """Store it, unless it is, on the first level that takes it; returns that level's name.
 
         All its parts go to one level. As much as `come` steps is worth goes for it where no level
-        takes it as they are. A level with a codec may take more than its plans have room for, which
-        the next process could not go on from: their room is what counts.
+        takes it as they are. A level with a codec may take more than its plans have space for, and
+        the next process could not resume from that: their space is what counts.
         """
         refused: StorageError = LevelFull("no level of this run outlives it")
         needed = self.chain.parts(key)
@@ -386,7 +386,7 @@ class _Storing:
     def _displace(
         self, needed: Collection[Key], backend: Backend, level: Level, come: float
     ) -> bool:
-        """Discard what is worth less than what is `needed`, if that makes room; says if it did."""
+        """Discard what is worth less than what is `needed`, if that frees enough; say if it did."""
         if level.capacity is None:  # it is its disk that is full
             return False
         lacking, sizes = self._lacking(needed, backend, level)
@@ -432,7 +432,7 @@ def displaced(
 
     `held` says what each takes of its level. `reversing` is the step of the adjoint: what lies from
     there on is of no use any more. Adjoints stay, and so does what `stays`. It is dear if all
-    together save more than `come` steps: as many are lost if no room is made.
+    together save more than `come` steps: as many are lost if nothing is discarded.
 
     `made` are the whole checkpoints with their parts, where these are single variables: one that no
     checkpoint needs goes first, and one that several need goes with the last of them.
@@ -468,8 +468,8 @@ def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
         lower = bisect_left(restarts, key.step + tape) - 1
         return key.step + tape - (restarts[lower] if lower >= 0 else 0)
 
-    found = [(key, saved(key)) for key in held if key.kind is not Kind.ADJOINT]
-    return sorted(found, key=lambda pair: (pair[1], pair[0].kind.value, -pair[0].step))
+    worth = [(key, saved(key)) for key in held if key.kind is not Kind.ADJOINT]
+    return sorted(worth, key=lambda pair: (pair[1], pair[0].kind.value, -pair[0].step))
 
 
 def _discard_older(adjoint: Key, levels: _Levels) -> None:

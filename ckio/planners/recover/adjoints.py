@@ -106,7 +106,7 @@ def spares(
         for number, keys in enumerate(stored)
         if number != held.level
     )
-    return [Read(_adjoint(min(found)), number) for number, found in steps if found]
+    return [Read(_adjoint(min(adjoints)), number) for number, adjoints in steps if adjoints]
 
 
 def _lead(schedule: Schedule, held: Read | None, older: Collection[Read]) -> Actions:

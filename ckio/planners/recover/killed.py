@@ -248,15 +248,15 @@ def _nearest(
     `high` is where it ends: to that step it has to advance in any case.
     """
     chain = schedule.chain
-    found = sorted(
+    restarts = sorted(
         (key.step, -price(Read(key, number), chain, platform), -number)
         for number, keys in enumerate(stored)
         for key in keys
         if key.kind is Kind.RESTART
     )
-    if not (below := bisect_left(found, (low + 1,))):
+    if not (below := bisect_left(restarts, (low + 1,))):
         return
-    step, seconds, number = found[below - 1]
+    step, seconds, number = restarts[below - 1]
     if 0 < step <= high and -seconds < chain.seconds(Advance(0, step)):
         yield Read(Key(Kind.RESTART, step), -number)
 
