@@ -25,7 +25,7 @@ import record
 from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.calibrate.steps import Copying
+from ckio.calibrate.probe import Copying
 from ckio.model import Model, sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays, copy

@@ -15,9 +15,9 @@ import record
 from ckio.jobs.failing import planned
 from ckio.jobs.planning import Planning
 from ckio.planners.dp import hrevolve
+from ckio.planners.recover import adjoint_seconds, every
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import adjoint_seconds, every
 from ckio.schedule import makespan
 from ckio.sim.failures import (
     QUANTILES,

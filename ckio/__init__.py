@@ -17,12 +17,12 @@ from ckio.model import ArrayModel, Handing, Model, sizes_of
 from ckio.model.gradient import check_gradient
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, hrevolve_2020
+from ckio.planners.recover import recover, with_adjoint_checkpoints
 from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import PICTURES
-from ckio.recover import recover, with_adjoint_checkpoints
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.runner import perform, run

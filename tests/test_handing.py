@@ -13,7 +13,7 @@ from jobs.begun import MANIFEST
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.calibrate.steps import Copying, measure_model
+from ckio.calibrate.probe import Copying, measure_model
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, StorageError
 from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of

@@ -26,7 +26,6 @@ LAYERS = (
     "planners runner",
     "analysis",
     "calibrate adapters",
-    "recover",
     "sim programs models",
     "report testing",
     "jobs",

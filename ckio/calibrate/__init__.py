@@ -1,4 +1,4 @@
-"""What the levels and the models cost on this machine, measured through the code that runs them.
+"""Measure what levels and models cost on this machine, through the code that runs schedules.
 
 Every figure comes from the timeline of a probe schedule, performed by `run`: the same dump, copy,
 checksum and commit as in a real run, between steps of a model, on slots that a first pass has
@@ -15,20 +15,21 @@ from typing import Final
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.beside import Beside
-from ckio.calibrate.late import late_checkpoints, worst_ratios
-from ckio.calibrate.pagecache import dirty_limit, touch
-from ckio.calibrate.probe import Noise, Probe, Try
-from ckio.calibrate.samples import MARGIN, Sample, fit, planned, spread_of
-from ckio.calibrate.steps import (
+from ckio.calibrate.codecs import late_checkpoints, worst_ratios
+from ckio.calibrate.probe import (
     MOST_BYTES,
     STEPS,
     MakeModel,
+    Noise,
     Pacer,
     Paces,
+    Probe,
+    Try,
     copying,
     measure_model,
     reach,
 )
+from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, spread_of, touch
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.platform import Affine, Level, Platform
@@ -92,7 +93,7 @@ def calibrate(
         for capacity in [capacities.get(name)]
         for each in _fitting(name, capacity, tries + made_up)
     ]
-    # Plain memory is not reached behind the computation, and one clock is not for many threads.
+    # Plain memory is not accessed in the background, and one clock is not for many threads.
     far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
     total = len(probes) + len(models) * (1 + len(far))
     pacers = {
@@ -106,10 +107,10 @@ def calibrate(
         samples += probe.samples()
         for pacer in pacers.values():
             pacer.again()
-    found = {}
+    paces = {}
     for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)
-        found[name] = pacer.paces()
+        paces[name] = pacer.paces()
         for level in far:
             progress(f"{level} beside {name}", total)
             if own.fits(capacities.get(level)):
@@ -120,35 +121,35 @@ def calibrate(
     levels = [
         _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
     ]
-    return _platform(levels, found, samples)
+    return _platform(levels, paces, samples)
 
 
 def _platform(
-    levels: Sequence[Level], found: Mapping[str, Paces], samples: Sequence[Sample]
+    levels: Sequence[Level], paces: Mapping[str, Paces], samples: Sequence[Sample]
 ) -> Platform:
-    """The levels and the models together."""
-    chains = {name: each.chain for name, each in found.items()}
+    """Return the platform of the levels and the models together."""
+    chains = {name: each.chain for name, each in paces.items()}
     overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
         tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
-        {name: each.spreads for name, each in found.items() if each.spreads},
-        next((each.drift for each in found.values()), None),
+        {name: each.spreads for name, each in paces.items() if each.spreads},
+        next((each.drift for each in paces.values()), None),
         fmean(overheads) if overheads else 0.0,
     )
 
 
 def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple[Affine, Affine]:
-    """What it takes to copy a checkpoint to memory and from it: as on the first level in memory."""
+    """Return the prices to copy a checkpoint to memory and from it, as on the first such level."""
     near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
     moved = [[s for s in samples if s.level in near and s.access == it] for it in ("write", "read")]
-    write, read = (fit(found) if found else Affine() for found in moved)
+    write, read = (fit(accesses) if accesses else Affine() for accesses in moved)
     return write, read
 
 
 def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:
-    """Those that a level can hold; BadInput where it holds none."""
+    """Return those that a level can hold; raises BadInput where it holds none."""
     fitting = [each for each in tries if each.fits(capacity)]
     if not fitting:
         raise BadInput(
@@ -158,7 +159,7 @@ def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try
 
 
 def _sizes(own: Sequence[int]) -> set[int]:
-    """Sizes around those of the models, but none that is a burden and theirs are not."""
+    """Return sizes around those of the models, but none that is a burden and theirs are not."""
     if not own:
         return set(SIZES)
     around = {max(1, nbytes * scale // 4) for nbytes in own for scale in (1, 2, 8)}
@@ -171,7 +172,7 @@ def _ratios(
     models: Mapping[str, MakeModel],
     steps: Mapping[str, int],
 ) -> dict[str, float]:
-    """Stored bytes per byte to plan with on each level: of models' checkpoints, where there are."""
+    """Return stored bytes per byte to plan with on each level: of models, where there are any."""
     worst = {}
     for name in backends:
         written = [s for s in samples if s.level == name and s.access == "write"]
@@ -210,24 +211,24 @@ def _level(
 
 
 def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
-    """Bytes that reach the device in a second, by the largest checkpoint that was tried.
+    """Return the bytes that reach the device in a second, by the largest checkpoint that was tried.
 
     None where they do as fast as they are written: then none ever waits.
     """
-    found = [sample for sample in here if sample.access == "drained" and sample.nbytes]
-    if not found or write is None:
+    accesses = [sample for sample in here if sample.access == "drained" and sample.nbytes]
+    if not accesses or write is None:
         return None
-    largest = max(found, key=lambda sample: sample.nbytes)
+    largest = max(accesses, key=lambda sample: sample.nbytes)
     return largest.nbytes / largest.seconds if largest.seconds > write(largest.nbytes) else None
 
 
 def _law(here: Sequence[Sample], access: str, like: Affine | None) -> Affine | None:
-    """A price that was measured beside the computation; of one size alone, as another."""
-    found = [sample for sample in here if sample.access == access]
-    sizes = {sample.nbytes for sample in found}
+    """Return a price that was measured beside the computation; of one size alone, like another."""
+    accesses = [sample for sample in here if sample.access == access]
+    sizes = {sample.nbytes for sample in accesses}
     if len(sizes) != 1 or like is None or not (one := like(*sizes)):
-        return fit(found) if found else None
-    times = fmean(sample.seconds for sample in found) / one
+        return fit(accesses) if accesses else None
+    times = fmean(sample.seconds for sample in accesses) / one
     return Affine(times * like.latency, times * like.per_byte)
 
 
@@ -236,7 +237,7 @@ def _profile(
     cost: Callable[[str], Affine | None],
     copies: tuple[Affine, Affine],
 ) -> Profile:
-    """What is known of a level beside its prices."""
+    """Return what is known of a level beside its prices."""
     spreads = {
         access: spread_of([sample for sample in here if sample.access == access])
         for access in ACCESSES

@@ -1,8 +1,8 @@
-"""What a level and the computation cost each other where both go on at the same time.
+"""Measure what a level and the computation cost each other where both go on at the same time.
 
 The probe is two short adjoint computations, one with all its restart data on the level, the other
-with all its tapes: performed in turn without overlap, behind the computation, and so that the
-program waits for each write. Passes are compared action by action. Behind the computation, what an
+with all its tapes: performed in turn without overlap, in the background, and so that the
+program waits for each write. Passes are compared action by action. In the background, what an
 action computes takes longer by
 
     overhead + sum over writes, reads, discards: share * (latency + per_byte * bytes)
@@ -25,9 +25,8 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Writ
 from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
-from ckio.calibrate.probe import Try
+from ckio.calibrate.probe import BUDGET, MOST_BYTES, Try
 from ckio.calibrate.samples import Floats, Sample, later, took, typical
-from ckio.calibrate.steps import BUDGET, MOST_BYTES
 from ckio.model import sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform
@@ -76,7 +75,7 @@ class Beside:
     slots: int
 
     def samples(self) -> Iterator[Sample]:
-        """What transfers take beside the computation, and what it loses by each."""
+        """Measure what transfers take beside the computation, and what it loses by each."""
         given = sizes_of(self.tried.make())
         sizes = {Kind.RESTART: given["restart"], Kind.TAPE: given["tape"]}
         taken = self._taken(list(self._schedules()))
@@ -107,12 +106,12 @@ class Beside:
 
     @property
     def _behind(self) -> Overlap:
-        """As much as is no burden on a machine."""
+        """Return the policy with as much on its way as is no burden on a machine."""
         most = max(1, MOST_BYTES // (2 * max(1, self.tried.nbytes)))
         return Overlap(most, most)
 
     def _schedules(self) -> Iterator[tuple[Schedule, Sequence[Overlap]]]:
-        """What is performed, and how; tapes if they take no more room than the restart data may."""
+        """Give schedules and their policies; tapes if they take no more than restart data may."""
         sizes = sizes_of(self.tried.make())
         chain = Chain(steps=self.tried.steps, advance=1, record=1, reverse=1, **sizes)
         slots = min(self.slots, max(1, chain.length // _PER_SLOT))
@@ -126,7 +125,7 @@ class Beside:
         return Platform((memory, Level(name=self.level, capacity=capacity, backend="far")))
 
     def _taken(self, schedules: Sequence[tuple[Schedule, Sequence[Overlap]]]) -> list[Taken]:
-        """Of each schedule, as many passes as there is time for."""
+        """Perform as many passes of each schedule as there is time for."""
         taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
         passes, spent = 0, 0.0
         while not passes or (passes < _PASSES and spent < BUDGET):
@@ -142,7 +141,7 @@ class Beside:
     def _alone(
         self, access: str, op: int, kind: Kind, nbytes: int, alone: Sequence[Timeline]
     ) -> Sample:
-        """What an access takes without overlap."""
+        """Measure what an access takes without overlap."""
         stored = max(int(_of(timeline, op, kind).nbytes.max(initial=0)) for timeline in alone)
         sample = self._sample(access, nbytes, *own(alone, op, kind))
         return replace(sample, ratio=stored / nbytes)
@@ -160,7 +159,7 @@ class Beside:
 
 
 def _with_tapes(steps: int) -> list[Action]:
-    """The tape of every step but the last is written, and read on the way back."""
+    """Write the tape of every step but the last, and read it on the way back."""
     tapes = [Key(Kind.TAPE, step) for step in range(steps)]
     there, back = list[Action](), list[Action]()
     for step, tape in enumerate(tapes):
@@ -172,7 +171,7 @@ def _with_tapes(steps: int) -> list[Action]:
 
 
 def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
-    """Each pass with transfers behind the computation, and the one without of the same moment."""
+    """Pair each pass with transfers in the background with the one without of the same moment."""
     for passes in taken:
         for overlap, timelines in passes.items():
             if overlap != _ALONE:
@@ -182,9 +181,9 @@ def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
 def lost(
     pairs: Sequence[tuple[Timeline, Timeline]], sizes: Mapping[Kind, int], /
 ) -> tuple[float, Mapping[int, Affine]]:
-    """What every action that computes loses, and what by each access beside it, by its code.
+    """Return what every action that computes loses, and what by each access beside it.
 
-    Of passes with transfers behind the computation, each with one of the same schedule without; and
+    Of passes with transfers in the background, each with one of the same schedule without; and
     with the bytes of each kind of checkpoint.
     """
     from scipy.optimize import nnls
@@ -211,20 +210,20 @@ def lost(
 
 
 def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> Floats:
-    """Seconds of the program for each later access of a sort, but for reads that it waited for."""
-    found = [np.zeros(0)]
+    """Return the program's seconds for each later access, but for reads that it waited for."""
+    seconds = [np.zeros(0)]
     for timeline in timelines:
         chosen = _among(timeline.actions, op, kind)
         if op == READ:
             ends = np.sort(_of(timeline.transfers, op).stop)
             ended = np.searchsorted(ends, timeline.stop, "right")
             chosen &= np.diff(ended, prepend=0) == 0
-        found.append(later(took(timeline)[chosen]))
-    return np.concatenate(found)
+        seconds.append(later(took(timeline)[chosen]))
+    return np.concatenate(seconds)
 
 
 def _parts(timeline: Timeline, moved: Timeline) -> Floats:
-    """For each action a row: the part of each transfer that falls into it."""
+    """Return a row for each action: the part of each transfer that falls into it."""
     length = np.maximum(moved.stop - moved.start, _TICK)
     done = np.clip((timeline.stop[:, None] - moved.start) / length, 0.0, 1.0)
     parts: Floats = np.diff(done, axis=0, prepend=0.0)
@@ -232,7 +231,7 @@ def _parts(timeline: Timeline, moved: Timeline) -> Floats:
 
 
 def _of(timeline: Timeline, op: int, kind: Kind | None = None) -> Timeline:
-    """What there is of an access, to one kind of checkpoint or to any."""
+    """Select the actions of one access, to one kind of checkpoint or to any."""
     chosen = _among(timeline.actions, op, kind)
     return Timeline(
         timeline.actions.take(chosen),

@@ -1,25 +1,291 @@
-"""What codecs make of a model's own checkpoints on a level: measured, and decided."""
+"""The codec that a level should have, if any: measured with a model's own checkpoints, and decided.
+
+`decide` tries codecs on a level. It takes the last checkpoints that a probe reaches, because a
+model often starts from rest or from something smooth, and its first states shrink as no later ones
+do; `choose` then decides by the measured numbers alone.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
+import xxhash
 
-from ckio.actions import Buffers, Field, Layout
+from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
-from ckio.calibrate.choice import SHRINKS, Decision, Trial, choose, decline
-from ckio.calibrate.late import Checkpoint, Still, worst_ratios
-from ckio.calibrate.probe import Probe, Try
-from ckio.calibrate.steps import STEPS
+from ckio.calibrate.probe import STEPS, MakeModel, Probe, Try, x
+from ckio.calibrate.samples import planned
 from ckio.compression import Codec, Zstd
-from ckio.errors import BadInput
+from ckio.errors import BadInput, LevelFull, UnsupportedKind
+from ckio.model import Model
 from ckio.model.arrays import as_bytes
 from ckio.parallel.team import ALONE, Team
+from ckio.platform import Level
 from ckio.platform.clock import Clock
+from ckio.platform.readable import seconds_text
+
+SHRINKS: Final = 0.95
+"""Stored bytes per byte above which nothing is saved, neither of a sample nor of a checkpoint."""
+
+MORE: Final = 1.25
+"""Times the slots that a level has anyway: less is not worth being slower."""
+
+Pays = Literal["time", "capacity", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a checkpoint costs on a level, as it is or through a codec.
+
+    Attributes
+    ----------
+    codec : str
+        The codec's name; empty where checkpoints are stored as they are.
+    write, read : float
+        Seconds of one checkpoint.
+    ratio : float
+        Bytes that reach the level per byte of a checkpoint, the worst of those measured.
+    """
+
+    codec: str = ""
+    write: float
+    read: float
+    ratio: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds to write a checkpoint and to read it."""
+        return self.write + self.read
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A codec for a level, or none.
+
+    Attributes
+    ----------
+    codec : str
+        Its name; empty where checkpoints are better stored as they are.
+    pays : str
+        What compression pays in there: "time", only "capacity", or "nothing".
+    sentence : str
+        Why, with the numbers.
+    """
+
+    codec: str
+    pays: Pays
+    sentence: str
+
+
+def decline(ratio: float, /) -> Decision:
+    """Return the decision for a sample that shrinks to no less than `ratio`: no more is tried."""
+    return Decision(
+        "", "nothing", f"no codec: a sample of the checkpoints shrinks only to {ratio:.0%}"
+    )
+
+
+def choose(
+    plain: Trial,
+    trials: Sequence[Trial],
+    /,
+    *,
+    nbytes: int,
+    capacity: int | None,
+    step: float = math.inf,
+) -> Decision:
+    """Return what compression is good for on a level, and the codec that is best there.
+
+    It pays in time where writing and reading a checkpoint take less with a codec: then the fastest
+    is taken. Else, where the level has a capacity, it may pay in slots, if it makes a quarter more
+    of them, and the steps of the model take long enough for them to be a gain: then the codec is
+    taken whose slots cost least, in seconds for each slot more.
+
+    Parameters
+    ----------
+    plain
+        The level without a codec.
+    trials
+        The level with each codec; lossless ones, for nothing is made lossy without being asked.
+    nbytes
+        Bytes of a checkpoint, before compression.
+    capacity
+        Bytes that the level may hold; None never fills.
+    step
+        Seconds of a forward step of the model, where they are known.
+    """
+    shrinking = [trial for trial in trials if trial.ratio <= SHRINKS]
+    if not shrinking:
+        return _nothing(trials)
+    fastest = min(shrinking, key=lambda trial: trial.seconds)
+    slots = {trial.codec: _slots(trial, nbytes, capacity) for trial in (plain, *shrinking)}
+    if fastest.seconds < plain.seconds:
+        return _time(fastest, plain, slots)
+
+    def price_of_a_slot(trial: Trial) -> tuple[float, int]:
+        more = slots[trial.codec] - slots[""]
+        return (trial.seconds - plain.seconds) / more, -more
+
+    enough = max(1.0, MORE * slots[""])
+    buying = [trial for trial in shrinking if slots[trial.codec] >= enough]
+    if buying:
+        best = min(buying, key=price_of_a_slot)
+        gain = f"a run gains where a step takes more than about {_text(best, plain, slots)}"
+        bought = f"{_instead(best, slots)}, for {_price(best, plain)}"
+        if break_even(best, plain, slots) <= step:
+            sentence = f"{best.codec} pays only in capacity: {bought}; {gain}"
+            return Decision(best.codec, "capacity", sentence)
+        would = f"no codec: {best.codec} would make {bought}; {gain}"
+        return Decision("", "capacity", f"{would}, and here it takes {seconds_text(step)}")
+    return _savings(fastest, plain, slots, capacity)
+
+
+def _nothing(trials: Sequence[Trial]) -> Decision:
+    least = min(trials, key=lambda trial: trial.ratio, default=None)
+    if least is None:
+        return Decision("", "nothing", "no codec: there is none to try")
+    best = f"to {least.ratio:.0%} at best, with {least.codec}"
+    return Decision("", "nothing", f"no codec: checkpoints hardly shrink, {best}")
+
+
+def _time(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> Decision:
+    more = _instead(trial, slots) if slots[trial.codec] > slots[""] else ""
+    return Decision(
+        trial.codec,
+        "time",
+        f"{trial.codec} pays in time: a checkpoint is written and read in"
+        f" {seconds_text(trial.seconds)} instead of {seconds_text(plain.seconds)}; it takes"
+        f" {trial.ratio:.0%} of its bytes{more and f', which makes {more}'}",
+    )
+
+
+def _savings(
+    trial: Trial, plain: Trial, slots: Mapping[str, int], capacity: int | None
+) -> Decision:
+    """Say what could be saved where nothing is short of it."""
+    price = _price(trial, plain)
+    if capacity is None:
+        would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {price}"
+        return Decision("", "capacity", f"no codec: {would}, but the level never fills")
+    few = f"too few slots more ({slots[trial.codec]} instead of {slots['']})"
+    return Decision("", "nothing", f"no codec: {trial.codec} would make {few} for {price}")
+
+
+def _slots(trial: Trial, nbytes: int, capacity: int | None) -> int:
+    level = Level(name="level", capacity=capacity, ratio=planned(trial.ratio))
+    return level.slots(nbytes, sys.maxsize)
+
+
+def break_even(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> float:
+    """Return seconds of a forward step from which the slots save more than the codec costs.
+
+    With a share s of the slots new, a checkpoint saves about s steps: a rule of thumb, found by
+    planning chains of hundreds of steps with and without.
+    """
+    new = 1.0 - slots[""] / slots[trial.codec]
+    return (trial.seconds - plain.seconds) / new
+
+
+def _text(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> str:
+    return seconds_text(break_even(trial, plain, slots))
+
+
+def _instead(trial: Trial, slots: Mapping[str, int]) -> str:
+    return f"{slots[trial.codec]} slots instead of {slots['']}"
+
+
+def _price(trial: Trial, plain: Trial) -> str:
+    more, seconds = trial.seconds - plain.seconds, map(seconds_text, (trial.seconds, plain.seconds))
+    return (
+        f"{seconds_text(more)} more per checkpoint, written and read"
+        f" ({' instead of '.join(seconds)})"
+    )
+
+
+Checkpoint: TypeAlias = tuple[Key, Layout, Buffers]
+
+
+def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
+    """Return restart data and then, where the model has one, a tape: of the last of so many steps.
+
+    Each is valid until the next is asked for.
+    """
+    model, last = make(), steps - 1
+    if last:
+        model.advance(0, last)
+    yield _dumped(model, x(last))
+    model.record(last, steps)
+    with suppress(UnsupportedKind):
+        yield _dumped(model, Key(Kind.TAPE, last))
+
+
+def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
+    """Return copies, which stay valid."""
+    return [
+        (key, layout, [memoryview(bytearray(view)) for view in data])
+        for key, layout, data in checkpoints
+    ]
+
+
+def worst_ratios(
+    backends: Mapping[str, Backend], checkpoints: Iterable[Checkpoint], /
+) -> dict[str, float]:
+    """Return the bytes that reach each level per byte of a checkpoint, the worst of them."""
+    worst = dict.fromkeys(backends, 0.0)
+    for key, layout, data in checkpoints:
+        nbytes = sum(map(len, data))
+        for name, backend in backends.items():
+            with suppress(LevelFull):  # a tape may be more than the level can ever hold
+                stored = backend.write(key, layout, data)
+                backend.discard(key)
+                worst[name] = max(worst[name], stored / nbytes if nbytes else 1.0)
+    return worst
+
+
+def _dumped(model: Model, key: Key) -> Checkpoint:
+    return key, model.layout(key), model.dump(key)
+
+
+class Still:
+    """A model that stays as it was at one checkpoint, so that a probe of a level takes no steps.
+
+    It may be `estimated`: planned for more bytes, as the part of another rank has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, estimated: bool = False) -> None:
+        _, self._layout, self._data = checkpoint
+        self.estimated = estimated
+
+    def layout(self, key: Key, /) -> Layout:
+        del key
+        return self._layout
+
+    def advance(self, begin: int, end: int, /) -> int:
+        del begin
+        for view in self._data:  # all of it, so that the caches are as after a step
+            xxhash.xxh3_64_intdigest(view)
+        return end
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self.advance(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None: ...
+
+    def dump(self, key: Key, /) -> Buffers:
+        del key
+        return self._data
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
+        del layout
+        yield self.dump(key)
+
 
 _SAMPLE: Final = 1 << 20
 """Bytes of a field that are enough to see whether it shrinks."""
@@ -86,19 +352,19 @@ def decide(
 
     def trial(codec: str) -> Trial:
         probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
-        found = {sample.access: sample for sample in probe.samples()}
-        write, read = found["write"], found["read"]
+        samples = {sample.access: sample for sample in probe.samples()}
+        write, read = samples["write"], samples["read"]
         # What is stored is that of the rank with the most; of its own bytes, the others have less.
         ratio = max(write.ratio, min(team.gather(ratios[codec])))
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
     trials = [trial(""), *map(trial, codecs)]
-    found = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
-    return team.gather(found)[0]
+    decision = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
+    return team.gather(decision)[0]
 
 
 def _compressibility(checkpoint: Checkpoint) -> float:
-    """Of a piece of every field of a checkpoint: bytes stored per byte, quickly compressed."""
+    """Return the bytes stored per byte of a piece of every field, quickly compressed."""
     key, layout, data = checkpoint
     fields, pieces = _sample(layout, data)
     nbytes = sum(map(len, pieces))
@@ -110,7 +376,7 @@ def _compressibility(checkpoint: Checkpoint) -> float:
 
 
 def _sample(layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
-    """The middle of each field, whole numbers, one behind the other."""
+    """Return the middle of each field, whole numbers, one behind the other."""
     fields, pieces = [], []
     for field, view in zip(layout, data, strict=True):
         if not view.nbytes:

@@ -1,13 +1,19 @@
-"""What accesses took, as prices: from many measurements to one figure, from figures to a law."""
+"""From many measurements of an access to one figure, and from figures to a price.
+
+The limits of the operating system that explain a price are read here as well: how much may wait to
+be written, and memory that has to be used once before it is as quick as it will be.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.platform import Affine
+from ckio.platform.memory import available
 from ckio.platform.profile import Quantiles
 from ckio.schedule.timeline import Timeline
 
@@ -58,24 +64,24 @@ class Sample:
 
 
 def took(timeline: Timeline, /) -> Floats:
-    """Seconds of each action, from the end of the one before it."""
+    """Return the seconds of each action, from the end of the one before it."""
     seconds: Floats = np.diff(timeline.stop, prepend=0.0)
     return seconds
 
 
 def seconds_of(timeline: Timeline, op: int) -> Floats:
-    """Of each action of a sort, from the end of the one before it."""
+    """Return the seconds of each action of a sort, from the end of the one before it."""
     chosen: Floats = took(timeline)[timeline.actions.op == op]
     return chosen
 
 
 def later(seconds: Floats, /) -> Floats:
-    """All but the first of a pass, if there are more: it has what is slow but once in a run."""
+    """Return all but the first of a pass, if there are more: it has what is slow but once."""
     return seconds[1:] if len(seconds) > 1 else seconds
 
 
 def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
-    """The mean in seconds, in which nothing counts for more than 16 times the median.
+    """Return the mean in seconds, in which nothing counts for more than 16 times the median.
 
     A run adds up its slow moments too, so that the median would promise too little; but one long
     stall is not what an action takes.
@@ -85,16 +91,16 @@ def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
 
 
 def spread_of(samples: Sequence[Sample], /) -> Quantiles | None:
-    """How single accesses vary around what they take: those of models, where there are any.
+    """Return how single accesses vary around their mean: those of models, where there are any.
 
-    None where too few were seen to say so.
+    None where there are too few.
     """
     chosen = [sample for sample in samples if sample.model] or samples
     return quantiles([np.array(sample.each) for sample in chosen])
 
 
 def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
-    """Factors on the mean of their group, at equal distances; the last part at each end is cut off.
+    """Return factors on the mean of their group, at equal distances, without the last of each end.
 
     Their mean is 1, as times drawn from them have it. None for less than a handful, and for what
     takes no time.
@@ -112,7 +118,7 @@ def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
 
 
 def fit(samples: Sequence[Sample], /) -> Affine:
-    """Latency and seconds per byte, both >= 0, with the least relative error.
+    """Return latency and seconds per byte, both >= 0, with the least relative error.
 
     A model's own checkpoints weigh most: where a platform is for a model, its sizes come out right.
     """
@@ -129,8 +135,45 @@ def fit(samples: Sequence[Sample], /) -> Affine:
 
 
 def planned(ratio: float, /) -> float:
-    """The ratio to plan with where `ratio` was measured: with a margin, and 1 at the most.
+    """Return the ratio to plan with where `ratio` was measured: with a margin, and 1 at the most.
 
     What does not compress is stored as it is, so that no margin is due above 1.
     """
     return ratio if ratio >= 1.0 else min(1.0, ratio * MARGIN)
+
+
+_PAGE: Final = 4096
+_ROOM: Final = 0.5
+"""Of the memory that is available, the most that is touched."""
+
+
+def dirty_limit(root: Path = Path("/")) -> int | None:
+    """Return the bytes that may wait to be written before who writes has to wait; None: not known.
+
+    `root` is where /proc is.
+    """
+    given, ratio = (_number(root / f"proc/sys/vm/dirty_{what}") for what in ("bytes", "ratio"))
+    if given:
+        return given
+    free = available(root)
+    return None if ratio is None or free is None else free * ratio // 100
+
+
+def touch(nbytes: int, /) -> None:
+    """Use so much memory once, as far as it is there.
+
+    A virtual machine gets memory from its host when it is first used, and that takes far longer
+    than to use it again: what is measured next is what it takes from then on.
+    """
+    free = available()
+    if free is not None:
+        nbytes = min(nbytes, int(_ROOM * free))
+    np.empty(nbytes, np.uint8)[::_PAGE] = 1
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -16,8 +16,7 @@ from ckio.cli.levels import parse_level, say_lossy
 from ckio.cli.options import json_option, settings_option, size_option
 from ckio.cli.profiles import print_profiles
 from ckio.errors import BadInput
-from ckio.jobs.measured import measured
-from ckio.jobs.models import Settings, identity, maker
+from ckio.jobs.models import Settings, identity, maker, measured
 from ckio.platform import Level, Platform
 from ckio.platform.readable import bytes_text, seconds_text
 

@@ -13,16 +13,14 @@ from ckio.cli.files import FOLDER
 from ckio.cli.options import json_option
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
-from ckio.jobs.begin import perform
 from ckio.jobs.directory import NewDirectory
 from ckio.jobs.gradients import digest
-from ckio.jobs.measured import measured
-from ckio.jobs.models import identity, maker, watched
-from ckio.jobs.planning import Planning, chosen, planner_call
-from ckio.jobs.process import Process
-from ckio.jobs.request import Request
+from ckio.jobs.job import Job
+from ckio.jobs.models import identity, maker, measured, watched
+from ckio.jobs.planning import planner_call
 from ckio.jobs.result import Result, facts
 from ckio.model import Array, Differentiable
+from ckio.parallel.team import ALONE
 from ckio.platform import Level, Option
 from ckio.report import HEADER, table
 from ckio.report.page import page
@@ -60,22 +58,17 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         if not as_json:
             console.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
             calibrate.show(platform)
-        (costs,) = platform.models.values()
-        name, overlap, levels = chosen(planner, None, platform)
-        process = Process(
-            request=Request(model=MODEL, settings=settings, steps=steps, check=True),
-            fresh=fresh,
-            planning=Planning(
-                name,
-                costs.with_steps(steps),
-                platform,
-                planner_call(name),
-                overlap,
-                unmeasured=levels,
-            ),
+        job = Job(
+            directory.path / "run",
+            model=MODEL,
+            settings=settings,
+            steps=steps,
+            platform=platform,
+            planner=planner,
+            check=True,
             display=display,
         )
-        outcome = perform(process, directory.path / "run")
+        outcome = job.run_on(ALONE, None, resume=False)  # signals interrupt it
     except BadInput:
         directory.clear()
         raise

@@ -10,7 +10,7 @@ import click
 
 from ckio.cli.files import read_platform
 from ckio.errors import BadInput, CkioError
-from ckio.jobs import ranks
+from ckio.jobs import directory
 from ckio.model.comm import launched
 from ckio.parallel.team import Team
 from ckio.platform import Platform
@@ -27,7 +27,7 @@ def all_ranks() -> Iterator[Team]:
     if not first:
         logging.getLogger("ckio").setLevel(logging.CRITICAL)
     try:
-        with ranks.all_ranks() as team:
+        with directory.all_ranks() as team:
             yield team
     except (CkioError, KeyboardInterrupt) as error:
         if not first and getattr(error, "shared", True):

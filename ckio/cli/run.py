@@ -23,8 +23,8 @@ from ckio.cli.streams import Unprinted, lasting, unread
 from ckio.errors import RunFailed
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
-from ckio.jobs.reopened import resume_line
 from ckio.jobs.result import Result, facts
+from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
 
 

@@ -1,9 +1,10 @@
 """Adjoint checkpoints of a run: on which level, how often, and what a kill costs at most."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from math import inf
 from typing import Final
 
@@ -11,32 +12,33 @@ import numpy as np
 
 from ckio.actions import Key, Kind, Record, Reverse
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
+from ckio.actions.variables import Variables
 from ckio.adapters.registry import find, place
-from ckio.errors import BadInput, NoSchedule, UnsupportedKind
+from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
-from ckio.planners.resume import resume
-from ckio.platform import Level, Platform
-from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
-from ckio.recover import (
+from ckio.planners.recover import (
+    Killed,
     adjoint_seconds,
     aside,
     recover,
     redone_at_most,
     with_adjoint_checkpoints,
 )
-from ckio.recover import every as daly_interval
-from ckio.recover.again import Killed
-from ckio.recover.survivors import Stored
+from ckio.planners.recover import every as daly_interval
+from ckio.planners.recover.killed import Stored
+from ckio.planners.resume import resume
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import Overlap
 
 _LEAST: Final = 1.0
 """Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
 
-PlanFor = Callable[[Platform], Schedule]
-"""A planner with its chain and options: the schedule for a platform, or NoSchedule."""
+PlanFor = Callable[[Chain, Platform], Schedule]
+"""A planner with its options: the schedule for a chain and a platform, or NoSchedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def is_durable(level: Level, /) -> bool:
 
 
 def durable(platform: Platform, /) -> list[int]:
-    """The numbers of the levels whose checkpoints outlive the process."""
+    """Return the numbers of the levels whose checkpoints outlive the process."""
     return [number for number, level in enumerate(platform.levels) if is_durable(level)]
 
 
@@ -81,9 +83,16 @@ def first_plan(
 
     They are stored `every` so many seconds of work, or at Daly's interval for this mean time
     between failures. Nothing is set aside where the whole run is expected to take less than the
-    interval, unless it is to be set aside `always`. Raises BadInput where an interval is given and
-    no level can keep what it asks for.
+    interval, unless it is to be set aside `always`. Where the chain has variables, they are what
+    the schedule stores. Raises BadInput where an interval is given and no level can keep what it
+    asks for.
     """
+    if chain.variables is not None:
+
+        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, Kept]:
+            return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
+
+        return _by_variable(first, chain, platform, ())
     able = _able(chain, platform, model)
     choices = {number: kept_on(chain, platform, number, every=every, mtbf=mtbf) for number in able}
     nearest = next(iter(choices.values()), Kept(None, every or inf))
@@ -94,18 +103,18 @@ def first_plan(
         )
     least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
     if not choices or not (always or least > nearest.every):
-        plain = planned(platform)
+        plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, nearest
     for number, kept in choices.items():
         try:
-            schedule = planned(aside(platform, chain, number))
-        except NoSchedule:  # with so much less room there; a level farther off may have more
+            schedule = planned(chain, aside(platform, chain, number))
+        except NoSchedule:  # with so much less space; a level farther off may have more
             continue
         return _with_checkpoints(schedule, platform, kept), kept
     if every is not None:
         raise NoSchedule("--every: beside two adjoint checkpoints no level has room for this plan")
-    return planned(platform), nearest
+    return planned(chain, platform), nearest
 
 
 def without_end(
@@ -117,9 +126,9 @@ def without_end(
     every: float | None = None,
     mtbf: float = DAY,
 ) -> tuple[Kept, Platform]:
-    """Where the adjoint checkpoints of a run of unknown length go, and the platform without them.
+    """Return where the adjoint checkpoints of a run of unknown length go, and the platform left.
 
-    Their room is set aside on the nearest durable level that has it.
+    Their space is set aside on the nearest durable level that has it.
     """
     for number in _able(chain, platform, model):
         return kept_on(chain, platform, number, every=every, mtbf=mtbf), aside(
@@ -129,7 +138,7 @@ def without_end(
 
 
 def aside_for(kept: Kept, chain: Chain, platform: Platform, /) -> Platform:
-    """The platform without the room for these adjoint checkpoints, as far as it is there."""
+    """Return the platform less the space for these adjoint checkpoints, as far as it is there."""
     if kept.level is None:
         return platform
     try:
@@ -149,31 +158,130 @@ def next_plan(
     tapes: bool = False,
     killed: Killed | None = None,
 ) -> tuple[Schedule, Kept]:
-    """The schedule of a process that goes on from what an earlier one left on durable levels.
+    """Return the schedule of a process that resumes from what is left on durable levels.
 
     If the level of the adjoint checkpoints has gone they go to another one, or to none: what an
-    earlier process left then stays, if there is room. Tapes are stored, too, where `tapes` says so.
-    What was `killed`, if that is known, may be taken up again. Where the chain has variables, they
-    are what survives, and what the schedule stores.
+    earlier process left then stays, if there is space. Tapes are stored, too, where `tapes` says
+    so. What was `killed`, if that is known, may be taken up again. Where the chain has variables,
+    they are what survives, and what the schedule stores.
     """
     if chain.variables is not None:
-        from ckio.recover.byvariable import by_variable
 
-        def rest_of(chain: Chain, platform: Platform, there: Stored) -> tuple[Schedule, Kept]:
-            return next_plan(chain, platform, there, model, kept, tapes=tapes)
+        def rest_of(smaller: Chain, space: Platform, whole: Stored) -> tuple[Schedule, Kept]:
+            return next_plan(smaller, space, whole, model, kept, tapes=tapes)
 
-        return by_variable(rest_of, chain, platform, survivors)
+        return _by_variable(rest_of, chain, platform, survivors)
     rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
         try:
-            found = rest(level=number, every=kept.every)
+            schedule = rest(level=number, every=kept.every)
         except NoSchedule:
             continue
-        return _last_one_stays(found), replace(kept, level=name)
+        return _last_one_stays(schedule), replace(kept, level=name)
     without = partial(resume, chain, platform, survivors, tapes=tapes)
     return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
+
+
+def _by_variable(
+    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, Kept]],
+    chain: Chain,
+    platform: Platform,
+    survivors: Sequence[Iterable[Key]],
+    /,
+) -> tuple[Schedule, Kept]:
+    """Return the schedule of a chain that has variables, from what is left of them on each level.
+
+    `plan` makes it with reduced sizes, from the checkpoints of which every part is there: in both
+    ways to reduce them, of which the better is taken; where one has no space for what lies there,
+    the other may. What is planned so may not fit where a level has hardly more space than for that;
+    then it is planned from the adjoints alone.
+
+    Raises BadInput where none of these is a schedule that fits.
+    """
+    from ckio.analysis.lowering import lower, reduced
+
+    assert chain.variables is not None
+    variables, stored = chain.variables, tuple(frozenset(keys) for keys in survivors)
+    adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
+    in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
+    free = _beside(platform, chain, in_one, 1)
+    whole_chain = replace(chain, variables=None)
+    ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
+    reason: BadInput | IllegalAction | None = None
+    for there in dict.fromkeys((stored, adjoints)):
+        plans = list[tuple[Schedule, Kept]]()
+        for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
+            space = _beside(left, chain, in_one, -1)
+            whole = whole_checkpoints(there, smaller, space, variables)
+            try:
+                schedule, kept = plan(smaller, space, whole)
+                schedule = lower(schedule, variables, platform=platform, stored=stored)
+                plans.append((schedule, kept))
+            except (BadInput, IllegalAction) as error:
+                reason = reason or error
+        if plans:
+            return min(plans, key=lambda each: makespan(each[0], platform))
+    if isinstance(reason, BadInput):
+        raise reason
+    raise NoSchedule(f"--by-variable: what is planned does not fit: {reason}")
+
+
+def _beside(
+    platform: Platform, chain: Chain, stored: Sequence[Collection[Key]], sign: int, /
+) -> Platform:
+    """Return the platform with the space that is taken on each level less (1), or more (-1)."""
+    levels = list(platform.levels)
+    for number, keys in enumerate(stored):
+        level = levels[number]
+        if level.capacity is not None:
+            taken = sum(level.stored(chain.nbytes(key)) for key in keys)
+            levels[number] = replace(level, capacity=max(0, level.capacity - sign * taken))
+    return replace(platform, levels=tuple(levels))
+
+
+def whole_checkpoints(
+    stored: Sequence[Collection[Key]], chain: Chain, platform: Platform, variables: Variables, /
+) -> tuple[frozenset[Key], ...]:
+    """Return the checkpoints of which every part lies on one level: a plan can start from them.
+
+    Parameters
+    ----------
+    stored : sequence of collections of Key
+        The keys stored on each level: variables as the chain of a lowered schedule has them, and
+        keys that are whole, which are given back unchanged.
+    chain, platform : Chain, Platform
+        Of the plan, with reduced sizes. Where checkpoints share so much that there are more of them
+        than this platform has slots, those nearest behind another are left out; so are those that
+        the adjoint which is stored has come past.
+    variables : Variables
+        Those of the lowered schedule.
+    """
+    adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
+    left = min(adjoints, default=chain.length + 1)
+    return tuple(
+        frozenset(_whole(set(keys), chain, level, variables, left))
+        for keys, level in zip(stored, platform.levels, strict=False)
+    )
+
+
+def _whole(
+    keys: set[Key], chain: Chain, level: Level, variables: Variables, left: int
+) -> Iterator[Key]:
+    given = {key for key in keys if not key.name}
+    yield from given
+    free = level.capacity
+    for kind in variables.kinds if keys - given else ():
+        steps = [it for it in variables.complete(keys, kind, chain.length) if it < left]
+        if free is not None:
+            free -= sum(level.stored(chain.nbytes(key)) for key in given)
+            each = max(1, level.stored(chain.nbytes(Key(kind, 0))))
+            while len(steps) > max(0, free) // each:
+                gaps = [after - before for before, after in pairwise([-1, *steps])]
+                del steps[gaps.index(min(gaps))]
+        given = {Key(kind, step) for step in steps}
+        yield from given
 
 
 def _with_no_more(
@@ -184,9 +292,9 @@ def _with_no_more(
     without: Callable[[], Schedule],
     /,
 ) -> Schedule:
-    """The rest without new adjoint checkpoints; the furthest one that there is stays to the end.
+    """Return the rest without new adjoint checkpoints; the furthest one stays to the end.
 
-    Unless the lack of its room costs more seconds than it took to come so far: then it is what is
+    Unless the lack of its space costs more seconds than it took to come so far: then it is what is
     planned `without`.
     """
     try:
@@ -199,13 +307,13 @@ def _with_no_more(
     if came < end:
         worth = chain.seconds(Record(came, end)) + chain.seconds(Reverse(came, end))
         with suppress(BadInput):
-            going = without()
-            if makespan(staying, platform) > makespan(going, platform) + worth:
-                return going
+            plan = without()
+            if makespan(staying, platform) > makespan(plan, platform) + worth:
+                return plan
     return _last_one_stays(staying)
 
 
-def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
+def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
     """Say where adjoints are stored how often, and what a kill costs; "" where none is stored.
 
     With overlap, what is on its way is lost in a kill, and what it costs is not known before. Nor
@@ -223,7 +331,7 @@ def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /
 
 
 def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
-    """The durable levels with room for two adjoint checkpoints of this model, nearest first."""
+    """Return the durable levels with space for two adjoint checkpoints, nearest first."""
     try:
         model.layout(Key(Kind.ADJOINT, 0))
     except UnsupportedKind:
@@ -255,7 +363,7 @@ def _with_checkpoints(schedule: Schedule, platform: Platform, kept: Kept) -> Sch
 
 
 def _last_one_stays(schedule: Schedule) -> Schedule:
-    """Without the Discards of adjoints behind the last Reverse.
+    """Return the schedule without the Discards of adjoints behind the last Reverse.
 
     The gradient is not yet anywhere else then: it is the process that removes what is on the
     levels, after it has written the result.

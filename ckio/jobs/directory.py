@@ -25,19 +25,24 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import xxhash
 
 from ckio.backends.files import missing_folders, write_whole
-from ckio.errors import BadInput, LevelInUse
+from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
+from ckio.jobs.levels import left_by
 from ckio.jobs.request import FORMAT, Manifest
+from ckio.model.comm import Comm, launched
+from ckio.parallel.team import ALONE, Team
 from ckio.platform import Platform
+
+T = TypeVar("T")
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
@@ -223,7 +228,7 @@ class RunDirectory(NewDirectory):
 
 
 def _locked(path: Path) -> int:
-    """The open directory with a lock on it; -1 where its file system has none."""
+    """Return the open directory with a lock on it; -1 where its file system has none."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -259,7 +264,7 @@ def sound_platform_in(path: Path, /) -> Platform:
 
 def platform_in(schedule: Path, /) -> Platform:
     """Read the platform in the headers of a file with a schedule; raises BadInput."""
-    with _reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
+    with reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
         return _platform_of(file, schedule)
 
 
@@ -271,7 +276,7 @@ def _platform_of(lines: Iterator[str], schedule: Path) -> Platform:
 
 def read_text(path: Path, /) -> str:
     """Return the text of a regular file, and never of what a link leads to; raises BadInput."""
-    with _reading(path) as fd:
+    with reading(path) as fd:
         if (size := os.fstat(fd).st_size) > _MOST:
             raise BadInput(f"{path} has {size} bytes, which none of a run's files has")
         with os.fdopen(fd, encoding="utf-8", closefd=False, newline="") as file:
@@ -279,8 +284,8 @@ def read_text(path: Path, /) -> str:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[int]:
-    """Open a regular file; raises BadInput for whatever goes wrong."""
+def reading(path: Path, /) -> Iterator[int]:
+    """Open a regular file, and never what a link leads to; raises BadInput for all that fails."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -302,9 +307,9 @@ def sealed(text: str, /) -> str:
     body = text.rstrip()
     if body.startswith("{"):
         body = body.removesuffix("}").rstrip()
-        return f'{body}, "checksum": "{_checksum(body)}"}}\n'
+        return f'{body}, "checksum": "{checksum_of(body.encode())}"}}\n'
     text = text if not text or text.endswith("\n") else f"{text}\n"
-    return f"{text}## xxh3_128 {_checksum(text)}\n"
+    return f"{text}## xxh3_128 {checksum_of(text.encode())}\n"
 
 
 def unsealed(text: str, source: object, /) -> str:
@@ -312,7 +317,7 @@ def unsealed(text: str, source: object, /) -> str:
     is_json = text.startswith("{")
     seal = (_SEAL_OF_JSON if is_json else _SEAL_OF_TEXT).search(text, max(0, len(text) - 256))
     body = text[: seal.start()] if seal else ""
-    if seal is None or _checksum(body) != seal[1]:
+    if seal is None or checksum_of(body.encode()) != seal[1]:
         raise BadInput(
             f"{source} is damaged: it is not as ckio wrote it (its checksum differs); restore it,"
             " or begin a new run in another directory"
@@ -320,8 +325,9 @@ def unsealed(text: str, source: object, /) -> str:
     return f"{body}}}" if is_json else body
 
 
-def _checksum(text: str) -> str:
-    return xxhash.xxh3_128(text.encode()).hexdigest()
+def checksum_of(data: bytes, /) -> str:
+    """Return the checksum of a file's bytes."""
+    return xxhash.xxh3_128(data).hexdigest()
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
@@ -339,3 +345,122 @@ def _finite(value: Any) -> Any:
             return [_finite(entry) for entry in value]
         case _:
             return value
+
+
+@contextmanager
+def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
+    """Give the ranks of this job, or of a communicator; what one of them raises all raise."""
+    if comm is None and (launched() or (0, 1))[1] > 1:
+        from ckio.adapters.mpi import world
+
+        comm = world()
+    if comm is None or comm.size == 1:
+        yield ALONE
+        return
+    team = _Ranks(comm)
+    try:
+        with team.together():
+            yield team
+    except CkioError as error:
+        if not error.shared:
+            raise
+        with suppress(RankFailed):  # of one that is gone
+            team.leave(error)
+        cause = error.__cause__
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None  # which has an exit status of its own
+        if isinstance(cause, CkioError):  # it says the same; what is behind it may say more
+            error.__cause__, error.__suppress_context__ = cause.__cause__, False
+        raise
+
+
+class _Ranks(Team):
+    """The ranks that a command runs on.
+
+    Attributes
+    ----------
+    directory : SharedDirectory or None
+        That of a run of which nothing came on this rank.
+    """
+
+    directory: "SharedDirectory | None" = None
+
+    def leave(self, error: CkioError, /) -> None:
+        """Hear what all have left, when all are done; the first tells what it has not itself.
+
+        Where it is nothing, the directory of the run goes.
+        """
+        every = self.comm.gather(left_by(error))
+        if not any(every):
+            if self.directory is not None:
+                self.directory.remove()
+        elif not every[0]:
+            rank = next(rank for rank, notes in enumerate(every) if notes)
+            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
+
+
+def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:
+    """Return the directory of a run, which its first rank has for all of them."""
+    if team.is_alone:
+        return RunDirectory(path, resume=resume)
+    return SharedDirectory(path, team, resume=resume)
+
+
+class SharedDirectory(RunDirectory):
+    """The directory of a run of many ranks: the first one reads and writes it, and tells the rest.
+
+    All ranks make it and call its methods together, but for `clear` and `release`, with which a
+    rank may leave alone: what is to be cleared goes if it is on all ranks, when all have left.
+    """
+
+    def __init__(self, path: Path, team: Team, /, *, resume: bool) -> None:
+        self.path, self._team = path, team
+        self._own: RunDirectory | None = None
+
+        def opened() -> tuple[str, Manifest | None]:
+            self._own = RunDirectory(path, resume=resume)
+            return self._own.id, self._own.manifest
+
+        self.id, self.manifest = team.once(opened)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._once(lambda own: own.has_ended)
+
+    def begin(self, manifest: Manifest, /) -> None:
+        def begun(own: RunDirectory) -> Manifest | None:
+            own.begin(manifest)
+            return own.manifest
+
+        self.manifest = self._once(begun)
+
+    def write(self, name: str, content: str | bytes, /) -> None:
+        self._once(lambda own: own.write(name, content))
+
+    def write_plan(self, schedule: str, predicted: str, /) -> None:
+        self._once(lambda own: own.write_plan(schedule, predicted))
+
+    def platform(self) -> Platform:
+        return self._once(lambda own: own.platform())
+
+    def read(self, name: str, /) -> str:
+        return self._once(lambda own: own.read(name))
+
+    def clear(self) -> None:
+        if isinstance(self._team, _Ranks):
+            self._team.directory = self
+
+    def release(self) -> None:
+        # What may yet be removed is kept from others until this process ends.
+        if self._own is not None and getattr(self._team, "directory", None) is not self:
+            self._own.release()
+
+    def remove(self) -> None:
+        """Leave everything as it was before, and let others have it."""
+        if self._own is not None:
+            self._own.clear()
+            self._own.release()
+
+    def _once(self, do: Callable[[RunDirectory], T]) -> T:
+        own: Any = self._own
+        return self._team.once(lambda: do(own))

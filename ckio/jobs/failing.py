@@ -15,10 +15,11 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
+from ckio.planners.recover import Killed, adjoint_seconds
+from ckio.planners.recover import every as daly
 from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.platform.readable import duration
-from ckio.recover import Killed, adjoint_seconds
-from ckio.recover import every as daly
 from ckio.schedule import Schedule
 from ckio.sim.failures import (
     Book,
@@ -134,8 +135,8 @@ def planned(
     """
     chain, platform, model = plan.chain, plan.platform, CountingModel(plan.chain)
 
-    def first(smaller: Platform) -> Schedule:
-        return replace(plan, platform=smaller).planned(display).schedule
+    def first(chain: Chain, smaller: Platform) -> Schedule:
+        return replace(plan, chain=chain, platform=smaller).planned(display).schedule
 
     schedule, kept = first_plan(chain, platform, model, first, every=every, mtbf=mtbf)
     survives = durable(platform)

@@ -14,7 +14,6 @@ file's bytes is kept beside it: of the gradient in result.json, of controls in t
 
 import io
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ import xxhash
 from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError
+from ckio.jobs.directory import checksum_of, reading
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.team import ALONE, Team
 
@@ -114,12 +114,12 @@ def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arr
     Raises BadInput where the file is not the one with this checksum.
     """
     arrays, pieces = _arrays_in(_bytes_of(path, checksum), path)
-    found: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
+    groups: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
     for name in arrays:
         group, _, control = name.partition("/")
-        if group in found:
-            found[group][control] = _of_rank(name, arrays, pieces, team)
-    return found["gradient"], found["control"]
+        if group in groups:
+            groups[group][control] = _of_rank(name, arrays, pieces, team)
+    return groups["gradient"], groups["control"]
 
 
 def _of_rank(
@@ -173,11 +173,11 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
     Raises BadInput where the file is not the one with this checksum.
     """
     arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
-    found: dict[int, dict[str, Array]] = {}
+    controls: dict[int, dict[str, Array]] = {}
     for path_in_file, array in arrays.items():
         _, rank, _, name = path_in_file.split("/", 3)
-        found.setdefault(int(rank), {})[name] = array
-    return found
+        controls.setdefault(int(rank), {})[name] = array
+    return controls
 
 
 def set_control(model: Differentiable, control: Arrays, /) -> None:
@@ -234,24 +234,10 @@ def _packed(
     return buffer.getvalue()
 
 
-def checksum_of(data: bytes, /) -> str:
-    """Return the checksum of a file's bytes."""
-    return xxhash.xxh3_128(data).hexdigest()
-
-
 def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
-    """Read a regular file, and never what a link leads to.
-
-    Raises BadInput, also where its bytes have another checksum.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            data = file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else None
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    if data is None:
-        raise BadInput(f"{path} cannot be read: it is no regular file")
+    """Read a regular file; raises BadInput, also where its bytes have another checksum."""
+    with reading(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
+        data = file.read()
     if checksum is not None and checksum_of(data) != checksum:
         raise BadInput(f"{path} is damaged: it is not as ckio wrote it (its checksum differs)")
     return data

@@ -8,25 +8,26 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ckio.errors import BadInput
-from ckio.jobs import begin, unknown
+from ckio.jobs import unknown
+from ckio.jobs.begin import begin, cleared_if_nothing_is_left, with_control, wrapping
 from ckio.jobs.directory import (
     MANIFEST,
     PLATFORM,
     RESULT,
+    all_ranks,
     check_new,
     manifest_in,
+    run_directory,
     sound_platform_in,
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
-from ckio.jobs.guarding import TOLD
-from ckio.jobs.measured import levels_of, measured
-from ckio.jobs.models import Settings, costs, identity, maker, name_of
+from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
 from ckio.jobs.planning import Planning, chosen, planner_call, with_room
 from ckio.jobs.process import Process, has_tapes
-from ckio.jobs.ranks import all_ranks, run_directory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back
+from ckio.jobs.resume import again, ended, resumed
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
@@ -209,12 +210,16 @@ class Job:
         with all_ranks(self._comm) as team, Stopper.within(seconds, team) as stopper:
             return self.run_on(team, stopper, resume=resume)
 
-    def run_on(self, team: Team, stopper: Stopper, /, *, resume: bool = True) -> Result:
-        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop."""
+    def run_on(self, team: Team, stopper: Stopper | None, /, *, resume: bool = True) -> Result:
+        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop.
+
+        Without a stopper, signals interrupt the run.
+        """
         control = self._control
         if isinstance(control, str | os.PathLike):
             control = read_control(Path(control), team)
-        request = replace(self.request, control=control, walltime=stopper.walltime)
+        walltime = None if stopper is None else stopper.walltime
+        request = replace(self.request, control=control, walltime=walltime)
         _check_alone(request, team)
         return self._work(request, stopper, team, resume=resume)
 
@@ -257,7 +262,9 @@ class Job:
         manifest_in(self.directory)  # which says what is wrong with it
         return sound_platform_in(self.directory)
 
-    def _work(self, request: Request, stopper: Stopper, team: Team, /, *, resume: bool) -> Result:
+    def _work(
+        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+    ) -> Result:
         """Begin a run, or resume one, or read its result back."""
         into, display = self.directory, self._display
         exists = team.once(lambda: os.path.lexists(into / MANIFEST))
@@ -273,10 +280,10 @@ class Job:
             levels = self._levels(team) if any(self._asked) else ()
             if directory.manifest is not None and directory.has_ended:
                 manifest = directory.manifest
-                return begin.ended(request, directory, manifest, levels=levels, team=team)
+                return ended(request, directory, manifest, levels=levels, team=team)
             if directory.manifest is not None:
                 manifest = directory.manifest
-                process, model = begin.resumed(
+                process, model = resumed(
                     request,
                     self._make,
                     directory,
@@ -286,20 +293,22 @@ class Job:
                     stopper=stopper,
                     team=team,
                 )
-                resume_it = unknown.again if manifest.chain.steps is None else begin.again
+                resume_it = unknown.again if manifest.chain.steps is None else again
                 return resume_it(process, model, directory, manifest)
             if process is None:
                 raise BadInput(f"{into}: its run was removed just now")
             if request.platform is None:
-                with begin.cleared_if_nothing_is_left(directory):
+                with cleared_if_nothing_is_left(directory):
                     directory.write(PLATFORM, process.platform.dumps())
                 display.tell(f"calibrated; the platform is kept in {into / PLATFORM}")
-            begin_it = unknown.begin if process.chain.steps is None else begin.begin
+            begin_it = unknown.begin if process.chain.steps is None else begin
             return begin_it(process, directory)
         finally:
             directory.release()
 
-    def _new(self, request: Request, stopper: Stopper, team: Team, /, *, resume: bool) -> Process:
+    def _new(
+        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+    ) -> Process:
         """Return the process of a run that nobody has begun; raises BadInput."""
         hint = f"; {self.directory.absolute()} holds no run that says it" if resume else ""
         if self._make is None:
@@ -314,9 +323,9 @@ class Job:
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, team)
-        fresh = maker(self._make, request.settings, team, wrap=begin.wrapping(request))
+        fresh = maker(self._make, request.settings, team, wrap=wrapping(request))
         if request.control is not None:
-            fresh = begin.with_control(fresh, request.control)
+            fresh = with_control(fresh, request.control)
         if request.guarded or request.control is not None:
             fresh()  # which says what does not fit, before anything is measured
         if request.steps is None:
@@ -380,7 +389,7 @@ def _check_alone(request: Request, team: Team, /) -> None:
 
 
 def _refusals(request: Request) -> dict[str, bool]:
-    """Why it is not decided with the plan what overlaps, and whether that is so."""
+    """Return why it is not decided with the plan what overlaps, and whether that is so."""
     return {
         "--by-variable: it plans with whole checkpoints": request.by_variable,
         "a run without --steps: what overlaps is decided with the plan": request.steps is None,

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TextIO, assert_never
+from typing import Any, Final, TextIO
 from urllib.parse import quote
 
-from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.actions import Action, Discard, Read, Write
 from ckio.errors import BadInput
 from ckio.schedule.timeline import Event
 
@@ -95,7 +95,7 @@ class Journal:
         self.close()
 
     def _name(self, level: int) -> str:
-        """The level as JSON."""
+        """Return the level as JSON."""
         return self._levels[level] if level < len(self._levels) else f'"{level}"'
 
     def _put(self, line: str) -> None:
@@ -137,19 +137,10 @@ def _last_byte(path: Path) -> bytes:
 
 
 def _words(action: Action) -> tuple[str, int | None]:
-    """An action as the text of a schedule has it, without its level, and the level."""
-    match action:
-        case Advance(begin, end) | Record(begin, end) | Reverse(begin, end):
-            return f"{_verb(action)} {begin} {end}", None
-        case Write(key, level) | Read(key, level) | Discard(key, level):
-            return f"{_verb(action)} {_key(key)}", level
-        case _:
-            assert_never(action)
-
-
-def _verb(action: Action) -> str:
-    return type(action).__name__.lower()
-
-
-def _key(key: Key) -> str:
-    return f"{key.kind.value} {key.step}" + (f" {quote(key.name, safe='')}" if key.name else "")
+    """Return an action as the text of a schedule has it, without its level, and the level."""
+    verb = type(action).__name__.lower()
+    if isinstance(action, Write | Read | Discard):
+        key = action.key
+        name = f" {quote(key.name, safe='')}" if key.name else ""
+        return f"{verb} {key.kind.value} {key.step}{name}", action.level
+    return f"{verb} {action.begin} {action.end}", None

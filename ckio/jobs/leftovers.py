@@ -94,7 +94,7 @@ class Holding:
 
 
 def _offered(backend: str, question: str) -> Any:
-    """The function by which a backend's class answers a question; None where it has none."""
+    """Return the function by which a backend's class answers a question; None where it has none."""
     return getattr(registry.find("backends", backend), question, None)
 
 
@@ -169,18 +169,18 @@ def expected(path: Path, /) -> list[Holding]:
     which the run was begun, where only that leads to something. Raises BadInput.
     """
     runs, here = _run(path)
-    found = []
+    places = []
     for level, run in _parts_of(platform_in(path / SCHEDULE), runs):
         where = registry.place(level, run)
         if where is not None:
             begun = here / where
             elsewhere = not os.path.lexists(where) and os.path.lexists(begun)
-            found.append(Holding(begun if elsewhere else where, level.backend, run))
-    return found
+            places.append(Holding(begun if elsewhere else where, level.backend, run))
+    return places
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
-    """Each level with each name that the run has there: one, where all ranks share it."""
+    """Return each level with each name that the run has there: one, where all ranks share it."""
     for level in platform.levels:
         yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
@@ -219,13 +219,13 @@ def _no_drafts(path: Path) -> dict[Path, Path]:
 def _drafts_of_run(path: Path) -> list[Path]:
     """Find what killed processes of a run had half made beside its levels."""
     levels = {(level.backend, level.path) for level in expected(path)}
-    found: list[Path] = []
+    unfinished: list[Path] = []
     for backend, folder in sorted({(backend, level.parent) for backend, level in levels}):
         drafts_at = _offered(backend, "drafts_at") or _no_drafts
         with suppress(OSError):  # there is no such place, or it is somebody else's
             drafts = drafts_at(folder)
-            found += [draft for draft, level in drafts.items() if (backend, level) in levels]
-    return found
+            unfinished += [draft for draft, level in drafts.items() if (backend, level) in levels]
+    return unfinished
 
 
 def _is_given_up(path: Path) -> bool:
@@ -264,7 +264,7 @@ class Checkpoint:
 
     @property
     def original(self) -> int:
-        """Bytes of the checkpoint itself."""
+        """Return bytes of the checkpoint itself."""
         return nbytes_of(self.layout)
 
 
@@ -279,12 +279,12 @@ class Listing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all checkpoints, as stored."""
+        """Return bytes of all checkpoints, as stored."""
         return sum(checkpoint.stored.nbytes for checkpoint in self.checkpoints)
 
     @property
     def others(self) -> list[str]:
-        """The runs that stored something there and are not the one whose place it is."""
+        """Return the runs that stored something there and are not the one whose place it is."""
         return self.holding.others(checkpoint.stored for checkpoint in self.checkpoints)
 
     def verified(self, tick: Callable[[int], None] = lambda _: None, /) -> "Listing":
@@ -366,7 +366,7 @@ def _still(holding: Holding) -> set[Stored]:
 
 
 def age(written: float, now: float, /) -> float:
-    """Seconds since then; nothing is younger than 0, though a clock may be set back."""
+    """Return seconds since then; nothing is younger than 0, though a clock may be set back."""
     return max(0.0, now - written)
 
 
@@ -471,11 +471,11 @@ def survey(place: Path, /, *, results: bool = False) -> Cleaning:
         raise BadInput(f"{place} is a symbolic link, which is not followed; name what it points to")
     if results and not is_run_directory(place):
         raise BadInput(f"{place} is not the directory of a run; leave results out")
-    found = holdings(place)
-    used = [holding.path for holding in found if holding.in_use()]
+    places = holdings(place)
+    used = [holding.path for holding in places if holding.in_use()]
     if is_run_directory(place) and (used or _is_held(place, is_locked)):  # the run goes on
         return Cleaning((), (), None, used or [place])
-    left = [_leftover(holding) for holding in found if holding.path not in used]
+    left = [_leftover(holding) for holding in places if holding.path not in used]
     return Cleaning(left, half_made(place), place if results else None, used)
 
 

@@ -1,28 +1,40 @@
-"""The levels of a run: opened for one piece of work, and left as they are to be found."""
+"""The levels of a run: opened for one piece of work, opened again after a kill, and closed.
+
+`opened` leaves on them what is to be kept. `reopened` says what survived of an earlier process: a
+checkpoint that is corrupt is discarded, and a level that does not open is not used any more.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal
 
-from ckio.adapters.registry import close, is_shared, open_level, place
+from ckio.actions import Key, nbytes_of
+from ckio.adapters.registry import close, find, is_shared, open_level, place
 from ckio.backends.base import Backend
+from ckio.backends.contents import Damaged, verified
 from ckio.backends.files import missing_folders
+from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank, rank_of
-from ckio.errors import StorageError
+from ckio.errors import BadInput, LevelInUse, StorageError
+from ckio.jobs.display import Display
 from ckio.parallel.agreed import AgreedLevel
 from ckio.parallel.team import ALONE, Team
-from ckio.platform import Level
+from ckio.platform import Level, Platform
 
 log = logging.getLogger("ckio")
 
 Keep = Literal["nothing", "after errors", "everything"]
 """Which checkpoints stay on the levels: none, those of a failed run, or whatever is there."""
 
-
 _LEFT: Final = "ckio_left"
 """The attribute of an error that says what it leaves on levels."""
+
+_SHOWN: Final = 3
+"""How many things that are damaged are told of a level."""
 
 
 @contextmanager
@@ -111,3 +123,131 @@ def _no_new_folders(level: Level, run: str) -> Iterator[None]:
             for folder in new:
                 if folder.exists():
                     folder.rmdir()
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """The levels of a run as the process that resumes it finds them.
+
+    Attributes
+    ----------
+    platform : Platform
+        The platform, on which levels that are not used have no capacity.
+    backends : list of Backend
+        The open levels; in the place of one that is not used, one that holds nothing.
+    survivors : list of set of Key
+        What is stored on each level and was read and found sound.
+    damaged : frozenset of int
+        The levels on which something is no longer sound of which it is not known what it was.
+    lost : list of str
+        What does not survive, in words.
+    """
+
+    platform: Platform
+    backends: list[Backend]
+    survivors: list[set[Key]]
+    damaged: frozenset[int]
+    lost: list[str]
+
+    def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
+        """Return this with a damaged level, which gets no more than the bytes that are sound on it.
+
+        Its files may not grow any more, and what is damaged takes space of its own.
+        """
+        shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
+        name = self.platform.levels[number].name
+        line = f"level {name} is damaged and gets no more than it has: {shown}"
+        smaller = self._with_capacity(number, nbytes, line)
+        return replace(smaller, damaged=self.damaged | {number})
+
+    def without(self, number: int, why: str, /) -> "Reopened":
+        """Return this without a level: what lies there is lost, and no more is stored."""
+        line = f"level {self.platform.levels[number].name} is not used: {why}"
+        smaller = self._with_capacity(number, 0, line)
+        smaller.backends[number], smaller.survivors[number] = Ram(capacity=0), set()
+        return replace(smaller, damaged=self.damaged - {number})
+
+    def _with_capacity(self, number: int, nbytes: int, line: str) -> "Reopened":
+        """Return a copy in which a level has this capacity, and why is said in a line."""
+        levels = list(self.platform.levels)
+        levels[number] = replace(levels[number], capacity=nbytes)
+        return replace(
+            self,
+            platform=replace(self.platform, levels=tuple(levels)),
+            backends=list(self.backends),
+            survivors=list(self.survivors),
+            lost=[*self.lost, line],
+        )
+
+
+@contextmanager
+def reopened(
+    platform: Platform, run: str, /, *, keep: Keep, team: Team, identity: str, display: Display
+) -> Iterator[Reopened]:
+    """Open the levels of a run again, with what survived on them; closed as `opened` does.
+
+    A corrupt checkpoint is discarded, and so is one that some rank of the team has not. A level
+    that does not open, or does not let go of a corrupt checkpoint, is not used. Raises LevelInUse
+    where another process has a level.
+    """
+    count = len(platform.levels)
+    state = Reopened(
+        platform, [Ram(capacity=0)] * count, [set() for _ in range(count)], frozenset(), []
+    )
+    with ExitStack() as stack:
+        for number, level in enumerate(platform.levels):
+            where = place(level, called(run, team))
+            try:
+                damage = _of_all(team, _damage(level, where))
+                missing = [str(where)] if where is not None and not where.exists() else []
+                for path in _of_all(team, missing):
+                    state.lost.append(f"level {level.name}: {path} is not there, nor what it held")
+                (backend,) = stack.enter_context(
+                    opened([level], run, keep=keep, team=team, identity=identity)
+                )
+                if not backend.durable:
+                    state.backends[number] = backend
+                    continue
+                with display.progress(f"verifying {level.name}"):
+                    sound, corrupt = verified(backend)
+                keys = sorted(sound, key=str)
+                nbytes = sum(level.stored(nbytes_of(backend.layout(key))) for key in keys)
+                nbytes = max(team.gather(nbytes))
+            except LevelInUse:
+                raise
+            except (StorageError, BadInput) as error:
+                state = state.without(number, str(error))
+                continue
+            state.backends[number], state.survivors[number] = backend, sound
+            state.lost.extend(f"level {level.name}: {what}" for what in corrupt)
+            if damage:
+                state = state.full(number, nbytes, damage)
+        yield state
+
+
+def _of_all(team: Team, words: list[str], /) -> list[str]:
+    """Return what any rank has to say, the first of them with its number."""
+    if team.is_alone:
+        return words
+    team.meet()
+    every = [(rank, text) for rank, texts in enumerate(team.gather(words)) for text in texts]
+    if len(every) <= _SHOWN:
+        return [f"{text} (rank {rank})" for rank, text in every]
+    rank, text = every[0]
+    return [f"{text} (rank {rank}), and {len(every) - 1} more like this"]
+
+
+def _damage(level: Level, where: Path | None) -> list[str]:
+    """Say what was stored on a level and can no longer be read."""
+    look = getattr(find("backends", level.backend), "contents", None)
+    if where is None or look is None or not where.exists():
+        return []
+    try:
+        items = look(where)
+    except BadInput:  # a process was killed before it stored anything, or opening it says more
+        return []
+    return [
+        f"{item.path.name}, byte {item.offset}: {item.what}"
+        for item in items
+        if isinstance(item, Damaged)
+    ]

@@ -1,20 +1,44 @@
-"""The models that runs work on: their names, their costs, and whose errors are whose."""
+"""Models and levels by name: made, checked, and measured where nobody has measured them.
+
+`maker` makes a model, `costs` says what its steps take, and `measured` calibrates levels, which are
+left empty. `blamed` says whose fault an error is.
+"""
 
 import logging
+import secrets
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from inspect import getattr_static
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from ckio.adapters.registry import METHODS, check_options, find_model, make, takes
+from ckio.adapters.registry import (
+    AUTO,
+    METHODS,
+    check_options,
+    find_model,
+    lossless_codecs,
+    make,
+    plain,
+    takes,
+)
+from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
+from ckio.jobs.levels import opened
 from ckio.model import Differentiable
-from ckio.parallel.agreed import AgreedModel
+from ckio.parallel.agreed import AgreedModel, LargestWrites
 from ckio.parallel.team import ALONE, MeetingsClock, Team
-from ckio.platform import Option, Platform
+from ckio.platform import Level, Option, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock
+from ckio.platform.memory import available
+
+if TYPE_CHECKING:
+    from ckio.analysis.guarded import Guarded
+    from ckio.calibrate.codecs import Checkpoint
 
 log = logging.getLogger("ckio")
 
@@ -24,7 +48,7 @@ RESULTS: Final = ("functional", "gradient")
 
 
 def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
-    """The name under which a model's costs are kept: the model and its options, sorted.
+    """Return the name under which a model's costs are kept: the model and its options, sorted.
 
     Those of a model in parts are per rank, and with other ranks they are others.
 
@@ -38,7 +62,7 @@ def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
 
 
 def _text(value: Option) -> str:
-    """One way to write a value, so that 64 and 64.0 are the same option."""
+    """Write a value in one way, so that 64 and 64.0 are the same option."""
     match value:
         case bool():
             return str(value).lower()
@@ -73,12 +97,12 @@ def maker(
     """
     what = f"model {name_of(model)!r}"
 
-    def found() -> Any:
+    def checked() -> Any:
         factory = find_model(model) if isinstance(model, str) else model
         check_options(what, factory, settings)
         return factory
 
-    factory = team.each(found)  # which may be there on some ranks, and not on others
+    factory = team.each(checked)  # which may be there on some ranks, and not on others
     given: dict[str, Any] = dict(settings)
     if takes(factory, "comm") and not team.is_alone:
         given["comm"] = team.comm.apart()
@@ -135,7 +159,7 @@ def costs(
     display: Display = QUIET,
     team: Team = ALONE,
 ) -> Chain:
-    """A model's costs and sizes as the platform has them, or else measured now, with a note.
+    """Return a model's costs as the platform has them, or else measured now, with a note.
 
     A model whose costs are known need not be importable here.
     """
@@ -154,7 +178,7 @@ def costs(
 
 
 def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
-    """A maker of the same models, which move a progress bar if they have a callback for it."""
+    """Return a maker of the same models, which tell a progress bar if they have a callback."""
 
     def made() -> Differentiable:
         model = fresh()
@@ -163,3 +187,168 @@ def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[]
         return model
 
     return made
+
+
+TOLD: Final = (
+    "guarded: steps are done more than once, to see whether they use or overwrite what is not"
+    " declared; that takes a few times as long"
+)
+
+
+def guarded(name: str, model: Any, /) -> "Guarded":
+    """Return a model that is held against what it declares of its steps.
+
+    It raises RunFailed where a step does otherwise. Raises BadInput where the model declares
+    nothing, or its steps cannot be watched.
+    """
+    from ckio.analysis.guarded import Guarded
+    from ckio.model.arraymodel import ArrayModel
+
+    if not isinstance(model, ArrayModel):
+        raise BadInput(
+            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel: its"
+            " steps cannot be watched"
+        )
+    if model.variables is None:
+        raise BadInput(
+            f"--guarded: model {name!r} does not say what its steps use and overwrite, so there"
+            f" is nothing to hold it to; see what `ckio analyze {name}` observes, and declare"
+            " it as `flow`"
+        )
+    return Guarded(model, model.variables, digests=True)
+
+
+SHARE_OF_MEMORY: Final = 2
+"""Of the memory that is available, one part of so many is for checkpoints where nobody says."""
+
+
+def levels_of(
+    ram: int | None, disk: Path | None, archive: Path | None, /, ranks: int = 1
+) -> tuple[Level, ...]:
+    """Return memory, a directory of files and an HDF5 archive as levels, as far as they are given.
+
+    Without any of them there is memory alone, half of what is available, shared by all ranks.
+    """
+    if ram is None and disk is None and archive is None:
+        ram = (available() or 0) // SHARE_OF_MEMORY // ranks
+    levels = []
+    if ram is not None:
+        levels.append(Level(name="ram", backend="ram", capacity=ram))
+    places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
+    for name, (backend, path) in places.items():
+        if path is not None:
+            options = {"path": str(path.expanduser().absolute())}
+            levels.append(Level(name=name, backend=backend, options=options))
+    return tuple(levels)
+
+
+def measured(
+    asked: Sequence[Level],
+    /,
+    *,
+    models: Mapping[str, Callable[[], Any]],
+    sizes: Sequence[int] = (),
+    repeats: int = 5,
+    display: Display = QUIET,
+    team: Team = ALONE,
+) -> Platform:
+    """Return the platform of the levels asked for, measured; nothing is left in their places.
+
+    With many ranks, each access is one of all of them at once, and takes what the slowest takes.
+    """
+    from ckio.calibrate import calibrate
+
+    Platform(tuple(asked))  # names must differ, before anything is opened
+    bare = [_without_auto(level, models) for level in asked]
+    clock = None if team.is_alone else MeetingsClock(team)
+    bar = display.progress("calibrating", unit="probes")
+    name = secrets.token_hex(4)
+    run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
+    there = opened(bare, run, keep="nothing", team=team)
+    with there as open_levels, bar as tick, blamed("measuring failed"):
+        backends = [it if team.is_alone else LargestWrites(it, team) for it in open_levels]
+        try:
+            late, step = _late(asked, models, clock)
+            chosen = []
+            for level, backend in zip(asked, backends, strict=True):
+                tick(0, say=f"{level.name}, codecs")
+                chosen.append(_chosen(level, backend, late, step, clock=clock, team=team))
+            platform = calibrate(
+                {level.name: backend for level, backend in chosen},
+                sizes,
+                repeats=repeats,
+                capacities={level.name: level.capacity for level in asked},
+                models=models,
+                progress=lambda what, total: tick(say=what, total=total),
+                clock=clock,
+            )
+        except MemoryError:
+            raise BadInput("measuring takes more memory than there is; try less bytes") from None
+    levels = tuple(
+        replace(
+            level,
+            write=cost.write,
+            read=cost.read,
+            read_cold=cost.read_cold,
+            discard=cost.discard,
+            ratio=cost.ratio,
+            profile=cost.profile,
+        )
+        for (level, _), cost in zip(chosen, platform.levels, strict=True)
+    )
+    return replace(platform, levels=levels)
+
+
+def _without_auto(level: Level, models: Collection[str]) -> Level:
+    """Return the level to open: one whose codec is to be found out has none yet."""
+    if level.options.get("codec") != AUTO:
+        return level
+    what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
+    if not models:
+        raise BadInput(f"{what} is found out with a model's checkpoints: give --model as well")
+    if len(bare.options) + 1 < len(level.options):
+        raise BadInput(f"{what} takes no options of a codec; name the codec that they are for")
+    return bare
+
+
+def _late(
+    asked: Sequence[Level], models: Mapping[str, Callable[[], Any]], clock: Clock | None
+) -> "tuple[Sequence[Checkpoint], float]":
+    """Return the model's last checkpoints and its pace, by which codecs are chosen."""
+    if all(level.options.get("codec") != AUTO for level in asked):
+        return [], 0.0
+    from ckio.calibrate.codecs import kept, late_checkpoints
+    from ckio.calibrate.probe import pace, reach
+
+    make = next(iter(models.values()))
+    steps = reach(make, clock=clock)
+    return kept(late_checkpoints(make, steps)), pace(make, steps, clock=clock)
+
+
+def _chosen(
+    level: Level,
+    backend: Backend,
+    late: "Sequence[Checkpoint]",
+    step: float,
+    *,
+    clock: Clock | None,
+    team: Team,
+) -> tuple[Level, Backend]:
+    """Return the level with the codec that suits it, where none is named, and a note why."""
+    if level.options.get("codec") != AUTO:
+        return level, backend
+    from ckio.backends.compressed import Compressed
+    from ckio.calibrate.codecs import decide
+
+    codecs = lossless_codecs()
+    everywhere = set(codecs).intersection(*team.gather(list(codecs)))
+    codecs = {name: codec for name, codec in codecs.items() if name in everywhere}
+    capacity = level.capacity
+    decision = decide(
+        level.name, backend, codecs, late, capacity=capacity, step=step, clock=clock, team=team
+    )
+    bare = replace(plain(level), note=decision.sentence)
+    if not decision.codec:
+        return bare, backend
+    options = {**bare.options, "codec": decision.codec}
+    return replace(bare, options=options), Compressed(backend, codecs[decision.codec])

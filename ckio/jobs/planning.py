@@ -62,7 +62,7 @@ class Planning:
 
     @property
     def not_considered(self) -> str:
-        """A line that says why overlap was not considered, where that is so; or ""."""
+        """Return a line that says why overlap was not considered, where that is so; or ""."""
         if not self.unmeasured:
             return ""
         many = len(self.unmeasured) > 1
@@ -162,7 +162,7 @@ def chosen(
 
 
 def policy(asked: Policy | None, own: Overlap, whose: str, /, display: Display = QUIET) -> Overlap:
-    """The policy that was asked for, or else a plan's own; a line where the first replaces it."""
+    """Return the policy that was asked for, or else a plan's own; say where it is replaced."""
     if (exact := exactly(asked)) is None:
         return own
     if own and exact != own:
@@ -182,7 +182,7 @@ def overlap_figures(planned: Planned, /) -> dict[str, Any]:
 
 
 def planner_call(name: str, /, **given: Any) -> Planner:
-    """A planner with its own options; raises BadInput for one that it does not have."""
+    """Return a planner with its own options; raises BadInput for one that it does not have."""
     planner: Planner = auto if name == OVERLAPPED else find("planners", name)
     options = {option: value for option, value in given.items() if value is not None}
     known = inspect.signature(planner).parameters

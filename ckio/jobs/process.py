@@ -1,28 +1,57 @@
-"""One process of a run: its request, its model, its plan, and who is told of it."""
+"""One process of a run: what it works with, and how it performs a schedule and writes the result.
 
-from collections.abc import Callable, Iterable, Mapping
+A `Process` has the request, the model, the plan and who is told of it. `conclude` performs a
+schedule, shows it, checks the gradient where that is asked for, and writes what came of it: the
+gradient first, then the result that names it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
 import xxhash
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import REVERSE
 from ckio.actions.variables import Variables
-from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
-from ckio.jobs.display import QUIET, Display
-from ckio.jobs.gradients import digest
+from ckio.adapters.registry import is_shared
+from ckio.backends.base import Backend
+from ckio.errors import (
+    BadInput,
+    RunFailed,
+    Stopped,
+    StorageError,
+    UnsupportedKind,
+)
+from ckio.jobs.adjoints import Kept, next_plan
+from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
+from ckio.jobs.display import QUIET, Display, Ticker
+from ckio.jobs.gradients import digest, write_gradient
+from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
-from ckio.jobs.models import RESULTS, check_has
+from ckio.jobs.models import RESULTS, blamed, check_has, watched
 from ckio.jobs.planning import OVERLAPPED, Planning
+from ckio.jobs.remaining import Remaining
 from ckio.jobs.request import Request
-from ckio.jobs.stopping import Stopper
+from ckio.jobs.result import Result, result_of
+from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
+from ckio.model.gradient import GradientCheck, check_gradient
+from ckio.parallel.agreed import in_background
 from ckio.parallel.team import ALONE, Team
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
+from ckio.runner.persevere import persevere
+from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
+from ckio.schedule.text import dumps
+from ckio.schedule.timeline import EMPTY, Event, Timeline
 
 WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 """The planners that store tapes."""
@@ -65,7 +94,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """The name of the model."""
+        """Return the name of the model."""
         return self.request.model or "model"
 
     @property
@@ -100,34 +129,14 @@ class Process:
         """Return the same process for another chain."""
         return replace(self, planning=replace(self.planning, chain=chain))
 
-    @property
-    def rooms(self) -> list[tuple[Chain, Platform]]:
-        """The chain and the platform to plan with.
-
-        Where there are variables, the chain stores what of them has to be stored. There are several
-        ways to see that; what is planned in one may not fit, or be better.
-        """
-        if self.variables is None:
-            return [(self.chain, self.platform)]
-        from ckio.analysis.lowering import reduced
-
-        known = self.chain, self.platform, self.variables
-        ways = [reduced(*known, apart=apart) for apart in (True, False)]
-        return ways if ways[0] != ways[1] else ways[:1]
-
-    def lowered(self, schedule: Schedule, /) -> Schedule:
-        """Return what is planned on single variables, where there are such.
-
-        Raises NoSchedule where it does not fit so: parts of a checkpoint are rounded up each.
-        """
-        if self.variables is None:
-            return schedule
-        from ckio.analysis.lowering import lower
-
-        try:
-            return lower(schedule, self.variables, platform=self.platform)
-        except IllegalAction as error:
-            raise NoSchedule(f"--by-variable: what is planned does not fit: {error}") from error
+    def journal(self) -> Journal | None:
+        """Return the journal that was asked for; raises BadInput where it cannot be written."""
+        to, planning = self.request.journal, self.planning
+        if to is None or self.team.rank:
+            return None
+        about = {"model": self.name, "planner": planning.planner, "steps": planning.chain.steps}
+        levels = [level.name for level in planning.platform.levels]
+        return Journal(to, about, levels=levels, warn=self.display.warn)
 
     def stores_tapes(self, survivors: Iterable[Iterable[Key]], /) -> bool:
         """Whether the rest is planned with tapes, too: as the first plan, or as what survives."""
@@ -138,13 +147,13 @@ class Process:
 
 def variables_of(name: str, model: object, /) -> Variables:
     """Return what the states of a model are made of; raises BadInput where it does not say."""
-    found = getattr(model, "variables", None)
-    if not isinstance(found, Variables):
+    variables = getattr(model, "variables", None)
+    if not isinstance(variables, Variables):
         raise BadInput(
             f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
             f" `ckio analyze {name}` observes, and declare it as `flow`"
         )
-    return found
+    return variables
 
 
 def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
@@ -170,3 +179,209 @@ def digest_of(control: Mapping[str, Array], team: Team = ALONE, /) -> str:
     if team.is_alone:
         return mine
     return xxhash.xxh3_128("".join(map(str, team.gather(mine))).encode()).hexdigest()
+
+
+HALVINGS: Final = 5
+
+
+class ResultNotWritten(RunFailed):
+    """The result of a run that ended well cannot be written."""
+
+
+def conclude(
+    process: Process,
+    directory: RunDirectory,
+    model: Differentiable,
+    schedule: Schedule,
+    /,
+    *,
+    platform: Platform,
+    backends: Sequence[Backend],
+    predicted: Timeline,
+    kept: Kept,
+    before: Timeline = EMPTY,
+    decided: Mapping[str, Any] = MappingProxyType({}),
+) -> Result:
+    """Perform the schedule and write what came of it, while the levels are still there.
+
+    `platform` has the levels as they are now, of which some may be gone; `before` is what the
+    process has done already, and `decided` says what is known of its plan, to join the figures.
+    Once the result is written, nothing is lost any more. Raises Halted where the run was stopped,
+    ResultNotWritten where its result cannot be written.
+    """
+    measured, model = _performed(
+        process,
+        model,
+        schedule,
+        platform=platform,
+        backends=backends,
+        predicted=predicted,
+        kept=kept,
+    )
+    platform = process.platform
+    done = replace(schedule, actions=measured.actions)
+    text = dumps(done, platform, measured, overlap=process.overlap, origin="measured")
+    _write(directory, MEASURED, text)
+    check = None
+    if process.request.check:
+        with blamed(f"model {process.name!r}, while its gradient is checked"):
+            steps = None if len(before) else schedule.chain.length  # each has an end of its own
+            check = _checked(process, steps, model.gradient)
+    ended = result_of(
+        process.planning.planner,
+        model,
+        done,
+        platform,
+        predicted=predicted,
+        measured=measured,
+        check=check,
+        overlap=process.overlap,
+        before=before,
+        team=process.team,
+    )
+    stored = _gradient_of(process, directory, model, ended)
+    ended = replace(ended, figures={**decided, **ended.figures, **stored})
+    _write(directory, RESULT, json_line(ended.figures))
+    return ended
+
+
+def _gradient_of(
+    process: Process, directory: RunDirectory, model: Differentiable, ended: Result
+) -> dict[str, Any]:
+    """Write the gradient; return where it is, and its checksum."""
+    asked = process.request.gradient
+    path = Path(asked).absolute() if asked else directory.path / GRADIENT
+    steps = ended.schedule.chain.length
+    about = {"run": directory.id, "model": process.name, "steps": steps}
+    try:
+        checksum = write_gradient(path, model, ended.functional, about, process.team)
+    except StorageError as error:
+        raise ResultNotWritten(f"the run ended well, but {error}") from None
+    return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}
+
+
+def _performed(
+    process: Process,
+    model: Differentiable,
+    schedule: Schedule,
+    *,
+    platform: Platform,
+    backends: Sequence[Backend],
+    predicted: Timeline,
+    kept: Kept,
+) -> tuple[Timeline, Differentiable]:
+    """Perform the schedule, and show it; the model's own callback moves the bar.
+
+    Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
+    stands is then stored.
+    """
+    stopper, team, name = process.stopper, process.team, process.name
+    levels = _in_background(backends, platform, model) if process.overlap else backends
+    with _watching(process, schedule, predicted) as (tick, watch):
+        live = watched(lambda: model, tick)()
+
+        def fresh() -> Differentiable:
+            nonlocal live
+            live = watched(process.fresh, tick)()
+            return live
+
+        def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
+            args = chain, rest, stored, live, kept
+            return team.once(lambda: next_plan(*args, tapes=process.stores_tapes(stored))[0])
+
+        if stopper is not None:
+            stopper.start(seconds_to_stop(schedule, platform))
+        try:
+            with blamed(f"model {name!r}"):
+                return persevere(
+                    schedule,
+                    platform,
+                    live,
+                    levels,
+                    fresh=fresh,
+                    replan=replan,
+                    say=process.display.warn,
+                    overlap=process.overlap,
+                    watch=watch,
+                    stop=stopper,
+                )
+        except Stopped as stopped:
+            assert stopper is not None
+            with blamed(f"model {name!r}, stopped"):
+                standing = store_standing(
+                    stopped,
+                    live,
+                    backends,
+                    platform,
+                    schedule.chain,
+                    before=schedule.stored,
+                    team=team,
+                )
+            raise halted(stopper.why, standing) from None
+
+
+def _in_background(
+    backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None
+) -> list[Backend]:
+    """Return the levels to which transfers overlap with steps; raises BadInput where none can."""
+    if getattr(model, "unequal", False):
+        raise BadInput(
+            "--overlap is for parts of one size, and those of these ranks differ: leave it out, or"
+            " run on a number of ranks that shares the model out evenly"
+        )
+    for level in platform.levels:
+        if is_shared(level):
+            raise BadInput(
+                f"level {level.name!r} is one file to which all ranks write together: run without"
+                " --overlap, or take hdf5, a file per rank"
+            )
+    return list(map(in_background, backends))
+
+
+def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -> GradientCheck:
+    total = None if steps is None else (HALVINGS + 4) * steps
+    with process.display.progress("checking the gradient", total) as tick:
+        again: Callable[[], Differentiable] = watched(process.fresh, tick)
+        ranks = process.team.comm.apart()
+        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
+
+
+def _write(directory: RunDirectory, name: str, text: str) -> None:
+    """Write what came of a run; that this fails is no longer anybody's bad input."""
+    try:
+        directory.write(name, text)
+    except BadInput as error:
+        raise ResultNotWritten(f"the run ended well, but {error}") from None
+
+
+@contextmanager
+def _watching(
+    process: Process, schedule: Schedule, predicted: Timeline
+) -> Iterator[tuple[Ticker, Callable[[Event], None] | None]]:
+    """Give the ticker of a bar of all steps, and the function to call with each event, if any.
+
+    The bar, on a terminal, goes forward and back; the time that remains is the predicted one,
+    corrected by what was measured so far. Events go to the journal, too, where one was asked for.
+    Raises BadInput where that cannot be written.
+    """
+    actions = schedule.actions
+    total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
+    remaining, origin = Remaining(predicted), time.monotonic()
+    with ExitStack() as stack:
+        watchers: list[Callable[[Event], None]] = []
+        if process.display.is_shown:
+            watchers.append(remaining)
+        if (journal := process.journal()) is not None:
+            watchers.append(stack.enter_context(journal))
+
+        def watch(event: Event) -> None:
+            nonlocal origin
+            origin = time.monotonic() - event.stop
+            for watcher in watchers:
+                watcher(event)
+
+        def left() -> float:
+            return remaining.seconds(time.monotonic() - origin)
+
+        tick = stack.enter_context(process.display.progress("running", total, left=left))
+        yield tick, watch if watchers else None

@@ -246,7 +246,7 @@ class Manifest:
 
     @cached_property
     def identity(self) -> str:
-        """The digest of what is computed: model, settings, controls, chain and variables.
+        """Return the digest of what is computed: model, settings, controls, chain and variables.
 
         It is stored with each checkpoint, so that none is read for another computation.
         """
@@ -284,15 +284,15 @@ class Manifest:
             costs, request = dict(said["chain"]), dict(said["request"])
             handed = frozenset(map(Kind, costs.pop("handed", ())))
             chain = Chain(**costs, handed=handed)
-            found = Manifest(**{**said, "request": Request(**request), "chain": chain})
-            found._check()
+            manifest = Manifest(**{**said, "request": Request(**request), "chain": chain})
+            manifest._check()
         except (CkioError, TypeError, ValueError, LookupError, RecursionError) as error:
             raise BadInput(f"{source} is damaged: {error}") from None
-        if digest != found.identity:
+        if digest != manifest.identity:
             raise BadInput(
                 f"{source} is damaged: it is not of the computation that it was made for"
             )
-        return found
+        return manifest
 
     def _check(self) -> None:
         """Raise ValueError for what no run says of itself."""

@@ -202,7 +202,7 @@ def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Repo
 
 
 def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
-    """The fewest forward steps that restart checkpoints in all these slots allow, I/O ignored.
+    """Return the fewest forward steps that restart checkpoints in these slots allow.
 
     Griewank & Walther's closed form over the slots of all levels together; a schedule that keeps
     tapes may need fewer, and then sets the figure. Where single variables are stored, it counts
@@ -217,7 +217,7 @@ def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
 
 
 def _slots(chain: Chain, platform: Platform) -> int:
-    """How many checkpoints the levels hold at most, each with all that no other one shares."""
+    """Return the most checkpoints that the levels hold, each with all that no other shares."""
     if chain.variables is None:
         return sum(level.slots(chain.restart, chain.length) for level in platform.levels)
     variables, over = chain.variables, chain.variables.over(chain.length)
@@ -228,10 +228,10 @@ def _slots(chain: Chain, platform: Platform) -> int:
         and over.live(name, seed=name in variables.seed)[:-1].all()
         and not over.restores(name).any()
     )
-    room = 0.0  # the variables of one checkpoint may lie on several levels
+    space = 0.0  # the variables of one checkpoint may lie on several levels
     for level in platform.levels:
-        room += math.inf if level.capacity is None else level.capacity / level.ratio
-    return int(min(chain.length, room / each)) if each else chain.length
+        space += math.inf if level.capacity is None else level.capacity / level.ratio
+    return int(min(chain.length, space / each)) if each else chain.length
 
 
 def _summary(array: Any) -> dict[str, float]:
@@ -244,11 +244,11 @@ def _summary(array: Any) -> dict[str, float]:
 
 
 def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str, Any]]:
-    rounds, found = lossy(platform), []
+    rounds, rows = lossy(platform), []
     for number, level in enumerate(platform.levels):
         *_, seconds = moved = _moved(timeline, number)
         written, read, _ = map(sum, zip(*team.gather(moved), strict=True))
-        found.append(
+        rows.append(
             {
                 "name": level.name,
                 "written": written,
@@ -258,11 +258,11 @@ def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str
                 "lossless": level.name not in rounds,
             }
         )
-    return found
+    return rows
 
 
 def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
-    """Bytes written to a level and read from it, and the seconds that this took.
+    """Return bytes written to a level and read from it, and the seconds that this took.
 
     Where transfers moved them behind the program, those count, and not what it copied or waited.
     """
@@ -285,14 +285,14 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
     by_variable = result.schedule.chain.variables is not None
     where = "all this room" if by_variable else "these slots"
-    found = [
+    rows = [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
         ("forward steps", f"{forward} (at least {least} with restart data in {where})"),
     ]
     if figures.get("overlap"):  # a result of an earlier version does not say it
-        found.append(("overlap", figures["overlap"]))
-    found += [
+        rows.append(("overlap", figures["overlap"]))
+    rows += [
         (
             f"level {level['name']}",
             f"{bytes_text(level['written'])} written, {bytes_text(level['read'])} read"
@@ -301,11 +301,11 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
         for level in figures["levels"]
     ]
     if result.report is not None and result.report.rounding:
-        found.append(("rounded", result.report.rounding))
-    found.append(("functional", f"{result.functional:.12g}"))
-    found.append(("gradient", f"{figures['gradient_file']}, digest {figures['gradient_digest']}"))
+        rows.append(("rounded", result.report.rounding))
+    rows.append(("functional", f"{result.functional:.12g}"))
+    rows.append(("gradient", f"{figures['gradient_file']}, digest {figures['gradient_digest']}"))
     if result.check is not None:
-        found.append(("gradient check", result.check.summary()))
+        rows.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:
-        found.append(("gradient check", "verified" if figures["verified"] else "NOT verified"))
-    return found
+        rows.append(("gradient check", "verified" if figures["verified"] else "NOT verified"))
+    return rows

@@ -14,17 +14,14 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, Stopped
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.begin import cleared_if_nothing_is_left, interval, levels_of, start, write_plan
-from ckio.jobs.conclude import conclude
+from ckio.jobs.begin import cleared_if_nothing_is_left, levels_of, start, write_plan
 from ckio.jobs.directory import RunDirectory
 from ckio.jobs.models import blamed, watched
-from ckio.jobs.process import Process
-from ckio.jobs.reopened import reopened
+from ckio.jobs.process import Process, conclude
 from ckio.jobs.request import DAY, Manifest
 from ckio.jobs.result import Result
-from ckio.jobs.standing import store_standing
-from ckio.jobs.stopping import halted, seconds_to_stop
-from ckio.jobs.watching import journal_of
+from ckio.jobs.resume import interval, levels_left
+from ckio.jobs.stopping import halted, seconds_to_stop, store_standing
 from ckio.model import Differentiable
 from ckio.model.arraymodel import ArrayModel
 from ckio.planners.online import Online
@@ -71,7 +68,7 @@ def again(
 ) -> Result:
     """Resume a run that was on its way forward, as `begin.again` does."""
     display, kept = process.display, interval(process, manifest)
-    with reopened(process, manifest) as found:
+    with levels_left(process, manifest) as found:
         for line in found.lost:
             display.warn(line)
         stored = [{key for key in keys if key.kind is Kind.RESTART} for keys in found.survivors]
@@ -117,7 +114,7 @@ def _forward(
     with ExitStack() as stack:
         tick = stack.enter_context(process.display.progress("running forward"))
         live = watched(lambda: model, tick)()
-        journal = journal_of(process)
+        journal = process.journal()
         watch = None if journal is None else stack.enter_context(journal)
         if stopper is not None:
             stopper.start(seconds_to_stop(Schedule(chain.with_steps(1), ()), platform))
@@ -171,7 +168,7 @@ def _back(
         schedule, before = ready_for_the_way_back(plan, chain, before, say=display.warn)
     platform = before.platform
     predicted = write_plan(directory, schedule, process)
-    display.tell(adjoints.told(schedule, platform, kept, process.overlap))
+    display.tell(adjoints.cost_of_a_kill(schedule, platform, kept, process.overlap))
     return conclude(
         process,
         directory,

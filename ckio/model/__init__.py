@@ -48,10 +48,10 @@ class Model(Protocol):
         """Run the adjoint from `end` back to `begin`, spending the tape."""
 
     def dump(self, key: Key, /) -> Buffers:
-        """Live views of what `key` names, valid until the next move."""
+        """Return live views of what `key` names, valid until the next call."""
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        """Buffers to fill; adopted when the context ends well, otherwise the model is unchanged."""
+        """Give buffers to fill, which are adopted only where the context ends well."""
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ class Handing(Protocol):
     def handed(self) -> frozenset[Kind]: ...
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        """The bytes of a checkpoint, as `dump` has them, in memory that the model leaves as it is.
+        """Return the bytes of a checkpoint, like `dump`, in memory that the model does not change.
 
         What it records, or computes, from now on lies elsewhere: `slot(nbytes)` is memory for it,
         and may raise StorageError. The registers are as before.
@@ -107,7 +107,7 @@ class Differentiable(Model, Protocol):
 
 
 def reached(method: str, value: object, begin: int, end: int, /) -> int:
-    """The step that a model's `advance` or `record` returned; raises RunFailed for anything else.
+    """Return the step that `advance` or `record` returned; raises RunFailed for anything else.
 
     What it returns may be compared with steps only then: an array would answer in its own words.
     """
@@ -131,7 +131,7 @@ def layout_of(model: Model, key: Key, /) -> Layout:
 
 
 def functional_of(model: Differentiable, /) -> float:
-    """The value that is differentiated; raises RunFailed where it is no number."""
+    """Return the value that is differentiated; raises RunFailed where it is no number."""
     value = model.functional
     try:
         float(value)
@@ -151,7 +151,7 @@ class Sizes(TypedDict):
 
 
 def sizes_of(model: Model, /) -> Sizes:
-    """Bytes of a model's checkpoints; 0 for a kind that it does not support.
+    """Return bytes of a model's checkpoints; 0 for a kind that it does not support.
 
     Of one that is a part of what many ranks compute, those of the rank where they are largest.
     """
@@ -173,5 +173,5 @@ def _nbytes(model: Model, kind: Kind) -> int:
 
 
 def handed_by(model: object, /) -> frozenset[Kind]:
-    """The kinds of checkpoints that a model hands over in memory."""
+    """Return the kinds of checkpoints that a model hands over in memory."""
     return model.handed if isinstance(model, Handing) else frozenset()

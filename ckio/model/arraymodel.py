@@ -201,7 +201,7 @@ class ArrayModel(ABC):
 
     @property
     def variables(self) -> Variables | None:
-        """The arrays that may be stored, and what steps do to them; None where no flow is given."""
+        """The arrays that may be stored, and what steps do to them; None without a flow."""
         return self._checkpoints.variables
 
     @property
@@ -315,20 +315,20 @@ class ArrayModel(ABC):
                     target[:] = source
 
     def _views_of(self, key: Key, arrays: Iterable[Array]) -> Buffers:
-        """Their bytes; those of tapes are not remembered, as they may be memory of a level."""
+        """Return their bytes; those of tapes are not remembered: they may be memory of a level."""
         if key.kind is Kind.TAPE:
             return [as_bytes(array) for array in arrays]
         return self._views.of(arrays)
 
     def _home(self, name: str, register: Arrays) -> Arrays:
-        """Where an array of a register is: what no step overwrites is on no tape, but there."""
+        """Return where an array of a register is: what no step overwrites is on no tape."""
         if name in register:
             return register
         self._ensure_started()
         return self._state
 
     def _tape_of(self, i: int) -> Arrays:
-        """All that the adjoint of step i reads.
+        """Return all that the adjoint of step i reads.
 
         Of a tape in parts, what was not read is as it is in the state: in a run that is shorter
         than the model's flow, an array that changes only later is on no tape.
@@ -383,7 +383,7 @@ class ArrayModel(ABC):
         self._renew()
 
     def _leave_state(self) -> None:
-        """The state is given up, and may be x_n."""
+        """Give the state up, which may be x_n."""
         if self._started:
             self._keep_seed()
         elif self.variables is None:
@@ -399,7 +399,7 @@ class ArrayModel(ABC):
             self._stale = False
 
     def _in_place(self, change: Callable[..., object], *arguments: object) -> None:
-        """Arrays that are returned instead of written to would be lost without a word."""
+        """Refuse arrays that a step returns instead of writing to them: they would be lost."""
         if (returned := change(*arguments)) is not None:
             raise RunFailed(
                 f"{type(self).__name__}.{change.__name__} returned {told(returned)}; it"

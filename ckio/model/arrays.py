@@ -20,7 +20,7 @@ _LARGE: Final = 1 << 16
 
 
 def as_bytes(array: Array, /) -> memoryview:
-    """The memory of an array as bytes, in memory order and without a copy.
+    """Return the memory of an array as bytes, in memory order and without a copy.
 
     An array in Fortran order is described by a `Field` with its shape reversed, so that what reads
     its bytes finds every element where it belongs. Raises BadInput for an array that is not
@@ -43,7 +43,7 @@ class ByteViews:
         self._known: dict[int, tuple[Array, memoryview]] = {}
 
     def of(self, arrays: Iterable[Array], /) -> list[memoryview]:
-        """Their bytes, as `as_bytes` gives them."""
+        """Return their bytes, as `as_bytes` gives them."""
         known = self._known
         return [(known.get(id(array)) or self._learn(array))[1] for array in arrays]
 
@@ -56,7 +56,7 @@ class ByteViews:
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, /) -> NDArray[Any]:
-    """An array without content, in C order; a large one begins where a page begins.
+    """Return an array without content, in C order; a large one begins where a page begins.
 
     NumPy's own begin 16 bytes behind that, where some processors take three times as long to
     read a file into them, and where direct I/O cannot reach them.
@@ -71,7 +71,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike, /) -> NDArray[Any]:
 
 
 def copy(value: ArrayLike, /) -> NDArray[Any]:
-    """A copy, in C order, in memory as `empty` makes it."""
+    """Return a copy, in C order, in memory as `empty` makes it."""
     source = np.asarray(value)
     target = empty(source.shape, source.dtype)
     target[...] = source
@@ -120,7 +120,7 @@ class AdjointRegister:
 
     @staticmethod
     def of(state: Arrays, control: Arrays) -> "AdjointRegister":
-        """One of zeros for this state and these controls."""
+        """Return a register of zeros for this state and these controls."""
         return AdjointRegister(
             Arrays({n: np.zeros_like(x) for n, x in state.items() if is_differentiable(x)}),
             Arrays({n: np.zeros_like(x) for n, x in control.items()}),
@@ -128,11 +128,11 @@ class AdjointRegister:
         )
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """All of it, in the order of the layout."""
+        """Return all arrays, in the order of the layout."""
         return *self.cotangent.values(), *self.gradient.values(), self.functional
 
     def layout(self, units: Mapping[str, str]) -> Layout:
-        """All of it; J and dJ have the units of J, those per unit of an array."""
+        """Return the layout of all arrays; J and dJ have the units of J, the others per array."""
         per = {
             name: f"({units['J'] or 1})/({unit})" if unit else units["J"]
             for name, unit in units.items()
@@ -157,14 +157,14 @@ class Spares:
         }
 
     def take(self, like: Mapping[str, Array], names: Iterable[str], /) -> dict[str, NDArray[Any]]:
-        """Arrays of these names to fill, each like the one in `like`."""
+        """Return arrays of these names to fill, each like the one in `like`."""
         return {
             name: free.pop() if (free := self._free.get(name)) else copy(like[name])
             for name in names
         }
 
     def give(self, arrays: Mapping[str, NDArray[Any]], /) -> None:
-        """They are spare again, or others that took their places."""
+        """Take arrays back as spare, or others that took their places."""
         for name, array in arrays.items():
             self._free.setdefault(name, []).append(array)
 
@@ -217,7 +217,7 @@ class Tapes:
         self._end = step + 1
 
     def of(self, step: int, /) -> Arrays:
-        """The tape of a step: the parts that were read, where it is none of those in a row."""
+        """Return the tape of a step: the parts that were read, where it is not one of a row."""
         if self._begin <= step < self._end:
             return self._slots[step - self._begin] if self._shared is None else self._shared
         parts = self._in_parts()
@@ -234,14 +234,14 @@ class Tapes:
         return self.of(step)
 
     def spend(self, step: int, /) -> None:
-        """The step is reversed: its tape, the last of those in a row, is done with."""
+        """Drop the tape of a step that is reversed, the last of those in a row."""
         self._end = min(self._end, step)
         self._shared = None
         if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
             self._slots = self._allocated(1)
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
-        """The arrays whose places are taken by those read of a step; None: of a tape in parts."""
+        """Return the arrays that those read of a step replace; None: of a tape in parts."""
         self._shared = None
         if step is None:
             self._end = self._begin
@@ -256,7 +256,7 @@ class Tapes:
         self._shared, self._given = arrays, False
 
     def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
-        """The tape of a step, in memory that is not recorded into any more."""
+        """Return the tape of a step, in memory that is not recorded into any more."""
         tape = self.of(step)
         if self._shared is None:
             memory = self._memory(slot)
@@ -282,7 +282,7 @@ class Tapes:
             np.copyto(array, shared[name])
 
     def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
-        """Memory for the tape of a step: a slot of a level or, where there is none, its own."""
+        """Return memory for the tape of a step: a slot of a level, or else its own."""
         try:
             memory = slot(self._nbytes)
         except StorageError:

@@ -62,7 +62,7 @@ class Derived:
         self.names = tuple(name for name in order if name in wanted)
 
     def of(self, names: Iterable[str], /) -> tuple[str, ...]:
-        """Which arrays have to be computed, and in which order, before these can be read."""
+        """Return which arrays have to be computed, and in which order, before these can be read."""
         needed = set(names)
         for name in reversed(self.names):
             if name in needed:
@@ -70,7 +70,7 @@ class Derived:
         return tuple(name for name in self.names if name in needed)
 
     def stored(self, names: Iterable[str], /) -> Names:
-        """These, but what is computed again replaced by what is stored to compute it from."""
+        """Replace what is computed again by what is stored to compute it from."""
         needed = set(names)
         for name in reversed(self.names):
             if name in needed:
@@ -78,7 +78,7 @@ class Derived:
         return frozenset(needed.difference(self.names))
 
     def without(self, variables: Variables, /) -> Variables:
-        """The variables that are left, and what steps do to them."""
+        """Return the variables that are left, and what steps do to them."""
         if not self.names:
             return variables
         steps = variables.steps
@@ -126,7 +126,7 @@ class Checkpoints:
     variables: Variables | None
 
     def names(self, key: Key, /) -> tuple[str, ...]:
-        """The state arrays in a checkpoint of restart data or of a tape; raises UnsupportedKind."""
+        """Return the state arrays in a checkpoint; raises UnsupportedKind."""
         if not key.name:
             return self.restart if key.kind is Kind.RESTART else self.tape
         known = self._known(key)
@@ -144,7 +144,7 @@ class Checkpoints:
 
     @cached_property
     def _whole(self) -> Mapping[Kind, Layout]:
-        """Of whole checkpoints: the same objects each time, which levels recognise as such."""
+        """Return the layouts of whole checkpoints, the same objects each time: levels notice."""
         restart, tape = self._of(self.restart), self._of(self.tape)
         return {Kind.RESTART: restart, Kind.TAPE: tape, Kind.ADJOINT: self.adjoint}
 
@@ -193,7 +193,7 @@ def checkpoints(
     adjoint: AdjointRegister,
     units: Mapping[str, str],
 ) -> Checkpoints:
-    """Those of a model of these state arrays, some of them taped, of which `flow` is known."""
+    """Return the checkpoints of a model of these arrays, some taped, with a known `flow`."""
     restart, tape, variables = derived.stored(state), derived.stored(taped), None
     if flow is not None:
         every = Variables(

@@ -36,10 +36,10 @@ class Comm(Protocol):
         """
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """The largest of each number over all ranks; the same shape and dtype everywhere."""
+        """Return the largest of each number over all ranks; the same shape and dtype everywhere."""
 
     def gather(self, value: T, /) -> list[T]:
-        """The values of all ranks, in their order, on each of them; what pickle can carry.
+        """Return the values of all ranks, in their order, on each of them; what pickle can carry.
 
         A sum of them is thus added in one order, and has the same bits on all ranks.
         """
@@ -67,7 +67,7 @@ class Solo:
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        """To and from itself; raises BadInput for other ranks."""
+        """Send to and receive from itself; raises BadInput for other ranks."""
         if strangers := {*send, *into} - {0}:
             raise BadInput(f"there is no rank {min(strangers)} in a job of one")
         for number, array in into.items():
@@ -94,7 +94,7 @@ _RANKS: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKI
 
 
 def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | None:
-    """The rank and the number of ranks that a launcher started; None where there was none.
+    """Return the rank and the number of ranks that a launcher started; None where there was none.
 
     >>> launched({"PMI_RANK": "3", "PMI_SIZE": "4"})
     (3, 4)
@@ -106,7 +106,7 @@ def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | No
 
 
 def share(n: int, comm: Comm, /) -> range:
-    """Which of n things, 0 to n - 1, are this rank's: as many as the others', or one more.
+    """Return which of n things, 0 to n - 1, are this rank's: as many as the others', or one more.
 
     >>> share(10, SOLO)
     range(0, 10)

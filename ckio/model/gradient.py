@@ -73,7 +73,7 @@ class GradientCheck(Printed):
     unchanged: bool = False
 
     def summary(self) -> str:
-        """The verdict and its reasons in one line."""
+        """Return the verdict and its reasons in one line."""
         return "; ".join(self._sentences())
 
     def _sheet(self) -> Sheet:
@@ -92,7 +92,7 @@ class GradientCheck(Printed):
         return f"remainder rates {rates} (2 is right), slope within {self.slope_errors[-1]:.1e}"
 
     def _sentences(self) -> Iterator[str]:
-        """The verdict and why, which controls are wrong, and what to try next."""
+        """Return the verdict and why, which controls are wrong, and what to try next."""
         yield f"{'verified' if self.verified else 'NOT verified'}: {self._reasons()}"
         if self.unchanged:
             yield UNCHANGED
@@ -193,7 +193,7 @@ class _Direction:
     epsilon: float
 
     def start(self, comm: Comm) -> tuple[float, bool]:
-        """J(c), and whether the steps leave all arrays as they were, on all ranks."""
+        """Return J(c), and whether the steps leave all arrays as they were, on all ranks."""
         model = self.make()
         before = _digest(model, 0)
         first = reached("advance", model.advance(0, 1), 0, 1)
@@ -206,7 +206,7 @@ class _Direction:
         return functional_of(model), all(comm.gather(same))
 
     def check(self, start: float, direction: Controls, slope: float) -> GradientCheck:
-        """The test along one direction, of which the gradient says that J has this slope."""
+        """Test one direction, along which the gradient says that J has this slope."""
 
         def remainder(h: float) -> float:
             return abs(self._functional(direction, h) - start - h * slope)
@@ -230,7 +230,7 @@ class _Direction:
         )
 
     def _functional(self, direction: Controls, h: float) -> float:
-        """J(c + h d)."""
+        """Return J(c + h d)."""
         model = self.make()
         control: Controls = model.control
         for name, d in direction.items():
@@ -239,7 +239,7 @@ class _Direction:
         return functional_of(model)
 
     def _run(self, model: Model, step: int) -> int:
-        """From a step to the end, some steps at a time where the model says when it is finished."""
+        """Advance to the end, some steps at a time where the model says when it is finished."""
         if self.steps is not None:
             end = self.steps
             if (
@@ -255,7 +255,7 @@ class _Direction:
 
 
 def _digest(model: Model, step: int) -> str | None:
-    """A digest of the restart data at a step; None of a model that has none."""
+    """Return a digest of the restart data at a step; None of a model that has none."""
     key = Key(Kind.RESTART, step)
     hasher = xxhash.xxh3_128()
     try:
@@ -267,7 +267,7 @@ def _digest(model: Model, step: int) -> str | None:
 
 
 def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
-    """<gradient, direction>, over all ranks; not a number where the gradient is not finite."""
+    """Return <gradient, direction> over all ranks; not a number where it is not finite."""
     with np.errstate(invalid="ignore"):  # such a gradient is not verified, no more
         return _product(model, gradient, direction, comm)
 
@@ -297,7 +297,7 @@ def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Gene
 def _direction(
     control: Controls, gradient: Controls, generators: Sequence[np.random.Generator]
 ) -> dict[str, NDArray[np.float64]]:
-    """At random, and in each control as large as its root mean square (1 where that is 0)."""
+    """Draw a direction, in each control as large as its root mean square (1 where that is 0)."""
     if not control:
         raise BadInput("check_gradient: the model has no controls; there is nothing to check")
     direction = {}

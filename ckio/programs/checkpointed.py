@@ -47,12 +47,12 @@ from ckio.model import sizes_of
 from ckio.planners.base import Planner
 from ckio.planners.bisection import Bisection
 from ckio.planners.online import Online
+from ckio.planners.recover import recover
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.programs.heap import flatten, rebuild
 from ckio.programs.interface import Program, Stats, begin, check_inputs, metered, vjp
 from ckio.programs.model import ProgramModel, rate
-from ckio.recover import recover
 from ckio.runner.forward import Forward, Rules, Stored, ready_for_the_way_back, run_forward
 from ckio.runner.persevere import Replan, persevere
 from ckio.runner.rule import Rule

@@ -33,7 +33,7 @@ from ckio import (
     simulate,
     store_all,
 )
-from ckio.recover import recover, with_adjoint_checkpoints
+from ckio.planners.recover import recover, with_adjoint_checkpoints
 from ckio.report.pictures import STYLE, Picture, PlotAxis, resources, spacetime, storage
 from ckio.report.pictures.svg import DARK, LIGHT
 

@@ -49,8 +49,8 @@ PAGES: Final = {
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
         "calibrate simulate run perform persevere run_to_end compare render recover"
-        " with_adjoint_checkpoints recover.* report sim.failures.* sim.sweep.* report.trace"
-        " report.page",
+        " with_adjoint_checkpoints planners.recover.* report sim.failures.* sim.sweep.*"
+        " report.trace report.page",
     ),
     "variables": (
         "What goes into a checkpoint",
@@ -127,7 +127,7 @@ def names(slug: str, /) -> list[str]:
         else:
             below = getattr(package, "__all__", None) or _modules(package)
             found += [f"{package.__name__}.{name}" for name in sorted(below, key=str.lower)]
-    elsewhere = {"ckio.recover.recover", "ckio.recover.with_adjoint_checkpoints"}
+    elsewhere = {"ckio.planners.recover.recover", "ckio.planners.recover.with_adjoint_checkpoints"}
     elsewhere |= {"ckio.analysis.lower", "ckio.programs.program", "ckio.compression.Zstd"}
     return [name for name in found if name not in elsewhere]
 

@@ -13,13 +13,13 @@ from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import Array, Chance, Within
 from ckio.errors import BadInput, IllegalAction, NoSchedule
+from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
+from ckio.planners.recover import recover
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import recover
-from ckio.recover.byvariable import whole
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import validate
@@ -280,7 +280,7 @@ def test_a_killed_run_goes_on_from_the_variables_that_are_left() -> None:
         grouped = schedule.chain.variables
         assert grouped is not None
         left = [frozenset(keys) for keys in there[:2]]
-        found = whole(left, *smaller, grouped)
+        found = whole_checkpoints(left, *smaller, grouped)
         again = recover(*smaller, found, level=None, every=0)
         goes_on = lower(again, grouped, stored=left)
         assert validate(goes_on, Platform((Level(name="ram"), Level(name="disk")))).adjoint == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.calibrate.choice import SHRINKS, Decision, Trial, break_even, choose, decline
+from ckio.calibrate.codecs import SHRINKS, Decision, Trial, break_even, choose, decline
 from ckio.calibrate.samples import MARGIN, planned
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform

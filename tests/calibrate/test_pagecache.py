@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckio.calibrate.pagecache import dirty_limit, touch
-from ckio.calibrate.samples import quantiles
+from ckio.calibrate.samples import dirty_limit, quantiles, touch
 from ckio.platform.profile import Quantiles
 
 

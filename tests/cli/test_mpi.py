@@ -10,7 +10,7 @@ from cli.commands import ckio
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
 from ckio.errors import BadInput
-from ckio.jobs.conclude import _behind
+from ckio.jobs.process import _in_background
 from ckio.platform import Level, Platform
 
 pytestmark = needs_mpi
@@ -429,4 +429,4 @@ def test_a_file_that_all_ranks_share_takes_no_overlap():
     """Its calls are made by all ranks together, which is not so behind the steps."""
     levels = Level(name="ram"), Level(name="far", backend="hdf5-shared")
     with pytest.raises(BadInput, match="'far' is one file to which all ranks write together"):
-        _behind([], Platform(levels))
+        _in_background([], Platform(levels))

@@ -9,8 +9,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, Stopped, StorageError
 from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.standing import Standing, displaced, store_standing
-from ckio.jobs.stopping import WALLTIME, Halted, halted
+from ckio.jobs.stopping import WALLTIME, Halted, Standing, displaced, halted, store_standing
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock

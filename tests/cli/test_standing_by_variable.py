@@ -13,8 +13,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import LevelFull, Stopped
 from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.standing import Standing, displaced, store_standing
-from ckio.jobs.stopping import seconds_to_stop
+from ckio.jobs.stopping import Standing, displaced, seconds_to_stop, store_standing
 from ckio.model import sizes_of
 from ckio.models.permafrost import Permafrost
 from ckio.planners.dp import hrevolve

@@ -25,11 +25,11 @@ from ckio.planners.bisection import Bisection, bisection
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import disk_revolve, multistage
 from ckio.planners.online import Online
+from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.programs.interface import vjp
 from ckio.programs.model import as_chain
-from ckio.recover import aside, recover, with_adjoint_checkpoints
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.runner import run

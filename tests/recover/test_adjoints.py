@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput
 from ckio.planners.dp import hrevolve
+from ckio.planners.recover import aside, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import aside, with_adjoint_checkpoints
 from ckio.schedule import Schedule, seconds
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate

@@ -9,11 +9,16 @@ import pytest
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
 from ckio.errors import NoSchedule
+from ckio.planners.recover import (
+    Killed,
+    furthest,
+    recover,
+    redone_at_most,
+    with_adjoint_checkpoints,
+)
+from ckio.planners.recover.killed import taken_up
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import Killed, recover, redone_at_most, with_adjoint_checkpoints
-from ckio.recover.again import taken_up
-from ckio.recover.survivors import furthest
 from ckio.schedule import Schedule, makespan, seconds
 from ckio.schedule.replay import validate
 

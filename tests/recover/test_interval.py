@@ -5,9 +5,9 @@ from math import exp, inf, isclose, sqrt
 import pytest
 
 from ckio.errors import BadInput
+from ckio.planners.recover import adjoint_seconds, every
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import adjoint_seconds, every
 
 
 def wasted(interval: float, cost: float, mean: float) -> float:

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners.recover import aside, fitting, recover, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import aside, recover, with_adjoint_checkpoints
-from ckio.recover.survivors import fitting
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
 from ckio.errors import IllegalAction
 from ckio.planners.base import Planner
+from ckio.planners.recover import redone_at_most
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import redone_at_most
 from ckio.schedule import Schedule, makespan, seconds
 from ckio.schedule.replay import validate
 

@@ -3,9 +3,9 @@
 import pytest
 
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners.recover import aside
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import aside
 
 CHAIN = Chain(steps=3, advance=1, record=1, reverse=1, restart=4, tape=4, adjoint=[1, 7, 2, 3])
 

@@ -19,12 +19,12 @@ from ckio.errors import (
     Stopped,
     StorageError,
 )
+from ckio.jobs.adjoints import whole_checkpoints
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover.byvariable import whole
 from ckio.runner import run
 from ckio.runner.perform import perform
 from ckio.runner.persevere import persevere
@@ -114,7 +114,7 @@ def replan(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
     assert chain.variables is not None
     variables = chain.variables
     smaller, room = reduced(replace(chain, variables=None), platform, variables)
-    rest = finished(smaller, room, whole(stored, smaller, room, variables))
+    rest = finished(smaller, room, whole_checkpoints(stored, smaller, room, variables))
     return lower(rest, variables, platform=platform, stored=stored)
 
 

@@ -14,9 +14,9 @@ from recover.cases import RANDOMS, RESTART_ONLY, WITH_TAPES, a, drawn_case, x
 from ckio.actions import Discard, Read, Record, Reverse, Write
 from ckio.errors import BadInput
 from ckio.planners.dp import hrevolve
+from ckio.planners.recover import aside, every, recover
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.recover import aside, every, recover
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.schedule.machine import Machine
 from ckio.sim.failures import (

@@ -10,12 +10,10 @@ from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind, nbytes_of
 from ckio.backends.ram import Ram
-from ckio.calibrate.choice import Decision
-from ckio.calibrate.codecs import decide
-from ckio.calibrate.late import Checkpoint
+from ckio.calibrate.codecs import Checkpoint, Decision, decide
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
-from ckio.jobs.standing import store_standing
+from ckio.jobs.stopping import store_standing
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave

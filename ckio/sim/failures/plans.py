@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
+from ckio.planners.recover import Killed, recover, with_adjoint_checkpoints
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.recover import Killed, recover, with_adjoint_checkpoints
 from ckio.schedule import Schedule, seconds, seconds_of
 from ckio.schedule.occupancy import Lifetimes
 
@@ -54,9 +54,9 @@ def recovering(
 ) -> Plans:
     """A schedule, without adjoints, that stores them on `level` every so many seconds of work.
 
-    It is to be planned for `ckio.recover.aside` of the platform; `durable` are the numbers of the
-    levels whose keys survive the process. Raises as `with_adjoint_checkpoints` does; the plans of
-    the rest, as `recover`.
+    It is to be planned for `planners.recover.aside` of the platform; `durable` are the numbers of
+    the levels whose keys survive the process. Raises as `with_adjoint_checkpoints` does; the plans
+    of the rest, as `recover`.
     """
     chain, kept = schedule.chain, frozenset(durable)
 
