@@ -9,41 +9,39 @@ import click
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT
-from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, duration_option, json_option, planner_options
-from ckio.cli.plans import plan_of
+from ckio.cli.options import (
+    cost_options,
+    duration_option,
+    json_option,
+    option,
+    planner_options,
+    with_example,
+)
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
+from ckio.jobs.planning import plan_of
 from ckio.platform.readable import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 
-@click.command()
+@with_example("ckio failures --steps 200 --platform platform.toml --mtbf 10m --trajectories 20")
 @planner_options
 @cost_options
 @duration_option("--mtbf", help="mean time between failures of the process")
 @duration_option("--node-mtbf", help="mean time between losses of its node")
-@click.option(
-    "--node-level",
-    "node_levels",
-    multiple=True,
-    metavar="LEVEL",
+@option(
+    "--node-level", "node_levels", multiple=True, metavar="LEVEL",
     help="a level that is lost with the node; may be repeated",
-)
-@click.option(
-    "--failures",
-    "trace",
-    type=INPUT,
-    metavar="FILE",
+)  # fmt: skip
+@option(
+    "--failures", "trace", type=INPUT, metavar="FILE",
     help="when something fails, a line each: TIME [process|node]",
-)
+)  # fmt: skip
 @duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
-@click.option(
-    "--trajectories",
-    type=click.IntRange(1, 1_000_000),
-    metavar="N",
+@option(
+    "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N",
     help=f"runs that fail at random  [default: {RUNS}; one from the start of FILE]",
-)
-@click.option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
+)  # fmt: skip
+@option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
 @duration_option(
     "--every", help="work between two adjoint checkpoints  [default: around Daly's interval]"
 )
@@ -87,19 +85,20 @@ def command(
         seed=seed,
         every=every,
     )
-    plan = plan_of(**options, quiet=as_json)
-    found = forecast(plan, asked, console.display(quiet=as_json))
+    display = console.display(quiet=as_json)
+    plan = plan_of(**options, display=display)
+    expected, rounds = forecast(plan, asked, display), lossy(plan.platform)
     if as_json:
-        told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
-        console.print_json({**told, "lossy": lossy(plan.platform)})
+        chain = {"planner": plan.planner, "steps": plan.chain.length}
+        console.print_json({**chain, **figures(expected), "lossy": rounds})
         return
     console.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
-    show(found)
-    say_lossy(plan.platform)
+    show(expected)
+    console.say_lossy(rounds)
 
 
 def figures(found: Forecast, /) -> dict[str, Any]:
-    """What `--json` says of failures: seconds, but for counts and for the part that is redone."""
+    """Return what `--json` prints of failures: seconds, counts, and the part that is redone."""
     return {
         "mtbf": found.mean,
         "young": found.young,
@@ -131,7 +130,7 @@ def _figures(one: Tried) -> dict[str, Any]:
 
 
 def show(found: Forecast, /) -> None:
-    """The table of the intervals that were tried, and the best beside the estimates."""
+    """Print the table of the intervals that were tried, and the best beside the estimates."""
     runs = len(found.tried[0].outcomes.makespan)
     often = f"one in {seconds_text(found.mean)} on the average"
     console.echo(
@@ -164,7 +163,7 @@ def _row(one: Tried) -> list[str]:
 
 
 def _said(found: Forecast, level: str) -> str:
-    """The best interval in words, and by how much it is better than Daly's."""
+    """Return the best interval in words, and by how much it is better than Daly's."""
     least = best(found.tried)
     often = f"every {seconds_text(least.every)}" if least.adjoints else "never"
     words = f"best of these: stored {often} on {level}"

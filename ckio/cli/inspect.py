@@ -7,21 +7,31 @@ from typing import Any, Final
 
 import click
 
+from ckio.actions import Kind
 from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import json_option
-from ckio.cli.stored import KINDS, age_text, looked_for
+from ckio.cli.options import json_option, option, with_example
 from ckio.errors import RunFailed
-from ckio.jobs.leftovers import Checkpoint, Listing, age, is_run_directory, listing, stored_by
-from ckio.platform.readable import bytes_text, counted, shown
+from ckio.jobs.leftovers import (
+    Checkpoint,
+    Listing,
+    age,
+    is_run_directory,
+    listing,
+    looked_for,
+    stored_by,
+)
+from ckio.platform.readable import age_text, bytes_text, counted, shown
+
+_KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 
 
-@click.command()
+@with_example("ckio inspect ckio-run --verify")
 @click.argument("place", type=FILE)
-@click.option("--verify", is_flag=True, help="read everything and compare the checksums")
+@option("--verify", is_flag=True, help="read everything and compare the checksums")
 @json_option
 def command(*, place: Path, verify: bool, as_json: bool) -> None:
     """List the checkpoints in PLACE: their sizes, ages, codecs and checksums, and what is damaged.
@@ -48,7 +58,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
 
 def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
     nbytes = sum(found.nbytes for found in listings)
-    with console.progress("verifying", nbytes, unit="bytes", quiet=quiet) as tick:
+    with console.display(quiet=quiet).progress("verifying", nbytes, unit="bytes") as tick:
         return [found.verified(tick) for found in listings]
 
 
@@ -56,7 +66,7 @@ def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
 
 
 def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[str, Any]:
-    """What `--json` says."""
+    """Return what `--json` prints."""
     return {
         "place": str(place),
         "in_use": [str(found.holding.path) for found in listings if found.in_use],
@@ -106,7 +116,7 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 
 
 def _show(found: Listing, /, *, now: float) -> None:
-    """One run on one level."""
+    """Print one run on one level."""
     holding = found.holding
     runs = stored_by(checkpoint.stored for checkpoint in found.checkpoints)
     of = "".join(f", run {shown(run)}" for run in runs if run)
@@ -148,10 +158,10 @@ def _checksum(checkpoint: Checkpoint) -> str:
 
 
 def _totals(place: Path, listings: Sequence[Listing]) -> str:
-    """What there is of each kind, and everything that is damaged."""
+    """Return what is stored of each kind, and everything that is damaged."""
     checkpoints = [checkpoint for found in listings for checkpoint in found.checkpoints]
     lines = []
-    for kind, name in KINDS.items():
+    for kind, name in _KINDS.items():
         these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
         if these:
             stored = sum(checkpoint.stored.nbytes for checkpoint in these)
@@ -172,6 +182,6 @@ def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
 
 
 def _offset(checkpoint: Checkpoint) -> int:
-    """Where its first byte is."""
+    """Return where its first byte is."""
     spans = checkpoint.stored.spans
     return next((begin for begin, nbytes in spans if nbytes), spans[0][0] if spans else 0)

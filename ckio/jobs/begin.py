@@ -21,9 +21,9 @@ from ckio.jobs.display import Display
 from ckio.jobs.gradients import checksum_of, control_in, packed_control, set_control
 from ckio.jobs.guarding import guarded
 from ckio.jobs.levels import left_by, opened
-from ckio.jobs.models import maker
+from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, overlap_figures, planner_call, policy
-from ckio.jobs.process import Process, control_of, digest_of, has_tapes, variables_of
+from ckio.jobs.process import Process, control_of, digest_of, has_tapes
 from ckio.jobs.reopened import Reopened, check_here, check_same, from_there, remove_left, reopened
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back

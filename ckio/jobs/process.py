@@ -8,7 +8,7 @@ import xxhash
 
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Variables
-from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
+from ckio.errors import IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.gradients import digest
 from ckio.jobs.levels import Keep
@@ -134,17 +134,6 @@ class Process:
         return (self.planning.planner in WITH_TAPES and self.planning.tapes) or any(
             key.kind is Kind.TAPE for keys in survivors for key in keys
         )
-
-
-def variables_of(name: str, model: object, /) -> Variables:
-    """Return what the states of a model are made of; raises BadInput where it does not say."""
-    found = getattr(model, "variables", None)
-    if not isinstance(found, Variables):
-        raise BadInput(
-            f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
-            f" `ckio analyze {name}` observes, and declare it as `flow`"
-        )
-    return found
 
 
 def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:

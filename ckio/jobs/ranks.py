@@ -1,11 +1,11 @@
 """The ranks of a run: started by mpiexec or srun, or this process alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ckio.errors import CkioError, RankFailed
+from ckio.errors import BadInput, CkioError, RankFailed
 from ckio.jobs.directory import MANIFEST, SCHEDULE, RunDirectory
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import Manifest
@@ -45,6 +45,17 @@ def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
         if isinstance(cause, CkioError):  # it says the same; what is behind it may say more
             error.__cause__, error.__suppress_context__ = cause.__cause__, False
         raise
+
+
+def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
+    """Raise BadInput where ranks were started with other words than the first one."""
+    every = team.gather({name: str(value) for name, value in given.items()})
+    for rank, words in enumerate(every):
+        for name in (name for name in words if words[name] != every[0][name]):
+            raise BadInput(
+                f"the ranks were started with different words: {name} is {words[name]} on rank"
+                f" {rank}, and {every[0][name]} on rank 0"
+            )
 
 
 class _Ranks(Team):
