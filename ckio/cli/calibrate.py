@@ -80,8 +80,8 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
 
 
 @with_example(
-    "ckio calibrate --model burgers --level ram=ram,capacity=256KiB \\\n"
-    "    --level disk=directory:scratch,capacity=64MiB",
+    "ckio calibrate --model burgers --level ram=ram,capacity=16KiB \\\n"
+    "    --level disk=directory:scratch,capacity=64KiB",
     sections=_installed,
 )
 @option(

@@ -23,7 +23,10 @@ from ckio.platform.readable import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 
-@with_example("ckio failures --steps 200 --platform platform.toml --mtbf 10m --trajectories 20")
+@with_example(
+    "ckio failures --steps 40 --platform platform.toml --mtbf 1h --every 10m \\\n"
+    "    --trajectories 10 --advance 60 --record 60 --reverse 120"
+)
 @planner_options
 @cost_options
 @duration_option("--mtbf", help="mean time between failures of the process")

@@ -56,16 +56,16 @@ class ExampleCommand(click.Command):
         self.example, self.sections = example, sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the usual options first, and then each group, in the order of the options."""
+        """Write the usual options first, then each group in the order of the options."""
         groups: dict[str, list[tuple[str, str]]] = {"": []}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
             if row is not None:
                 group = parameter.group if isinstance(parameter, GroupedOption) else ""
                 groups.setdefault(group, []).append(row)
-        for title, rows in groups.items():
+        for title in sorted(groups, key=lambda title: title == PAPERS_GROUP):  # that is the last
             with formatter.section(title or "Options"):
-                formatter.write_dl(rows)
+                formatter.write_dl(groups[title])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what else there is to know, and the example."""

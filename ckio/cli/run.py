@@ -36,7 +36,7 @@ STORAGE_GROUP: Final = "Storage, without --platform"
 RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
 
 
-@with_example("ckio run burgers --steps 200 --ram 256KiB --disk scratch --check-gradient")
+@with_example("ckio run burgers --steps 200 --ram 16KiB --disk scratch --check-gradient")
 @click.argument("model", required=False)
 @planner_options
 @settings_option

@@ -113,7 +113,7 @@ def ranks_of(options: dict[str, Any], /) -> Ranks | None:
     return Ranks(count=count, **given)
 
 
-@with_example("ckio simulate --steps 200 --platform platform.toml --overlap")
+@with_example("ckio simulate plan.txt --overlap all")
 @click.argument("file", type=INPUT, required=False)
 @planner_options
 @cost_options

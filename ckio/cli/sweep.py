@@ -58,7 +58,9 @@ _REASONS: Final = 5
     help=f"runs that fail, at each point  [default: {FAILING_RUNS}]",
 )  # fmt: skip
 @option(
-    "--processes", type=click.IntRange(1), help="that plan at a time  [default: one for each core]"
+    "--processes",
+    type=click.IntRange(1),
+    help="how many plan at a time  [default: one for each core]",
 )
 @out("-o", "--output", help="write a table of all points to this file, as CSV; - is stdout")
 @out("--picture", help="draw makespans, and memory against makespan, into this file (.svg, .png)")
@@ -82,10 +84,10 @@ def command(
 
     \b
     ram.capacity=1GiB:64GiB:13   13 capacities that grow by equal factors
-    ram.slots=1,2,4,8            room for so many restart checkpoints
+    ram.slots=1,2,4,8            capacity for so many restart checkpoints
     nvme.bandwidth=1GB,4GB       bytes a second; .write.bandwidth and .read.bandwidth
     nvme.latency=0,1e-3          seconds; .write.latency and .read.latency
-    nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less room
+    nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less space
     nvme=on,off                  with the level, and without it
     planner=hrevolve,mixed       steps=..., working_memory=..., and all costs and sizes
     overlap=none,all,auto        or a policy, with / instead of its commas
