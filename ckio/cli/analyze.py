@@ -386,7 +386,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _names(names: Iterable[str], *, none: str = "whole") -> str:
-    """Return the names of what is stored as one, as far as a column has room."""
+    """Return the names of what is stored as one, as far as a column has space."""
     shown, every = list[str](), list(names)
     for name in every:
         if shown and len(", ".join([*shown, name])) > _MOST_COLUMNS:

@@ -65,7 +65,7 @@ def _installed() -> dict[str, list[tuple[str, str]]]:
 
 
 def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
-    """What is registered by this name, in the first words of its documentation."""
+    """Return the first words of the documentation of what is registered by this name."""
     try:
         factory = find(group, name)
     except BadInput as error:
@@ -172,7 +172,7 @@ def parse_level(text: str, /, *, here: Path) -> Level:
 
 
 def _home(where: str) -> Path:
-    """A shell leaves a ~ in the middle of a word as it is."""
+    """Return a place with its ~ replaced: in the middle of a word, a shell leaves it as it is."""
     try:
         return Path(where).expanduser()
     except RuntimeError as error:
@@ -191,15 +191,15 @@ def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
 
 
 def show(platform: Platform, /) -> None:
-    """A table of the levels and one of the models, and what is to be known of the codecs."""
+    """Print a table of the levels and one of the models, and notes on the codecs."""
     sizes = [chain.restart for chain in platform.models.values()] or [1 << 20]
     header = ["level", "capacity", "stored"]
     for nbytes in sizes:
         header += [f"{access} {bytes_text(nbytes)}" for access in ("write", "read", "read cold")]
     rows = []
     for level in platform.levels:
-        room = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({level.made_of})", room, f"{level.ratio:.0%}"]
+        capacity = "never fills" if level.capacity is None else bytes_text(level.capacity)
+        row = [f"{level.name} ({level.made_of})", capacity, f"{level.ratio:.0%}"]
         for nbytes in sizes:
             prices = (level.write, level.read, level.read_cold)
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
@@ -240,7 +240,7 @@ def _profile_row(level: Level, nbytes: int) -> list[str]:
         return "" if cost is None else seconds_text(cost(nbytes))
 
     def slow(access: str, cost: Affine) -> str:
-        """One in twenty takes longer."""
+        """Return the time that one in twenty exceeds."""
         spread = profile.spread.get(access)
         if not isinstance(spread, Quantiles):
             return ""

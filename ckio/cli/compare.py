@@ -72,10 +72,10 @@ def _timelines_of(directory: Path) -> tuple[Path, Path]:
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
-    found = read_document(path)
-    if found.timeline is None:
+    document = read_document(path)
+    if document.timeline is None:
         raise BadInput(f"{path}: a schedule, not a timeline; `ckio simulate -o` makes one")
-    return found, found.timeline
+    return document, document.timeline
 
 
 def figures(report: Report, /) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
 
 
 class Unprinted(OSError):
-    """What is printed cannot be written, and not because nobody reads it: a disk is full, say."""
+    """Raised where stdout cannot be written although somebody reads it: a disk is full, say."""
 
 
 class Printed(FileIO):
@@ -39,7 +39,7 @@ class Printed(FileIO):
 
 
 class _Lasting(Printed):
-    """One that is written to as long as somebody reads it, and leads nowhere then."""
+    """A descriptor that is written to as long as somebody reads it, and leads nowhere then."""
 
     def write(self, data: Any, /) -> int:
         try:

@@ -103,7 +103,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
 
 
 def demo_levels(restart: int, place: Path, /) -> list[Level]:
-    """Return memory, files and an HDF5 archive, each with room for a few checkpoints."""
+    """Return memory, files and an HDF5 archive, each with capacity for a few checkpoints."""
     backends: dict[str, tuple[str, dict[str, Option]]] = {
         "ram": ("ram", {}),
         "nvme": ("directory", {"path": str(place.absolute() / "nvme")}),

@@ -75,7 +75,7 @@ class _Lazy(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The overview needs one line of each command, not the command."""
+        """Write a line of each command: the overview does not import the commands."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -89,7 +89,7 @@ class _Lazy(click.Group):
 
 
 class _Terminated(KeyboardInterrupt):
-    """A signal other than Ctrl-C asks for the same: stop, and leave things in order."""
+    """A signal other than Ctrl-C that asks to stop, and to leave things in order."""
 
 
 @click.group(
@@ -168,8 +168,8 @@ def _status(given: list[str]) -> int:
 
 def _is_told_by_another() -> bool:
     """Return whether the first rank of this job is another: that one speaks for all."""
-    found = launched()
-    return found is not None and found[0] > 0
+    rank_and_size = launched()
+    return rank_and_size is not None and rank_and_size[0] > 0
 
 
 def _is_shared(error: Exception) -> bool:

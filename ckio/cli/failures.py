@@ -100,15 +100,15 @@ def command(
     console.say_lossy(rounds)
 
 
-def figures(found: Forecast, /) -> dict[str, Any]:
+def figures(prediction: Forecast, /) -> dict[str, Any]:
     """Return what `--json` prints of failures: seconds, counts, and the part that is redone."""
     return {
-        "mtbf": found.mean,
-        "young": found.young,
-        "daly": found.daly,
-        "best": best(found.tried).every,
-        "level": found.level,
-        "intervals": [_figures(one) for one in found.tried],
+        "mtbf": prediction.mean,
+        "young": prediction.young,
+        "daly": prediction.daly,
+        "best": best(prediction.tried).every,
+        "level": prediction.level,
+        "intervals": [_figures(one) for one in prediction.tried],
     }
 
 
@@ -132,24 +132,24 @@ def _figures(one: Tried) -> dict[str, Any]:
     }
 
 
-def show(found: Forecast, /) -> None:
+def show(prediction: Forecast, /) -> None:
     """Print the table of the intervals that were tried, and the best beside the estimates."""
-    runs = len(found.tried[0].outcomes.makespan)
-    often = f"one in {seconds_text(found.mean)} on the average"
+    runs = len(prediction.tried[0].outcomes.makespan)
+    often = f"one in {seconds_text(prediction.mean)} on the average"
     console.echo(
-        f"failures: {often if found.mean < math.inf else 'none'};"
+        f"failures: {often if prediction.mean < math.inf else 'none'};"
         f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
     )
     spread = QUANTILES if runs > 1 else ()
     header = ["adjoint stored every", "times", "no failure", "expected"]
     header += ["±"] * bool(spread) + [f"{share:.0%}" for share in spread]
-    rows = [_row(one) for one in found.tried]
-    bold = [found.tried.index(best(found.tried))]
+    rows = [_row(one) for one in prediction.tried]
+    bold = [prediction.tried.index(best(prediction.tried))]
     console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
-    if found.level is None:
-        console.echo("the adjoint is not stored: no durable level has room for two of them")
-    elif len(found.tried) > 1:
-        console.echo(_said(found, found.level))
+    if prediction.level is None:
+        console.echo("the adjoint is not stored: no durable level has space for two of them")
+    elif len(prediction.tried) > 1:
+        console.echo(_said(prediction, prediction.level))
 
 
 def _row(one: Tried) -> list[str]:
@@ -165,14 +165,15 @@ def _row(one: Tried) -> list[str]:
     return [*row, f"{outcomes.failures.mean():.3g}", f"{outcomes.share_redone:.1%}"]
 
 
-def _said(found: Forecast, level: str) -> str:
+def _said(prediction: Forecast, level: str) -> str:
     """Return the best interval in words, and by how much it is better than Daly's."""
-    least = best(found.tried)
+    least = best(prediction.tried)
     often = f"every {seconds_text(least.every)}" if least.adjoints else "never"
     words = f"best of these: stored {often} on {level}"
-    nearest = min(found.tried, key=lambda one: abs(one.every - found.daly))
+    nearest = min(prediction.tried, key=lambda one: abs(one.every - prediction.daly))
     if nearest is not least:
         saved = least.outcomes.less_than(nearest.outcomes)
         error = f" ± {saved.error:.2g}" if math.isfinite(saved.error) else ""
         words += f", {saved.seconds:.3g}{error} s less than at Daly's interval"
-    return f"{words}; Daly's is {seconds_text(found.daly)}, Young's {seconds_text(found.young)}"
+    daly, young = seconds_text(prediction.daly), seconds_text(prediction.young)
+    return f"{words}; Daly's is {daly}, Young's {young}"

@@ -45,21 +45,21 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
     if verify:
         listings = _verified(listings, quiet=as_json)
     now = time.time()
-    damaged = sum(len(found.damaged) for found in listings)
+    damaged = sum(len(level.damaged) for level in listings)
     if as_json:
         console.print_json(figures(place, listings, now=now))
     else:
-        for found in listings:
-            _show(found, now=now)
+        for level in listings:
+            _show(level, now=now)
         console.echo(_totals(place, listings))
     if verify and damaged:
         raise RunFailed(f"{place}: {counted(damaged, 'thing')} found damaged")
 
 
 def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
-    nbytes = sum(found.nbytes for found in listings)
+    nbytes = sum(level.nbytes for level in listings)
     with console.display(quiet=quiet).progress("verifying", nbytes, unit="bytes") as tick:
-        return [found.verified(tick) for found in listings]
+        return [level.verified(tick) for level in listings]
 
 
 # As JSON
@@ -69,10 +69,10 @@ def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[
     """Return what `--json` prints."""
     return {
         "place": str(place),
-        "in_use": [str(found.holding.path) for found in listings if found.in_use],
-        "foreign": [str(found.holding.path) for found in listings if found.others],
+        "in_use": [str(level.holding.path) for level in listings if level.in_use],
+        "foreign": [str(level.holding.path) for level in listings if level.others],
         "checkpoints": [
-            _figures(checkpoint, now) for found in listings for checkpoint in found.checkpoints
+            _figures(checkpoint, now) for level in listings for checkpoint in level.checkpoints
         ],
         "damaged": [
             {
@@ -83,7 +83,7 @@ def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[
             }
             for damage in _damaged(listings)
         ],
-        "bytes": sum(found.nbytes for found in listings),
+        "bytes": sum(level.nbytes for level in listings),
     }
 
 
@@ -115,19 +115,19 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 # As a person reads it
 
 
-def _show(found: Listing, /, *, now: float) -> None:
+def _show(level: Listing, /, *, now: float) -> None:
     """Print one run on one level."""
-    holding = found.holding
-    runs = stored_by(checkpoint.stored for checkpoint in found.checkpoints)
+    holding = level.holding
+    runs = stored_by(checkpoint.stored for checkpoint in level.checkpoints)
     of = "".join(f", run {shown(run)}" for run in runs if run)
-    used = ", in use" if found.in_use else ""
-    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if found.others else ""
+    used = ", in use" if level.in_use else ""
+    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if level.others else ""
     title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
-    if not found.checkpoints:
+    if not level.checkpoints:
         console.echo(title, bold=True)
         return
-    rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
-    bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]
+    rows = [_row(checkpoint, now) for checkpoint in level.checkpoints]
+    bad = [n for n, checkpoint in enumerate(level.checkpoints) if checkpoint.sound is False]
     console.print_table(title, _HEADER, rows, bold=bad)
 
 
@@ -159,7 +159,7 @@ def _checksum(checkpoint: Checkpoint) -> str:
 
 def _totals(place: Path, listings: Sequence[Listing]) -> str:
     """Return what is stored of each kind, and everything that is damaged."""
-    checkpoints = [checkpoint for found in listings for checkpoint in found.checkpoints]
+    checkpoints = [checkpoint for level in listings for checkpoint in level.checkpoints]
     lines = []
     for kind, name in _KINDS.items():
         these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
@@ -178,7 +178,7 @@ def _where(damage: Damaged) -> str:
 
 
 def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
-    return [damage for found in listings for damage in found.damaged]
+    return [damage for level in listings for damage in level.damaged]
 
 
 def _offset(checkpoint: Checkpoint) -> int:

@@ -90,7 +90,9 @@ def option(*names: str, group: str = "", **attributes: Any) -> Callable[[Any], A
 
 def together(*options: Any) -> Callable[[Any], Any]:
     """Return several options as one decorator, in their order."""
-    return lambda function: functools.reduce(lambda made, add: add(made), options[::-1], function)
+    return lambda function: functools.reduce(
+        lambda decorated, add: add(decorated), options[::-1], function
+    )
 
 
 # Values in words
@@ -130,8 +132,8 @@ def _bytes(text: str) -> int:
 
 
 def _settings(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
-    """A model's options by name; of two with one name the last counts."""
-    settings = {}
+    """Return a model's options by name; of two with one name the last counts."""
+    settings: dict[str, Option] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:

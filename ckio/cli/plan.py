@@ -116,10 +116,10 @@ def command(
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
     """Return what `--json` says of a schedule; by variable, it counts arrays and their bytes."""
-    found, by_variable = counts(schedule), schedule.chain.variables is not None
+    totals, by_variable = counts(schedule), schedule.chain.variables is not None
     levels: list[dict[str, Any]] = []
     for number, level in enumerate(platform.levels):
-        here = found.levels[number] if number < len(found.levels) else None
+        here = totals.levels[number] if number < len(totals.levels) else None
         levels.append(
             {
                 "name": level.name,
@@ -131,18 +131,18 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
         )
         if by_variable:
             levels[-1]["peak_bytes"] = here.peak_bytes if here else 0
-    note, said = schedule.note, {"by_variable": True} if by_variable else {}
+    note, more = schedule.note, {"by_variable": True} if by_variable else {}
     if note and by_variable:
         note = f"of whole checkpoints, {note}; then variable by variable"
     return {
         "planner": planner,
         "steps": schedule.chain.length,
         "makespan": makespan(schedule, platform),
-        "forward_steps": found.forward,
+        "forward_steps": totals.forward,
         "actions": len(schedule.actions),
         "levels": levels,
         "note": note,
-        **said,
+        **more,
     }
 
 

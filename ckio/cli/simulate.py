@@ -141,7 +141,7 @@ def command(
     A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
 
     With --overlap, I/O overlaps with computation: so many checkpoints may wait to be written, and
-    so many be read before they are needed (`all`: as many as memory has room for), none earlier
+    so many be read before they are needed (`all`: as many as memory has space for), none earlier
     than so many seconds of computing before its use. With `auto` the plan is the best of all,
     synchronous and overlapped. A FILE is simulated with the policy that it was planned for.
 
@@ -214,7 +214,7 @@ def command(
 
 
 def _seed(options: dict[str, Any], repeat: int | None) -> int:
-    """The seed of the runs, which is taken out of the options where it is not of ranks.
+    """Return the seed of the runs, which is taken out of the options where it is not of ranks.
 
     Raises BadInput where nothing is drawn, or both.
     """
@@ -230,7 +230,7 @@ def _seed(options: dict[str, Any], repeat: int | None) -> int:
 
 
 def _interval(runs: Repeated) -> dict[str, float]:
-    """Of many makespans, in seconds: the mean, and what 5, 50 and 95 % of them do not exceed."""
+    """Return the mean of many makespans, and what 5, 50 and 95 % of them do not exceed."""
     parts = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
     quantiles = {name: runs.quantile(part) for name, part in parts.items()}
     return {"runs": len(runs.makespans), "mean": runs.mean, **quantiles}
@@ -245,7 +245,7 @@ def _told(figures: dict[str, float]) -> str:
 
 
 def _said(policy: Overlap, figures: dict[str, Any]) -> str:
-    """What overlap does, in words."""
+    """Return what overlap does, in words."""
     saved = figures["synchronous"] - figures["makespan"]
     ends = f"; transfers go on for {figures['after']:.6g} s after it" if figures["after"] else ""
     hidden = f"{figures['hidden']:.1%}" if saved >= 0 else "nothing"

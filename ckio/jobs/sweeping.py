@@ -55,7 +55,7 @@ class WhatIf:
 
     @property
     def fails(self) -> bool:
-        """Whether any makespan is the mean of runs that fail."""
+        """Return whether any makespan is the mean of runs that fail."""
         asked = (point.question for point in self.points)
         return any(isinstance(question, Question) and question.fails for question in asked)
 
