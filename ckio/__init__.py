@@ -1,6 +1,6 @@
 """ckio: checkpoint I/O for adjoint computation. Measure, plan, simulate, run, compare."""
 
-from ckio.cli import started  # noqa: F401 (before all else: it listens to Ctrl-C)
+from ckio import cli  # noqa: F401 (before all else: it listens to Ctrl-C)
 
 # isort: split
 

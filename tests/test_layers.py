@@ -132,7 +132,7 @@ def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:
 
 
 def test_what_is_imported_first_needs_the_standard_library_alone() -> None:
-    for name in ("errors.py", "cli/__init__.py", "cli/started.py"):
+    for name in ("errors.py", "cli/__init__.py"):
         libraries = {library.split(".")[0] for library in imported(ROOT / name)}
         assert libraries <= {"ckio", *sys.stdlib_module_names}
 

@@ -1,7 +1,8 @@
 """`ckio calibrate`: measure this machine and write a platform file."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +12,19 @@ import click
 from ckio.adapters.registry import AUTO, find, lossy, names, options_of
 from ckio.cli import console
 from ckio.cli.files import out, tell_written, write_text
-from ckio.cli.launch import all_ranks, check_alike
-from ckio.cli.levels import parse_level, say_lossy
-from ckio.cli.options import json_option, settings_option, size_option
-from ckio.cli.profiles import print_profiles
+from ckio.cli.options import (
+    json_option,
+    option,
+    settings_option,
+    size_option,
+    typed,
+    with_example,
+)
 from ckio.errors import BadInput
+from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.models import Settings, identity, maker, measured
-from ckio.platform import Level, Platform
+from ckio.platform import Affine, Level, Option, Platform, size
+from ckio.platform.profile import Quantiles
 from ckio.platform.readable import bytes_text, seconds_text
 
 DURABILITIES: Final = {
@@ -27,27 +34,37 @@ DURABILITIES: Final = {
 }
 
 
-class _Explained(click.Command):
-    """Says after its options of what levels and which models are installed here."""
+_PROFILE_HEADER: Final = [
+    "level",
+    "first write",
+    "write beside",
+    "steps lose",
+    "read beside",
+    "steps lose",
+    "slow writes",
+    "slow reads",
+    "to disk",
+]
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        backends = [_explained("backends", name) for name in names("backends")]
-        codecs = [_explained("codecs", name, prefix="codec_") for name in names("codecs")]
-        models = [_explained("models", name) for name in names("models")]
-        auto = (AUTO, "Whichever of the lossless ones pays here, if any; measured, with --model.")
-        for title, rows in (
-            ("Backends, with their options", backends),
-            ("Durabilities, of backends with files (durability=NAME)", [*DURABILITIES.items()]),
-            ("Codecs, with their options (codec=NAME)", [*codecs, auto]),
-            ("Models, with their options (--set); or MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE", models),
-        ):
-            with formatter.section(title):
-                formatter.write_dl(rows)
+
+def _installed() -> dict[str, list[tuple[str, str]]]:
+    """Return what levels and models are installed here, to be listed after the options."""
+    auto = (AUTO, "Whichever of the lossless ones pays here, if any; measured, with --model.")
+    codecs = [_explained("codecs", name, prefix="codec_") for name in names("codecs")]
+    return {
+        "Backends, with their options": [
+            _explained("backends", name) for name in names("backends")
+        ],
+        "Durabilities, of backends with files (durability=NAME)": [*DURABILITIES.items()],
+        "Codecs, with their options (codec=NAME)": [*codecs, auto],
+        "Models, with their options (--set); or MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE": [
+            _explained("models", name) for name in names("models")
+        ],
+    }
 
 
 def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
-    """What is registered by this name, in the first words of its documentation."""
+    """Return the first words of the documentation of what is registered by this name."""
     try:
         factory = find(group, name)
     except BadInput as error:
@@ -61,17 +78,21 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
     return name, f"{what} {', '.join(options)}".strip()
 
 
-@click.command(cls=_Explained)
-@click.option(
+@with_example(
+    "ckio calibrate --model burgers --level ram=ram,capacity=16KiB \\\n"
+    "    --level disk=directory:scratch,capacity=64KiB",
+    sections=_installed,
+)
+@option(
     "--level", "levels", multiple=True, required=True, metavar="LEVEL",
     help="NAME=BACKEND[:PLACE][,option=value]...; one for each level, nearest first. PLACE is where"
     " it keeps files, its option `path`",
 )  # fmt: skip
-@size_option("--working-memory", help="bytes for the tape; default: one step's tape")
-@click.option("--model", "model", metavar="MODEL", help="a model to measure as well")
+@option("--model", "model", metavar="MODEL", help="a model to measure as well")
 @settings_option
+@size_option("--working-memory", help="bytes for the tape; default: one step's tape")
 @size_option("--size", "sizes", multiple=True, help="bytes of a checkpoint to try; may be repeated")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="passes")
+@option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="passes")
 @out(
     "-o", "--output", default=Path("platform.toml"), show_default=True,
     help="the platform file; - is stdout",
@@ -94,7 +115,7 @@ def command(
     is written to the levels meanwhile is removed.
 
     \b
-    For example
+    Levels are given as
       --level ram=ram,capacity=2GiB
       --level nvme=directory:DIR,capacity=100GiB,durability=fdatasync
       --level archive=hdf5:FILE.h5,codec=auto
@@ -122,6 +143,41 @@ def command(
         _tell(platform, output, as_json=as_json)
 
 
+def parse_level(text: str, /, *, here: Path) -> Level:
+    """Return the level of `NAME=BACKEND[:PLACE][,option=value]...`; PLACE is made absolute.
+
+    `capacity` is a size; everything else is an option of the backend, or of its codec
+    (`codec=zstd`, `codec_level=3`).
+    """
+    match = re.fullmatch(r"([^=,]+)=([^:,]+)(?::([^,]*))?((?:,.*)?)", text)
+    if not match:
+        raise BadInput(f"--level {text!r} is not NAME=BACKEND[:PLACE][,option=value]...")
+    name, backend, where, rest = match.groups()
+    given: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        name_of_option, equals, value = part.partition("=")
+        if not equals:
+            raise BadInput(f"--level {text!r}: {part!r} is not option=value")
+        given[name_of_option] = value
+    capacity, channel = given.pop("capacity", None), given.pop("channel", "")
+    options: dict[str, Option] = {each: typed(value) for each, value in given.items()}
+    if where:
+        options = {"path": str((here / _home(where)).absolute()), **options}
+    try:
+        nbytes = None if capacity is None else size(capacity)
+        return Level(name=name, backend=backend, capacity=nbytes, channel=channel, options=options)
+    except BadInput as error:
+        raise BadInput(f"--level {text!r}: {error}") from None
+
+
+def _home(where: str) -> Path:
+    """Return a place with its ~ replaced: in the middle of a word, a shell leaves it as it is."""
+    try:
+        return Path(where).expanduser()
+    except RuntimeError as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
 def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
     if as_json:
         rounds = lossy(platform)
@@ -134,21 +190,21 @@ def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
 
 
 def show(platform: Platform, /) -> None:
-    """A table of the levels and one of the models, and what is to be known of the codecs."""
+    """Print a table of the levels and one of the models, and notes on the codecs."""
     sizes = [chain.restart for chain in platform.models.values()] or [1 << 20]
     header = ["level", "capacity", "stored"]
     for nbytes in sizes:
         header += [f"{access} {bytes_text(nbytes)}" for access in ("write", "read", "read cold")]
     rows = []
     for level in platform.levels:
-        room = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({level.made_of})", room, f"{level.ratio:.0%}"]
+        capacity = "never fills" if level.capacity is None else bytes_text(level.capacity)
+        row = [f"{level.name} ({level.made_of})", capacity, f"{level.ratio:.0%}"]
         for nbytes in sizes:
             prices = (level.write, level.read, level.read_cold)
             row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
         rows.append(row)
     console.print_table("levels, per checkpoint", header, rows)
-    print_profiles(platform.levels, sizes[0])
+    _print_profiles(platform.levels, sizes[0])
     if platform.models:
         console.print_table(
             "models, per step",
@@ -163,7 +219,44 @@ def show(platform: Platform, /) -> None:
     for level in platform.levels:
         if level.note:
             console.echo(f"level {level.name}: {level.note}")
-    say_lossy(platform)
+    console.say_lossy(lossy(platform))
+
+
+def _print_profiles(levels: Iterable[Level], nbytes: int, /) -> None:
+    """Print what calibration found of levels beside their prices, for a checkpoint, in seconds."""
+    rows = [row for level in levels if any((row := _profile_row(level, nbytes))[1:])]
+    if rows:
+        title = f"levels, {bytes_text(nbytes)}: to a new slot, beside the steps, 1 in 20 is slower"
+        console.print_table(title, _PROFILE_HEADER, rows)
+
+
+def _profile_row(level: Level, nbytes: int) -> list[str]:
+    profile = level.profile
+    if profile is None:
+        return [level.name] + [""] * (len(_PROFILE_HEADER) - 1)
+
+    def price(cost: Affine | None) -> str:
+        return "" if cost is None else seconds_text(cost(nbytes))
+
+    def slow(access: str, cost: Affine) -> str:
+        """Return the time that one in twenty exceeds."""
+        spread = profile.spread.get(access)
+        if not isinstance(spread, Quantiles):
+            return ""
+        factor = spread.factors[round(0.95 * (len(spread.factors) - 1))]
+        return seconds_text(factor * cost(nbytes))
+
+    return [
+        level.name,
+        price(profile.first),
+        price(profile.write_beside),
+        price(profile.write_hinders) if profile.write_beside else "",
+        price(profile.read_beside),
+        price(profile.read_hinders) if profile.read_beside else "",
+        slow("write", level.write),
+        slow("read", level.read),
+        "" if profile.drained is None else f"{bytes_text(int(profile.drained))}/s",
+    ]
 
 
 def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:

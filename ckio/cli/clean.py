@@ -9,20 +9,19 @@ import click
 
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import json_option
-from ckio.cli.stored import age_text, looked_for
+from ckio.cli.options import json_option, option, with_example
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import RESULT
-from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, survey
-from ckio.platform.readable import bytes_text, counted, shown
+from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, looked_for, survey
+from ckio.platform.readable import age_text, bytes_text, counted, shown
 
 _HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
 
 
-@click.command()
+@with_example("ckio clean ckio-run --yes")
 @click.argument("place", type=FILE)
-@click.option("--yes", is_flag=True, help="do not ask")
-@click.option("--results", is_flag=True, help="of a run's directory: remove that too")
+@option("--yes", is_flag=True, help="do not ask")
+@option("--results", is_flag=True, help="of a run's directory: remove that too")
 @json_option
 def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
     """Remove what abandoned runs left in PLACE: checkpoints, and what was half written.
@@ -91,7 +90,7 @@ def _question(place: Path, cleaning: Cleaning) -> str:
 
 
 def figures(place: Path, cleaned: Cleaned, /, *, now: float) -> dict[str, Any]:
-    """What `--json` says."""
+    """Return what `--json` prints."""
     return {
         "place": str(place),
         "removed": [

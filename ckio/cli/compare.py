@@ -10,7 +10,7 @@ import click
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
-from ckio.cli.options import json_option
+from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
@@ -23,7 +23,7 @@ from ckio.schedule.timeline import Timeline
 log = logging.getLogger("ckio")
 
 
-@click.command()
+@with_example("ckio compare ckio-run")
 @click.argument("predicted", type=INPUT, metavar="PREDICTED|DIR")
 @click.argument("measured", type=INPUT, required=False, metavar="[MEASURED]")
 @json_option
@@ -61,7 +61,7 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:
-    """The two timelines of a run; raises BadInput where they are not both there."""
+    """Return the two timelines of a run; raises BadInput where they are not both there."""
     if not is_run_directory(directory):
         raise BadInput(f"{directory}: not the directory of a run; give PREDICTED and MEASURED")
     timelines = directory / PREDICTED, directory / MEASURED
@@ -72,14 +72,14 @@ def _timelines_of(directory: Path) -> tuple[Path, Path]:
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
-    found = read_document(path)
-    if found.timeline is None:
+    document = read_document(path)
+    if document.timeline is None:
         raise BadInput(f"{path}: a schedule, not a timeline; `ckio simulate -o` makes one")
-    return found, found.timeline
+    return document, document.timeline
 
 
 def figures(report: Report, /) -> dict[str, Any]:
-    """What `--json` says of a comparison."""
+    """Return what `--json` prints of a comparison."""
     return {
         "predicted": report.predicted,
         "measured": report.measured,
@@ -107,7 +107,7 @@ def _rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
 
 
 def show(report: Report, /) -> None:
-    """The comparison as a person reads it."""
+    """Print the comparison for a person."""
     rows = table(report)
     console.print_table("predicted and measured", HEADER, rows, bold=[len(rows) - 1])
     if report.transfers:

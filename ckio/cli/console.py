@@ -1,20 +1,107 @@
-"""What the commands show: tables, progress, and the one line of JSON."""
+"""Everything that commands print: text, tables, one line of JSON; and a stdout that ends early.
 
+What is printed to may end before a command does: a full disk, a pipe whose reader leaves.
+"""
+
+import errno
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from io import BufferedWriter, TextIOWrapper
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, Final
 
 import click
 
-from ckio.cli.streams import Printed
-from ckio.jobs.display import PATIENCE, Display, Ticker, share
+from ckio.jobs.display import Display
 from ckio.platform.readable import aligned, shown
 
-__all__ = ["PATIENCE", "Display", "Ticker", "share"]
+_NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
+"""What writing says where nobody reads any more: a pipe, and a terminal."""
+
+
+class Unprinted(OSError):
+    """Raised where stdout cannot be written although somebody reads it: a disk is full, say."""
+
+
+class Printed(FileIO):
+    """A descriptor to print to, of which errors are known from those of other files."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno in _NOBODY:
+                raise
+            raise Unprinted(error.errno, error.strerror) from None
+
+
+class _Lasting(Printed):
+    """A descriptor that is written to as long as somebody reads it, and leads nowhere then."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NOBODY:
+                raise
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+        return super().write(data)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Raise Unprinted where stdout cannot be written, also what nobody asked to be written yet."""
+    with _replaced("stdout", Printed):
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Let what is printed go nowhere once nobody reads it; what prints it is not stopped."""
+    with ExitStack() as stack:
+        for name in ("stdout", "stderr"):
+            stack.enter_context(_replaced(name, _Lasting))
+        yield
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """Let it be no error that nobody reads what is printed within this."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOBODY:
+            raise
+
+
+@contextmanager
+def _replaced(name: str, kind: type[Printed]) -> Iterator[None]:
+    before = getattr(sys, name)
+    if not isinstance(before, TextIOWrapper):  # None where it was closed
+        yield
+        return
+    raw = kind(before.fileno(), "w", closefd=False)
+    now = TextIOWrapper(
+        raw if before.write_through else BufferedWriter(raw),
+        encoding=before.encoding,
+        errors=before.errors,
+        line_buffering=before.line_buffering,
+        write_through=before.write_through,
+    )
+    setattr(sys, name, now)
+    try:
+        yield
+    finally:
+        setattr(sys, name, before)
+        with suppress(OSError):  # whoever printed was told
+            now.close()
 
 
 def claim_stdout() -> TextIOWrapper:
@@ -25,7 +112,7 @@ def claim_stdout() -> TextIOWrapper:
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
-    """An object on one line; numbers that are not finite, which JSON does not have, are null."""
+    """Return an object on one line; numbers that are not finite, which JSON lacks, are null."""
     return json.dumps(_finite(data), allow_nan=False)
 
 
@@ -66,7 +153,7 @@ def say(line: str, /) -> None:
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
-    """A table with its first column to the left and the others to the right; never cropped."""
+    """Print a table, never cropped: its first column to the left, the others to the right."""
     rows = [list(map(shown, row)) for row in rows]
     if title:
         echo(title, bold=True)
@@ -75,15 +162,6 @@ def print_table(
     for number, line in enumerate(lines):
         echo(line, bold=number in bold or None)
     echo()
-
-
-@contextmanager
-def progress(
-    what: str, /, total: int | None = None, *, quiet: bool = False, **more: Any
-) -> Iterator[Ticker]:
-    """Show a bar as `Display.progress` does, unless the command is to be quiet."""
-    with Display(bars=not quiet).progress(what, total, **more) as tick:
-        yield tick
 
 
 def display(*, quiet: bool, rank: int = 0) -> Display:
@@ -108,3 +186,9 @@ def display(*, quiet: bool, rank: int = 0) -> Display:
         warn if first else nothing,
         bars=first and not quiet,
     )
+
+
+def say_lossy(rounds: Mapping[str, str], /) -> None:
+    """Print a line for each level that does not give back the very bytes it got, with its codec."""
+    for name, codec in rounds.items():
+        echo(f"level {name}: LOSSY, by {codec}")

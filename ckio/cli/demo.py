@@ -10,7 +10,7 @@ import click
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.cli import calibrate, console
 from ckio.cli.files import FOLDER
-from ckio.cli.options import json_option
+from ckio.cli.options import json_option, option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import NewDirectory
@@ -29,14 +29,14 @@ from ckio.report.pictures.svg import check_png, png
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
-"""Room that the demo allows itself, in checkpoints, so that a plan is worth making."""
+"""Capacities that the demo allows itself, in checkpoints, so that a plan is worth making."""
 
 
-@click.command()
-@click.option("--steps", type=click.IntRange(1), default=600, show_default=True)
-@click.option("--grid", type=int, default=128, show_default=True, help="cells in each direction")
-@click.option("--planner", default="auto", show_default=True, help="which planner")
-@click.option("--into", type=FOLDER, metavar="DIR", help="a new directory  [default: ckio-demo]")
+@with_example("ckio demo --steps 60 --grid 32")
+@option("--steps", type=click.IntRange(1), default=600, show_default=True)
+@option("--grid", type=int, default=128, show_default=True, help="cells in each direction")
+@option("--planner", default="auto", show_default=True, help="which planner")
+@option("--into", type=FOLDER, metavar="DIR", help="a new directory  [default: ckio-demo]")
 @json_option
 def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
     """Calibrate this machine, plan, simulate, run and compare: the adjoint of an ocean model.
@@ -72,7 +72,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     except BadInput:
         directory.clear()
         raise
-    with console.progress("store-all", 2 * steps, quiet=as_json) as tick:
+    with display.progress("store-all", 2 * steps) as tick:
         reference = store_all_gradient(watched(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     directory.write("report.html", _page(outcome, grid, same=same))
@@ -96,7 +96,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
 
 
 def demo_levels(restart: int, place: Path, /) -> list[Level]:
-    """Memory, files and an HDF5 archive, each with room for a few checkpoints."""
+    """Return memory, files and an HDF5 archive, each with capacity for a few checkpoints."""
     backends: dict[str, tuple[str, dict[str, Option]]] = {
         "ram": ("ram", {}),
         "nvme": ("directory", {"path": str(place.absolute() / "nvme")}),
@@ -109,7 +109,7 @@ def demo_levels(restart: int, place: Path, /) -> list[Level]:
 
 
 def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Mapping[str, Array]:
-    """The gradient without any checkpoint: one recording sweep, one adjoint sweep."""
+    """Return the gradient without any checkpoint: one recording sweep, one adjoint sweep."""
     model = fresh()
     model.record(0, steps)
     model.reverse(0, steps)
@@ -144,7 +144,7 @@ def _sameness(same: bool) -> str:
 
 
 def _free(path: Path) -> Path:
-    """The path, or the first of path-2, path-3, ... that does not exist."""
+    """Return the path, or the first of path-2, path-3, ... that does not exist."""
     names = itertools.chain(
         (path,), (path.with_name(f"{path.name}-{n}") for n in itertools.count(2))
     )

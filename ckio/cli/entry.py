@@ -20,8 +20,8 @@ from typing import Any, Final
 import click
 
 from ckio import __version__
-from ckio.cli import console, started
-from ckio.cli.streams import Unprinted, printing
+from ckio.cli import console, stop_listening
+from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
 from ckio.platform.memory import check_address_space
@@ -71,11 +71,11 @@ class _Lazy(click.Group):
             hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
-        started.begin()
+        stop_listening()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The overview needs one line of each command, not the command."""
+        """Write a line of each command: the overview does not import the commands."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -89,7 +89,7 @@ class _Lazy(click.Group):
 
 
 class _Terminated(KeyboardInterrupt):
-    """A signal other than Ctrl-C asks for the same: stop, and leave things in order."""
+    """A signal other than Ctrl-C that asks to stop, and to leave things in order."""
 
 
 @click.group(
@@ -152,6 +152,8 @@ def _status(given: list[str]) -> int:
     except BrokenPipeError:
         return _leave_quietly()
     except Exception as error:
+        if _is_told_by_another() and _is_shared(error):
+            return 0  # a launcher ends the job where the first process leaves with another status
         if debug:
             raise
         if isinstance(error, NoSchedule):  # where costs come from may be why
@@ -165,13 +167,20 @@ def _status(given: list[str]) -> int:
 
 
 def _is_told_by_another() -> bool:
-    """Whether this is not the first rank of its job: that one alone speaks, where all would."""
-    found = launched()
-    return found is not None and found[0] > 0
+    """Return whether the first rank of this job is another: that one speaks for all."""
+    rank_and_size = launched()
+    return rank_and_size is not None and rank_and_size[0] > 0
+
+
+def _is_shared(error: Exception) -> bool:
+    """Return whether all ranks of the job raise it, so that the first one can tell it alone."""
+    return error.shared if isinstance(error, CkioError) else isinstance(error, click.Abort)
 
 
 def _prepare_process(notes: _Notes) -> None:
     logger = logging.getLogger("ckio")
+    if _is_told_by_another():
+        logger.setLevel(logging.CRITICAL)
     logger.addHandler(notes)
     logger.propagate = False
     for stream in (sys.stdout, sys.stderr):
@@ -196,12 +205,12 @@ def _ignore_signals() -> None:
 
 
 def _answers(words: list[str]) -> io.TextIOWrapper | None:
-    """Where the line of JSON goes, if one is asked for and there is a stdout."""
+    """Return where the line of JSON goes, if one is asked for and there is a stdout."""
     return console.claim_stdout() if "--json" in words and sys.stdout is not None else None
 
 
 def _leave_quietly() -> int:
-    """Whoever read our output has seen enough; what is still in buffers goes nowhere."""
+    """Throw away what is still in buffers: whoever read our output has seen enough."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         os.dup2(nowhere, number)
@@ -248,7 +257,7 @@ def _cut(line: str) -> str:
 def _in_our_voice(error: click.ClickException) -> str:
     """Return a message of click with its place, without a capital and a full stop."""
     text = re.sub(r"\.? \(?Did (.*?)[?)]*$", r"; did \1?", error.format_message())
-    context = getattr(error, "ctx", None)
+    context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.partition(" ")[2] if context else ""
     more = f"; see ckio {command} --help" if isinstance(error, click.MissingParameter) else ""
     return f"{command}{': ' if command else ''}{text[:1].lower()}{text[1:].rstrip('.')}{more}"

@@ -9,41 +9,42 @@ import click
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT
-from ckio.cli.levels import say_lossy
-from ckio.cli.options import cost_options, duration_option, json_option, planner_options
-from ckio.cli.plans import plan_of
+from ckio.cli.options import (
+    cost_options,
+    duration_option,
+    json_option,
+    option,
+    planner_options,
+    with_example,
+)
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
+from ckio.jobs.planning import plan_of
 from ckio.platform.readable import seconds_text
 from ckio.sim.failures import QUANTILES, Tried, best
 
 
-@click.command()
+@with_example(
+    "ckio failures --steps 40 --platform platform.toml --mtbf 1h --every 10m \\\n"
+    "    --trajectories 10 --advance 60 --record 60 --reverse 120"
+)
 @planner_options
 @cost_options
 @duration_option("--mtbf", help="mean time between failures of the process")
 @duration_option("--node-mtbf", help="mean time between losses of its node")
-@click.option(
-    "--node-level",
-    "node_levels",
-    multiple=True,
-    metavar="LEVEL",
+@option(
+    "--node-level", "node_levels", multiple=True, metavar="LEVEL",
     help="a level that is lost with the node; may be repeated",
-)
-@click.option(
-    "--failures",
-    "trace",
-    type=INPUT,
-    metavar="FILE",
+)  # fmt: skip
+@option(
+    "--failures", "trace", type=INPUT, metavar="FILE",
     help="when something fails, a line each: TIME [process|node]",
-)
+)  # fmt: skip
 @duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
-@click.option(
-    "--trajectories",
-    type=click.IntRange(1, 1_000_000),
-    metavar="N",
+@option(
+    "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N",
     help=f"runs that fail at random  [default: {RUNS}; one from the start of FILE]",
-)
-@click.option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
+)  # fmt: skip
+@option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
 @duration_option(
     "--every", help="work between two adjoint checkpoints  [default: around Daly's interval]"
 )
@@ -87,26 +88,27 @@ def command(
         seed=seed,
         every=every,
     )
-    plan = plan_of(**options, quiet=as_json)
-    found = forecast(plan, asked, console.display(quiet=as_json))
+    display = console.display(quiet=as_json)
+    plan = plan_of(**options, display=display)
+    expected, rounds = forecast(plan, asked, display), lossy(plan.platform)
     if as_json:
-        told = {"planner": plan.planner, "steps": plan.chain.length, **figures(found)}
-        console.print_json({**told, "lossy": lossy(plan.platform)})
+        chain = {"planner": plan.planner, "steps": plan.chain.length}
+        console.print_json({**chain, **figures(expected), "lossy": rounds})
         return
     console.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
-    show(found)
-    say_lossy(plan.platform)
+    show(expected)
+    console.say_lossy(rounds)
 
 
-def figures(found: Forecast, /) -> dict[str, Any]:
-    """What `--json` says of failures: seconds, but for counts and for the part that is redone."""
+def figures(prediction: Forecast, /) -> dict[str, Any]:
+    """Return what `--json` prints of failures: seconds, counts, and the part that is redone."""
     return {
-        "mtbf": found.mean,
-        "young": found.young,
-        "daly": found.daly,
-        "best": best(found.tried).every,
-        "level": found.level,
-        "intervals": [_figures(one) for one in found.tried],
+        "mtbf": prediction.mean,
+        "young": prediction.young,
+        "daly": prediction.daly,
+        "best": best(prediction.tried).every,
+        "level": prediction.level,
+        "intervals": [_figures(one) for one in prediction.tried],
     }
 
 
@@ -130,24 +132,24 @@ def _figures(one: Tried) -> dict[str, Any]:
     }
 
 
-def show(found: Forecast, /) -> None:
-    """The table of the intervals that were tried, and the best beside the estimates."""
-    runs = len(found.tried[0].outcomes.makespan)
-    often = f"one in {seconds_text(found.mean)} on the average"
+def show(prediction: Forecast, /) -> None:
+    """Print the table of the intervals that were tried, and the best beside the estimates."""
+    runs = len(prediction.tried[0].outcomes.makespan)
+    often = f"one in {seconds_text(prediction.mean)} on the average"
     console.echo(
-        f"failures: {often if found.mean < math.inf else 'none'};"
+        f"failures: {often if prediction.mean < math.inf else 'none'};"
         f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
     )
     spread = QUANTILES if runs > 1 else ()
     header = ["adjoint stored every", "times", "no failure", "expected"]
     header += ["±"] * bool(spread) + [f"{share:.0%}" for share in spread]
-    rows = [_row(one) for one in found.tried]
-    bold = [found.tried.index(best(found.tried))]
+    rows = [_row(one) for one in prediction.tried]
+    bold = [prediction.tried.index(best(prediction.tried))]
     console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
-    if found.level is None:
-        console.echo("the adjoint is not stored: no durable level has room for two of them")
-    elif len(found.tried) > 1:
-        console.echo(_said(found, found.level))
+    if prediction.level is None:
+        console.echo("the adjoint is not stored: no durable level has space for two of them")
+    elif len(prediction.tried) > 1:
+        console.echo(_said(prediction, prediction.level))
 
 
 def _row(one: Tried) -> list[str]:
@@ -163,14 +165,15 @@ def _row(one: Tried) -> list[str]:
     return [*row, f"{outcomes.failures.mean():.3g}", f"{outcomes.share_redone:.1%}"]
 
 
-def _said(found: Forecast, level: str) -> str:
-    """The best interval in words, and by how much it is better than Daly's."""
-    least = best(found.tried)
+def _said(prediction: Forecast, level: str) -> str:
+    """Return the best interval in words, and by how much it is better than Daly's."""
+    least = best(prediction.tried)
     often = f"every {seconds_text(least.every)}" if least.adjoints else "never"
     words = f"best of these: stored {often} on {level}"
-    nearest = min(found.tried, key=lambda one: abs(one.every - found.daly))
+    nearest = min(prediction.tried, key=lambda one: abs(one.every - prediction.daly))
     if nearest is not least:
         saved = least.outcomes.less_than(nearest.outcomes)
         error = f" ± {saved.error:.2g}" if math.isfinite(saved.error) else ""
         words += f", {saved.seconds:.3g}{error} s less than at Daly's interval"
-    return f"{words}; Daly's is {seconds_text(found.daly)}, Young's {seconds_text(found.young)}"
+    daly, young = seconds_text(prediction.daly), seconds_text(prediction.young)
+    return f"{words}; Daly's is {daly}, Young's {young}"

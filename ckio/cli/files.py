@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -12,9 +11,10 @@ import click
 
 from ckio.backends.files import write_whole
 from ckio.cli import console
-from ckio.errors import BadInput, IllegalAction
+from ckio.errors import BadInput
 from ckio.jobs.directory import SCHEDULE
 from ckio.jobs.leftovers import is_run_directory
+from ckio.jobs.planning import read_text
 from ckio.platform import Platform
 from ckio.schedule.text import Document, load
 from ckio.schedule.text.reader import LINE
@@ -50,7 +50,7 @@ FOLDER = _Folder(path_type=Path)
 """A directory to write to; the library says what is wrong with it."""
 
 STDOUT: Final = Path("/dev/stdout")
-"""What `-` means where a file is to be written."""
+"""The file that `-` names where one is to be written."""
 
 
 class _In(_Named):
@@ -96,7 +96,7 @@ def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> A
 
 
 def _not_writable(path: Path) -> str:
-    """Why no file can be written there, if that is seen at once; raises OSError."""
+    """Return why no file can be written there, if that is seen at once; raises OSError."""
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir() or path.name in ("", ".."):
         return "it is a directory"
@@ -108,38 +108,17 @@ def _not_writable(path: Path) -> str:
 
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """An option for a file to write, which is checked before the work is done."""
+    """Return an option for a file to write, which is checked before the work is done."""
     return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
-MOST_BYTES: Final = 1 << 26
-"""Bytes of a text that is read at once: a table of the costs of a million steps has some 50 MB."""
-
-
-def read_text(path: Path, /) -> str:
-    """The text of a file, without a mark of its byte order; BadInput where it cannot be read.
-
-    So it is where the file has more than `MOST_BYTES`, as a device may.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise BadInput(f"{path}: it has more than {MOST_BYTES} bytes, the most that is read")
-        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not text") from None
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
-
-
 def _lines(file: TextIO) -> Iterator[str]:
-    """The lines of a file; of one that is longer than any may be, its beginning."""
+    """Yield the lines of a file; of one that is longer than any may be, its beginning."""
     return iter(lambda: file.readline(LINE + 1), "")
 
 
 def read_document(path: Path, /) -> Document:
-    """The schedule or timeline in a file; BadInput where there is none."""
+    """Return the schedule or timeline in a file; BadInput where there is none."""
     try:
         with path.open(encoding="utf-8") as file:
             return load(_lines(file), source=str(path))
@@ -151,23 +130,12 @@ def read_document(path: Path, /) -> Document:
 
 
 def read_platform(path: Path, /) -> Platform:
-    """A platform from a file in either form."""
+    """Return a platform from a file in either form."""
     return Platform.loads(read_text(path), source=str(path))
 
 
-@contextmanager
-def blamed_on(path: Path | None, /) -> Iterator[None]:
-    """Make a schedule that is not legal the fault of the file that it was read from, if any."""
-    try:
-        yield
-    except IllegalAction as error:
-        if path is None:
-            raise
-        raise BadInput(f"{path} is not legal on this platform: {error}") from None
-
-
 def platform_for(document: Document, path: Path, other: Path | None, /) -> Platform:
-    """The platform in `other`, or else the one that came with the schedule in `path`."""
+    """Return the platform in `other`, or else the one that came with the schedule in `path`."""
     if other is not None:
         return read_platform(other)
     if document.platform is None:
@@ -195,7 +163,7 @@ def write_bytes(path: Path, data: bytes, /) -> None:
 
 
 def claimed_stdout() -> TextIOWrapper | None:
-    """What was stdout when the command began, where that is for one file alone."""
+    """Return what was stdout when the command began, where that is for one file alone."""
     return click.get_current_context().find_object(TextIOWrapper)
 
 

@@ -7,21 +7,31 @@ from typing import Any, Final
 
 import click
 
+from ckio.actions import Kind
 from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import json_option
-from ckio.cli.stored import KINDS, age_text, looked_for
+from ckio.cli.options import json_option, option, with_example
 from ckio.errors import RunFailed
-from ckio.jobs.leftovers import Checkpoint, Listing, age, is_run_directory, listing, stored_by
-from ckio.platform.readable import bytes_text, counted, shown
+from ckio.jobs.leftovers import (
+    Checkpoint,
+    Listing,
+    age,
+    is_run_directory,
+    listing,
+    looked_for,
+    stored_by,
+)
+from ckio.platform.readable import age_text, bytes_text, counted, shown
+
+_KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 
 _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
 
 
-@click.command()
+@with_example("ckio inspect ckio-run --verify")
 @click.argument("place", type=FILE)
-@click.option("--verify", is_flag=True, help="read everything and compare the checksums")
+@option("--verify", is_flag=True, help="read everything and compare the checksums")
 @json_option
 def command(*, place: Path, verify: bool, as_json: bool) -> None:
     """List the checkpoints in PLACE: their sizes, ages, codecs and checksums, and what is damaged.
@@ -35,34 +45,34 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
     if verify:
         listings = _verified(listings, quiet=as_json)
     now = time.time()
-    damaged = sum(len(found.damaged) for found in listings)
+    damaged = sum(len(level.damaged) for level in listings)
     if as_json:
         console.print_json(figures(place, listings, now=now))
     else:
-        for found in listings:
-            _show(found, now=now)
+        for level in listings:
+            _show(level, now=now)
         console.echo(_totals(place, listings))
     if verify and damaged:
         raise RunFailed(f"{place}: {counted(damaged, 'thing')} found damaged")
 
 
 def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
-    nbytes = sum(found.nbytes for found in listings)
-    with console.progress("verifying", nbytes, unit="bytes", quiet=quiet) as tick:
-        return [found.verified(tick) for found in listings]
+    nbytes = sum(level.nbytes for level in listings)
+    with console.display(quiet=quiet).progress("verifying", nbytes, unit="bytes") as tick:
+        return [level.verified(tick) for level in listings]
 
 
 # As JSON
 
 
 def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[str, Any]:
-    """What `--json` says."""
+    """Return what `--json` prints."""
     return {
         "place": str(place),
-        "in_use": [str(found.holding.path) for found in listings if found.in_use],
-        "foreign": [str(found.holding.path) for found in listings if found.others],
+        "in_use": [str(level.holding.path) for level in listings if level.in_use],
+        "foreign": [str(level.holding.path) for level in listings if level.others],
         "checkpoints": [
-            _figures(checkpoint, now) for found in listings for checkpoint in found.checkpoints
+            _figures(checkpoint, now) for level in listings for checkpoint in level.checkpoints
         ],
         "damaged": [
             {
@@ -73,7 +83,7 @@ def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[
             }
             for damage in _damaged(listings)
         ],
-        "bytes": sum(found.nbytes for found in listings),
+        "bytes": sum(level.nbytes for level in listings),
     }
 
 
@@ -105,19 +115,19 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 # As a person reads it
 
 
-def _show(found: Listing, /, *, now: float) -> None:
-    """One run on one level."""
-    holding = found.holding
-    runs = stored_by(checkpoint.stored for checkpoint in found.checkpoints)
+def _show(level: Listing, /, *, now: float) -> None:
+    """Print one run on one level."""
+    holding = level.holding
+    runs = stored_by(checkpoint.stored for checkpoint in level.checkpoints)
     of = "".join(f", run {shown(run)}" for run in runs if run)
-    used = ", in use" if found.in_use else ""
-    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if found.others else ""
+    used = ", in use" if level.in_use else ""
+    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if level.others else ""
     title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
-    if not found.checkpoints:
+    if not level.checkpoints:
         console.echo(title, bold=True)
         return
-    rows = [_row(checkpoint, now) for checkpoint in found.checkpoints]
-    bad = [n for n, checkpoint in enumerate(found.checkpoints) if checkpoint.sound is False]
+    rows = [_row(checkpoint, now) for checkpoint in level.checkpoints]
+    bad = [n for n, checkpoint in enumerate(level.checkpoints) if checkpoint.sound is False]
     console.print_table(title, _HEADER, rows, bold=bad)
 
 
@@ -148,10 +158,10 @@ def _checksum(checkpoint: Checkpoint) -> str:
 
 
 def _totals(place: Path, listings: Sequence[Listing]) -> str:
-    """What there is of each kind, and everything that is damaged."""
-    checkpoints = [checkpoint for found in listings for checkpoint in found.checkpoints]
+    """Return what is stored of each kind, and everything that is damaged."""
+    checkpoints = [checkpoint for level in listings for checkpoint in level.checkpoints]
     lines = []
-    for kind, name in KINDS.items():
+    for kind, name in _KINDS.items():
         these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
         if these:
             stored = sum(checkpoint.stored.nbytes for checkpoint in these)
@@ -168,10 +178,10 @@ def _where(damage: Damaged) -> str:
 
 
 def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
-    return [damage for found in listings for damage in found.damaged]
+    return [damage for level in listings for damage in level.damaged]
 
 
 def _offset(checkpoint: Checkpoint) -> int:
-    """Where its first byte is."""
+    """Return where its first byte is."""
     spans = checkpoint.stored.spans
     return next((begin for begin, nbytes in spans if nbytes), spans[0][0] if spans else 0)

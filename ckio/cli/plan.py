@@ -1,6 +1,5 @@
 """`ckio plan`: a planner's schedule, its cost and its counts."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -11,61 +10,52 @@ import click
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT, out, tell_written, write_text
-from ckio.cli.levels import say_lossy
 from ckio.cli.options import (
+    PAPERS_GROUP,
+    by_variable_option,
     cost_options,
     effort_option,
     json_option,
+    option,
     overlap_option,
     planner_options,
+    with_example,
 )
-from ckio.cli.plans import plan_of
-from ckio.errors import BadInput
-from ckio.jobs.models import maker
-from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
-from ckio.jobs.process import variables_of
+from ckio.jobs.planning import overlap_figures, plan_of, policy
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
 from ckio.platform import Platform
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
+from ckio.schedule.policy import Overlap, Policy
 from ckio.sim.engine import simulate
 
-by_variable_option = click.option(
-    "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
-)
+
+def _planners() -> dict[str, list[tuple[str, str]]]:
+    """Return the planners, to be listed after the options."""
+    return {"Planners (--planner)": [(each.name, each.what) for each in PLANNERS]}
 
 
-class _Planners(click.Command):
-    """A command that lists the planners after its options."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        with formatter.section("Planners (--planner)"):
-            formatter.write_dl([(each.name, each.what) for each in PLANNERS])
-
-
-@click.command(cls=_Planners)
+@with_example("ckio plan --steps 200 --platform platform.toml -o plan.txt", sections=_planners)
 @planner_options
 @cost_options
-@out("-o", "--output", help="write the schedule to this file; - is stdout")
-@click.option(
-    "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
-    help="of the file: ckio's own, or paper 004's notation",
-)  # fmt: skip
-@click.option(
-    "--concat", type=click.IntRange(1, 3), metavar="1|2|3",
-    help="give it in paper 004's short form: 1, calls of Revolve; 2, of 1D-Revolve too; 3, periods",
-)  # fmt: skip
-@click.option(
-    "--sequence", type=INPUT, metavar="FILE",
-    help="a schedule in paper 004's notation, short or not, instead of a planner's",
-)  # fmt: skip
 @overlap_option
 @effort_option
 @by_variable_option
+@out("-o", "--output", help="write the schedule to this file; - is stdout")
+@option(
+    "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
+    group=PAPERS_GROUP, help="of the file: ckio's own, or the notation of Herrmann & Pallez (2020)",
+)  # fmt: skip
+@option(
+    "--concat", type=click.IntRange(1, 3), metavar="1|2|3", group=PAPERS_GROUP,
+    help="in their short form: 1, calls of Revolve; 2, of 1D-Revolve, too; 3, periods",
+)  # fmt: skip
+@option(
+    "--sequence", type=INPUT, metavar="FILE", group=PAPERS_GROUP,
+    help="a schedule in their notation, short or not, instead of a planner's",
+)  # fmt: skip
 @json_option
 def command(
     *,
@@ -73,7 +63,6 @@ def command(
     form: str,
     concat: int | None,
     overlap: Policy | None,
-    by_variable: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -84,18 +73,15 @@ def command(
     `ckio simulate` and `ckio run` do what it was made for.
 
     Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
-    the platform. On paper 004's text they are 1, 0, 0 seconds and a byte, so capacity is slots.
+    the platform. A --platform may also be in the text form of Herrmann & Pallez (2020): then they
+    are 1, 0, 0 seconds and a byte, so that a capacity is a number of slots.
 
     With --by-variable, for a --model that says what its steps use and overwrite (see `ckio
     analyze`), the schedule stores each array of a state only where it is needed: `ckio run` does so
     too.
     """
-    if by_variable and overlap is None:
-        overlap = SYNCHRONOUS
-    plan = plan_of(**options, overlap=overlap, quiet=as_json)
-    if by_variable:
-        plan = plan_by_variable(plan, options)
     display = console.display(quiet=as_json)
+    plan = plan_of(**options, overlap=overlap, display=display)
     plan.load(display)
     start, loading = perf_counter(), seconds_of_loading()
     planned = plan.planned(display)
@@ -120,7 +106,7 @@ def command(
         return
     show(figures)
     console.say(plan.not_considered)
-    say_lossy(machine)
+    console.say_lossy(figures["lossy"])
     if output is not None:
         unsaid = overlap and (form == "paper" or short is not None)
         tell_written(output, ", which cannot say the policy" if unsaid else "")
@@ -128,32 +114,12 @@ def command(
         console.echo(short, nl=False)
 
 
-def plan_by_variable(plan: Planning, options: Mapping[str, Any], /) -> Planning:
-    """The plan on single variables of the model; raises BadInput where there is none that has any.
-
-    `options` are those that the plan came of.
-    """
-    if plan.decides:
-        how = f"--planner {OVERLAPPED}" if plan.planner == OVERLAPPED else "--overlap auto"
-        raise BadInput(
-            f"{how} plans with whole checkpoints; leave out --by-variable, or say a policy:"
-            " --overlap POLICY"
-        )
-    model, settings = options["model"], options["settings"]
-    if model is None:
-        raise BadInput("--by-variable is about the arrays of a model: give --model as well")
-    from ckio.analysis.lowering import ByVariable
-
-    variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
-    return replace(plan, call=ByVariable(plan.call, variables))
-
-
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
-    """What `--json` says of a schedule; by variable, it counts arrays and tells their bytes."""
-    found, by_variable = counts(schedule), schedule.chain.variables is not None
+    """Return what `--json` says of a schedule; by variable, it counts arrays and their bytes."""
+    totals, by_variable = counts(schedule), schedule.chain.variables is not None
     levels: list[dict[str, Any]] = []
     for number, level in enumerate(platform.levels):
-        here = found.levels[number] if number < len(found.levels) else None
+        here = totals.levels[number] if number < len(totals.levels) else None
         levels.append(
             {
                 "name": level.name,
@@ -165,23 +131,23 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
         )
         if by_variable:
             levels[-1]["peak_bytes"] = here.peak_bytes if here else 0
-    note, said = schedule.note, {"by_variable": True} if by_variable else {}
+    note, more = schedule.note, {"by_variable": True} if by_variable else {}
     if note and by_variable:
         note = f"of whole checkpoints, {note}; then variable by variable"
     return {
         "planner": planner,
         "steps": schedule.chain.length,
         "makespan": makespan(schedule, platform),
-        "forward_steps": found.forward,
+        "forward_steps": totals.forward,
         "actions": len(schedule.actions),
         "levels": levels,
         "note": note,
-        **said,
+        **more,
     }
 
 
 def show(figures: dict[str, Any], /) -> None:
-    """The figures of a plan as a person reads them."""
+    """Print the figures of a plan for a person."""
     forward, steps = figures["forward_steps"], figures["steps"]
     console.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
@@ -201,7 +167,7 @@ def show(figures: dict[str, Any], /) -> None:
 
 
 def _how(figures: dict[str, Any]) -> str:
-    """With which policy that is, where it was decided or given."""
+    """Return with which policy that is, where it was decided or given."""
     if "overlap" not in figures:
         return ""
     return (

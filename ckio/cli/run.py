@@ -2,65 +2,84 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from ckio.cli import compare as comparison
 from ckio.cli import console
-from ckio.cli.files import FILE, FOLDER, STDOUT, claimed_stdout, out
-from ckio.cli.launch import all_ranks, check_alike, platform_file
+from ckio.cli.console import Unprinted, lasting, unread
+from ckio.cli.files import FILE, FOLDER, STDOUT, claimed_stdout, out, read_platform
 from ckio.cli.options import (
+    by_variable_option,
     duration_option,
     effort_option,
     json_option,
+    option,
     overlap_option,
     planner_options,
     settings_option,
     size_option,
+    with_example,
 )
-from ckio.cli.streams import Unprinted, lasting, unread
 from ckio.errors import RunFailed
+from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
 from ckio.jobs.result import Result, facts
 from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
+from ckio.parallel.team import Team
+from ckio.platform import Platform
+
+STORAGE_GROUP: Final = "Storage, without --platform"
+RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
 
 
-@click.command()
+@with_example("ckio run burgers --steps 200 --ram 16KiB --disk scratch --check-gradient")
 @click.argument("model", required=False)
 @planner_options
 @settings_option
-@size_option("--ram", help="without --platform: memory for checkpoints, e.g. 2GiB")
-@click.option("--disk", type=FOLDER, metavar="DIR", help="without --platform: a place for files")
-@click.option("--archive", type=FILE, metavar="FILE.h5", help="without --platform: an HDF5 archive")
-@click.option(
+@size_option("--ram", group=STORAGE_GROUP, help="memory for checkpoints, e.g. 2GiB")
+@option("--disk", type=FOLDER, metavar="DIR", group=STORAGE_GROUP, help="a place for files")
+@option("--archive", type=FILE, metavar="FILE.h5", group=STORAGE_GROUP, help="an HDF5 archive")
+@option(
     "--into", type=FOLDER, default=Path("ckio-run"), show_default=True, metavar="DIR",
     help="the directory of the run",
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="go on with the run in DIR, if there is one")
-@click.option("--control", type=FILE, metavar="FILE", help="controls to begin with: npz or HDF5")
-@click.option(
+@option("--control", type=FILE, metavar="FILE", help="controls to begin with: npz or HDF5")
+@option(
     "--gradient", type=FILE, metavar="FILE", help="the gradient's file  [default: DIR/gradient.h5]"
 )
-@duration_option("--every", help="work between two adjoint checkpoints  [default: by --mtbf]")
-@duration_option("--mtbf", help="mean time between failures of the machine  [default: 1d]")
-@duration_option("--walltime", help="stop in time, to be resumed, before so long has passed")
+@option(
+    "--resume",
+    is_flag=True,
+    group=RECOVERY_GROUP,
+    help="go on with the run in DIR, if there is one",
+)
+@duration_option(
+    "--walltime",
+    group=RECOVERY_GROUP,
+    help="stop in time, to be resumed, before so long has passed",
+)
+@duration_option(
+    "--every",
+    group=RECOVERY_GROUP,
+    help="work between two adjoint checkpoints  [default: by --mtbf]",
+)
+@duration_option(
+    "--mtbf", group=RECOVERY_GROUP, help="mean time between failures of the machine  [default: 1d]"
+)
 @overlap_option
 @effort_option
-@click.option(
-    "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
-)
-@click.option(
+@by_variable_option
+@option("--check-gradient", "check", is_flag=True, help="verify the gradient by a Taylor test")
+@option(
     "--guarded", is_flag=True, help="fail at the first step that breaks the model's declaration"
 )
-@click.option("--allow-nan", is_flag=True, help="go on where values are not finite")
+@option("--allow-nan", is_flag=True, help="go on where values are not finite")
+@option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
 @out("--log", metavar="FILE", help="append a line of JSON for each action; - is stdout")
-@click.option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
-@click.option(
-    "--check-gradient", "check", is_flag=True, help="verify the gradient by a Taylor test"
-)
 @json_option
 def command(
     *,
@@ -74,8 +93,6 @@ def command(
     **asked: Any,
 ) -> int:
     """Run the adjoint of MODEL over --steps steps.
-
-    For example: ckio run model.py:Ocean --steps 300 --ram 2GiB --disk /scratch
 
     MODEL is FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists.
     Without --steps it says itself when it is finished. The levels are those of --platform, a file
@@ -103,7 +120,7 @@ def command(
         check_alike(team, click.get_current_context().params)
         job = Job(
             into,
-            platform=None if platform is None else platform_file(platform, team),
+            platform=None if platform is None else _platform_of(platform, team),
             settings=settings,
             journal=(claimed_stdout() if log == STDOUT else None) or log,
             display=console.display(quiet=as_json, rank=team.rank),
@@ -121,6 +138,14 @@ def command(
             wrong.shared = True  # all ranks compared the same figures
             raise wrong
     return 0
+
+
+def _platform_of(path: Path, team: Team) -> Platform:
+    """Return the platform in a file, as the first rank finds it."""
+    if team.is_alone:
+        return read_platform(path)
+    text = team.once(lambda: read_platform(path).dumps())
+    return Platform.loads(text, source=str(path))
 
 
 def _show(result: Result, into: Path, /, *, as_json: bool) -> None:

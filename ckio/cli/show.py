@@ -10,7 +10,6 @@ from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
-    blamed_on,
     out,
     platform_for,
     read_document,
@@ -18,8 +17,9 @@ from ckio.cli.files import (
     write_bytes,
     write_text,
 )
-from ckio.cli.levels import say_lossy
+from ckio.cli.options import option, with_example
 from ckio.errors import BadInput
+from ckio.jobs.planning import blamed_on
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import HEADER, compare, table
@@ -30,15 +30,15 @@ from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
 
 
-@click.command()
+@with_example("ckio show plan.txt --svg plan.svg")
 @click.argument("file", type=INPUT)
-@click.option("--platform", type=INPUT, metavar="FILE", help="where FILE does not say it")
+@option("--platform", type=INPUT, metavar="FILE", help="where FILE does not say it")
 @out("--svg", metavar="OUT", help="write the pictures as SVG")
 @out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[png]]")
 @out("--html", metavar="OUT", help="write a page of pictures")
 @out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
-@click.option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
-@click.option("--width", type=click.IntRange(40, 10_000), help="columns of the text picture")
+@option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
+@option("--width", type=click.IntRange(40, 10_000), help="columns of the text picture")
 def command(
     *,
     file: Path,
@@ -65,7 +65,7 @@ def command(
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         console.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
-        say_lossy(found.platform or Platform(()))
+        console.say_lossy(lossy(found.platform or Platform(())))
         return
     if png is not None:
         check_png()

@@ -1,8 +1,7 @@
 """`ckio sweep`: what if the machine were another one? Plans for many, in a table and a picture."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf
+from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,60 +9,57 @@ import click
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import STDOUT, out, read_text, tell_written, write_bytes, write_text
-from ckio.cli.levels import say_lossy
+from ckio.cli.files import STDOUT, out, tell_written, write_bytes, write_text
 from ckio.cli.options import (
     cost_options,
     duration_option,
     json_option,
+    option,
     overlap_option,
     planner_options,
+    with_example,
 )
-from ckio.cli.plans import plan_of
-from ckio.cli.ranks import ranks_of, ranks_options
-from ckio.cli.swept import Table, curve_axis
+from ckio.cli.simulate import ranks_of, ranks_options
 from ckio.errors import BadInput
-from ckio.jobs.failing import Expected
-from ckio.jobs.planning import planner_call
-from ckio.planners.base import Planner
-from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SECONDS, SIZES
+from ckio.jobs.sweeping import FAILING_RUNS, Answered, curve_axis, value_text, what_if
+from ckio.platform.readable import bytes_text
 from ckio.report.curves import check_axes, check_curves, draw_curves
-from ckio.schedule.policy import SYNCHRONOUS, Policy
-from ckio.sim.sweep import (
-    Answer,
-    Axis,
-    Point,
-    Question,
-    parse,
-    points,
-    sweep,
-)
+from ckio.schedule.policy import Policy
+from ckio.sim.sweep import Answer
 
-_GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *COSTS)
-"""The options that are not a planner's own."""
+FAILURES_GROUP: Final = "Runs that fail"
 
-_RUNS: Final = 20
-"""That fail, at each point, if it is not said how many."""
+_NOTHING: Final = 1e-12
+"""The part of a makespan below which an error is one of rounding alone."""
+
+_REASONS: Final = 5
+"""So many different reasons are told below the table."""
 
 
-@click.command()
-@planner_options
-@cost_options
-@click.option(
+@with_example("ckio sweep --steps 200 --platform platform.toml --vary ram.slots=2,4,8 -o table.csv")
+@option(
     "--vary", "vary", multiple=True, metavar="AXIS", required=True,
     help="NAME=VALUE,... or NAME=LOW:HIGH:COUNT; may be repeated",
 )  # fmt: skip
+@planner_options
+@cost_options
 @overlap_option
 @ranks_options
-@duration_option("--mtbf", help="mean time between failures  [default: never]")
-@duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
-@click.option(
-    "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N",
-    help=f"runs that fail, at each point  [default: {_RUNS}]",
+@duration_option(
+    "--mtbf", group=FAILURES_GROUP, help="mean time between failures  [default: never]"
+)
+@duration_option(
+    "--restart-time", group=FAILURES_GROUP,
+    help="from a failure until another process runs  [default: 0]",
 )  # fmt: skip
-@click.option(
-    "--processes", type=click.IntRange(1), help="that plan at a time  [default: one for each core]"
+@option(
+    "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N", group=FAILURES_GROUP,
+    help=f"runs that fail, at each point  [default: {FAILING_RUNS}]",
+)  # fmt: skip
+@option(
+    "--processes",
+    type=click.IntRange(1),
+    help="how many plan at a time  [default: one for each core]",
 )
 @out("-o", "--output", help="write a table of all points to this file, as CSV; - is stdout")
 @out(
@@ -90,10 +86,10 @@ def command(
 
     \b
     ram.capacity=1GiB:64GiB:13   13 capacities that grow by equal factors
-    ram.slots=1,2,4,8            room for so many restart checkpoints
+    ram.slots=1,2,4,8            capacity for so many restart checkpoints
     nvme.bandwidth=1GB,4GB       bytes a second; .write.bandwidth and .read.bandwidth
     nvme.latency=0,1e-3          seconds; .write.latency and .read.latency
-    nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less room
+    nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less space
     nvme=on,off                  with the level, and without it
     planner=hrevolve,mixed       steps=..., working_memory=..., and all costs and sizes
     overlap=none,all,auto        or a policy, with / instead of its commas
@@ -112,105 +108,80 @@ def command(
         if picture == STDOUT:
             raise BadInput("a picture on stdout has no name that says what it is; name a file")
         check_curves(picture.suffix)
-    failing = Failing(mtbf, restart_time, trajectories)
-    base, planners, axes = _asked(vary, overlap, failing, options, quiet=as_json)
-    curves = list(map(curve_axis, axes))
+    display = console.display(quiet=as_json)
+    if any(text.startswith("ranks=") for text in vary):
+        if options["ranks"] is not None:
+            raise BadInput("--ranks is what --vary ranks=... varies; give one of them")
+        options["ranks"] = 1
+    asked = what_if(
+        vary,
+        overlap=overlap,
+        ranks=ranks_of(options),
+        mtbf=mtbf,
+        restart_time=restart_time,
+        trajectories=trajectories,
+        display=display,
+        **options,
+    )
+    curves = list(map(curve_axis, asked.axes))
     if picture is not None:
         check_axes(curves)
-    asked = list(points(axes, base, planners))
-    table = Table.of(axes, asked, _answers(asked, processes, quiet=as_json))
+    answered = asked.answered(processes=processes, display=display)
     if picture is not None:
-        mean = "expected " if any(answer.error for answer in table.answers) else ""
+        mean = "expected " if any(answer.error for answer in answered.answers) else ""
         data = draw_curves(
-            *(curves, table.curves()),
-            memory=base.memory, makespan=f"{mean}makespan", suffix=picture.suffix,
+            *(curves, answered.curves()),
+            memory=asked.base.memory, makespan=f"{mean}makespan", suffix=picture.suffix,
         )  # fmt: skip
         write_bytes(picture, data)
     if output is not None:
-        write_text(output, table.csv(base.platform))
+        write_text(output, answered.csv())
+    rounds = lossy(asked.base.platform)
     if as_json:
-        console.print_json(table.figures() | {"lossy": lossy(base.platform)})
+        console.print_json(answered.figures() | {"lossy": rounds})
         return
-    table.show(all_points=output is None)
-    say_lossy(base.platform)
+    _show(answered, all_points=output is None)
+    console.say_lossy(rounds)
     for path in (output, picture):
         if path is not None:
             tell_written(path)
 
 
-@dataclass(frozen=True)
-class Failing:
-    """What the options say of failures: how often, and what comes then; None where nothing."""
-
-    mtbf: float | None
-    restart: float | None
-    runs: int | None
-
-    def fill_in(self, question: Question, varied: Mapping[str, Sequence[Any]]) -> Question:
-        """The question of a run that fails so often; raises BadInput where that does not fit."""
-        if self.mtbf is not None and "mtbf" in varied:
-            raise BadInput("--mtbf is what --vary mtbf=... varies; give one of them")
-        if self.mtbf is None and "mtbf" not in varied:
-            if (self.restart, self.runs) != (None, None):
-                raise BadInput(
-                    "--restart-time and --trajectories are about failures: say how often, by"
-                    " --mtbf TIME or --vary mtbf=..."
-                )
-            return question
-        if question.overlap or question.ranks is not None:
-            raise BadInput(
-                "--mtbf: a run that fails is simulated alone, and without overlap; leave out"
-                " --ranks and --overlap"
-            )
-        expect = Expected(self.restart or 0.0, self.runs or _RUNS)
-        return replace(question, mtbf=self.mtbf or inf, expect=expect)
+def _show(answered: Answered, *, all_points: bool) -> None:
+    """Print the points, or only those on the front, as a person reads them; then the sentence."""
+    shown = [at for at in range(len(answered.answers)) if all_points or answered.front[at]]
+    bold = [row for row, at in enumerate(shown) if answered.front[at]]
+    title = "" if all_points else "the Pareto front of memory against makespan"
+    makespans = ["expected s", "±"] if answered.asked.fails else ["makespan s"]
+    header = [*(axis.name for axis in answered.asked.axes), *makespans, "forward steps", "written"]
+    rows = [_row(answered, at) for at in shown]
+    console.print_table(title, [*header, "memory", "pareto"], rows, bold=bold)
+    reasons = dict.fromkeys(answer.reason for answer in answered.answers if answer.reason)
+    for reason in list(reasons)[:_REASONS]:
+        console.echo(f"no schedule: {reason}")
+    if len(reasons) > _REASONS:
+        console.echo(f"and {len(reasons) - _REASONS} other reasons")
+    console.echo(answered.said())
 
 
-def _asked(
-    vary: Sequence[str],
-    overlap: Policy | None,
-    failing: Failing,
-    options: dict[str, Any],
-    *,
-    quiet: bool,
-) -> tuple[Question, dict[str, Planner], list[Axis]]:
-    """The question that the options ask, every planner by its name, and the axes."""
-    path: Path | None = options["platform"]
-    if path is None:
-        raise BadInput("--platform is missing: a file from `ckio calibrate`, or paper 004's text")
-    machine = Platform.loads(read_text(path), source=str(path))
-    axes = [parse(text, machine) for text in vary]
-    varied = {axis.name: axis.values for axis in axes}
-    _fill_in(options, varied)
-    ranks = ranks_of(options)
-    plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, quiet=quiet)
-    own = {name: value for name, value in options.items() if name not in _GIVEN}
-    names = {str(name) for name in varied.get("planner", ())}
-    planners = {name: planner_call(name, **own) for name in sorted(names)}
-    planners.setdefault(plan.planner, plan.call)
-    memory = plan.platform.levels[0].name if plan.platform.levels else ""
-    base = Question(
-        plan.planner, planners[plan.planner], plan.chain, plan.platform, memory, overlap, ranks
-    )
-    return failing.fill_in(base, varied), planners, axes
-
-
-def _fill_in(options: dict[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
-    """An option that an axis stands for need not be given; if it is, nothing would come of it."""
-    for name in ("planner", "steps", "ranks", *SECONDS, *SIZES):
-        if name not in varied:
-            continue
-        if options[name] is not None:
-            raise BadInput(f"--{name} is what --vary {name}=... varies; give one of them")
-        options[name] = max(varied[name]) if name == "steps" else varied[name][0]
-
-
-def _answers(asked: Sequence[Point], processes: int | None, *, quiet: bool) -> list[Answer]:
-    """The answers of all points, in their order."""
-    questions = [point.question for point in asked if isinstance(point.question, Question)]
-    with console.progress("planning", len(questions), unit="points", quiet=quiet) as tick:
-        found = iter(sweep(questions, processes=processes, watch=tick))
+def _row(answered: Answered, at: int) -> list[str]:
+    answer = answered.answers[at]
+    pairs = zip(answered.asked.axes, answered.asked.points[at].values, strict=True)
+    values = [value_text(axis, value) for axis, value in pairs]
+    if answer.reason:
+        return [*values, "none", *[""] * (4 + answered.asked.fails)]
     return [
-        next(found) if isinstance(point.question, Question) else Answer(reason=point.question)
-        for point in asked
+        *values,
+        f"{answer.makespan:.6g}",
+        *[_error_text(answer)] * answered.asked.fails,
+        str(answer.forward),
+        bytes_text(sum(use.written for use in (answer.levels or {}).values())),
+        "unknown" if answer.memory is None else bytes_text(answer.memory),
+        "*" if answered.front[at] else "",
     ]
+
+
+def _error_text(answer: Answer) -> str:
+    if not isfinite(answer.error):
+        return ""
+    return f"{answer.error:.2g}" if answer.error > _NOTHING * answer.makespan else "0"

@@ -15,9 +15,9 @@ from ckio.jobs.adjoints import Kept, first_plan
 from ckio.jobs.directory import CONTROL, RunDirectory, checksum_of
 from ckio.jobs.gradients import packed_control, set_control
 from ckio.jobs.levels import left_by, opened
-from ckio.jobs.models import guarded
+from ckio.jobs.models import guarded, variables_of
 from ckio.jobs.planning import overlap_figures, policy
-from ckio.jobs.process import Process, ResultNotWritten, conclude, control_of, variables_of
+from ckio.jobs.process import Process, ResultNotWritten, conclude, control_of
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result
 from ckio.jobs.stopping import Halted

@@ -374,6 +374,17 @@ def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
         raise
 
 
+def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
+    """Raise BadInput where ranks were started with other words than the first one."""
+    every = team.gather({name: str(value) for name, value in given.items()})
+    for rank, words in enumerate(every):
+        for name in (name for name in words if words[name] != every[0][name]):
+            raise BadInput(
+                f"the ranks were started with different words: {name} is {words[name]} on rank"
+                f" {rank}, and {every[0][name]} on rank 0"
+            )
+
+
 class _Ranks(Team):
     """The ranks that a command runs on.
 

@@ -35,12 +35,16 @@ from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
 from ckio.platform import Level, Platform
+from ckio.platform.readable import shown
 
 _SEARCHED: Final = ("directory", "hdf5")
 """Backends whose levels are found anywhere, in the order in which a path is taken for theirs.
 
 Levels of the others are found through a run: to import one only to ask it takes time, or fails.
 """
+
+_NAMED: Final = 4
+"""As many places of a run as are named in a line; each rank may have its own."""
 
 _ORDER: Final = (Kind.RESTART, Kind.TAPE, Kind.ADJOINT)
 """In which checkpoints are listed."""
@@ -177,6 +181,14 @@ def expected(path: Path, /) -> list[Holding]:
             elsewhere = not os.path.lexists(where) and os.path.lexists(begun)
             places.append(Holding(begun if elsewhere else where, level.backend, run))
     return places
+
+
+def looked_for(path: Path, /) -> str:
+    """Return where the run of this directory has its levels, in words; "" of other places."""
+    places = expected(path) if is_run_directory(path) else []
+    names = [shown(holding.path.absolute()) for holding in places]
+    first = ", ".join(names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
+    return f" (looked for in {first})" if names else ""
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:

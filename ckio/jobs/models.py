@@ -14,6 +14,7 @@ from inspect import getattr_static
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ckio.actions.variables import Variables
 from ckio.adapters.registry import (
     AUTO,
     METHODS,
@@ -133,6 +134,17 @@ def check_has(what: str, model: object, needed: tuple[str, ...], /) -> None:
     if missing:
         kind = type(model).__name__
         raise BadInput(f"{what} makes a {kind}, which is no model: it has no {missing[0]!r}")
+
+
+def variables_of(name: str, model: object, /) -> Variables:
+    """Return what the states of a model are made of; raises BadInput where it does not say."""
+    found = getattr(model, "variables", None)
+    if not isinstance(found, Variables):
+        raise BadInput(
+            f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
+            f" `ckio analyze {name}` observes, and declare it as `flow`"
+        )
+    return found
 
 
 @contextmanager

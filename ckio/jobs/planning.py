@@ -1,23 +1,37 @@
-"""A planner by name and all that it is asked, as commands and runs ask it."""
+"""A planner by name and all that it is asked, as commands and runs ask it.
+
+plan = plan_of(steps=300, platform=Path("platform.toml"))       as `ckio plan` asks
+plan.planned().schedule
+"""
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from ckio.actions import Kind
 from ckio.adapters.registry import find, is_ours, names
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.jobs.display import PATIENCE, QUIET, Display, share
+from ckio.jobs.models import Settings, maker, variables_of
+from ckio.jobs.models import costs as costs_of_model
+from ckio.planners import compact
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.compared import Planned
-from ckio.platform import Platform
-from ckio.platform.chain import Chain
+from ckio.platform import Platform, costs, is_paper_text
+from ckio.platform.chain import COSTS, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.schedule.replay import validate
+from ckio.schedule.text import notation
+
+MOST_BYTES: Final = 1 << 26
+"""Bytes of a text that is read at once: a table of the costs of a million steps has some 50 MB."""
 
 MOST_STEPS: Final = 2**31 - 1
 """The schedule of more would take some 100 GB."""
@@ -203,3 +217,213 @@ def with_room(platform: Platform, chain: Chain, /) -> Platform:
     if room is None or room != measured or room >= chain.largest("tape"):
         return platform
     return replace(platform, working_memory=chain.largest("tape"))
+
+
+# What is given as files
+
+
+def read_text(path: Path, /) -> str:
+    """Return the text of a file, without a byte order mark; BadInput where it cannot be read.
+
+    So it is where the file has more than `MOST_BYTES`, as a device may.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadInput(f"{path}: it has more than {MOST_BYTES} bytes, the most that is read")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not text") from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+@contextmanager
+def blamed_on(path: Path | None, /) -> Iterator[None]:
+    """Make a schedule that is not legal the fault of the file that it was read from, if any."""
+    try:
+        yield
+    except IllegalAction as error:
+        if path is None:
+            raise
+        raise BadInput(f"{path} is not legal on this platform: {error}") from None
+
+
+# Options
+
+
+TEXT_COSTS: Final[Mapping[str, float | int]] = {
+    "advance": 1.0,
+    "record": 0.0,
+    "reverse": 0.0,
+    "restart": 1,
+    "tape": 1,
+    "adjoint": 1,
+}
+"""The costs that the text form of Herrmann & Pallez (2020) takes for granted: a checkpoint is one
+byte, so that a capacity is a number of slots."""
+
+
+def plan_of(
+    *,
+    planner: str | None = None,
+    steps: int | None = None,
+    platform: Path | None = None,
+    model: str | None = None,
+    settings: Settings = MappingProxyType({}),
+    costs: Path | None = None,
+    sequence: Path | None = None,
+    overlap: Policy | None = SYNCHRONOUS,
+    effort: int | None = None,
+    by_variable: bool = False,
+    display: Display = QUIET,
+    **given: Any,
+) -> Planning:
+    """Return what a planner is asked, as the options of `ckio plan` say it.
+
+    Parameters
+    ----------
+    planner : str, optional
+        By default `auto`, or `hrevolve` where options of a planner are given.
+    steps : int, optional
+        The length of the chain; needed where neither `costs` nor `sequence` says it.
+    platform : path
+        A file of `ckio calibrate`, or the text form of Herrmann & Pallez (2020).
+    model, settings : str, mapping
+        The model whose costs and sizes are taken: from the platform, or else measured now.
+    costs : path, optional
+        A table of the costs of each step.
+    sequence : path, optional
+        A schedule in the notation of Herrmann & Pallez (2020), which is read instead of planned.
+    overlap : Overlap, "auto" or None
+        With None the plan decides what overlaps, as `chosen` says; by variable nothing does.
+    effort : int, optional
+        How long to search for plans with overlap: 1, 2 or 3.
+    by_variable : bool
+        Whether each variable of the model's state is stored only where it is needed.
+    **given
+        Costs and sizes of the chain (`COSTS`), and options of the planner.
+
+    Raises
+    ------
+    BadInput
+        Something is missing, or does not fit together.
+    """
+    if steps is None and costs is None and sequence is None:
+        raise BadInput("--steps is missing: the number of steps of the chain")
+    if platform is None:
+        raise BadInput("--platform is missing: a file of `ckio calibrate`")
+    if settings and model is None:
+        raise BadInput("--set gives options to a model: give --model as well")
+    if by_variable and overlap is None:
+        overlap = SYNCHRONOUS
+    text = read_text(platform)
+    machine = Platform.loads(text, source=str(platform))
+    priced = {name: given.pop(name, None) for name in COSTS}
+    if sequence is None:
+        name, decided, levels = chosen(planner, overlap, machine, given)
+        call = planner_call(name, **given)
+    else:
+        _refuse(
+            sequence, {"planner": planner, "overlap": overlap or None, "effort": effort} | given
+        )
+    known, handed = _known_costs(text, machine, platform, model, settings, display=display)
+    priced = {name: value for name, value in priced.items() if value is not None}
+    chain = replace(_chain(steps, known, priced, costs, platform), handed=handed)
+    machine = with_room(machine, chain)
+    if is_paper_text(text):
+        machine = replace(machine, working_memory=chain.largest("tape"))
+    if sequence is not None:
+        schedule = _written(sequence, chain, machine)
+        plan = Planning(str(sequence), schedule.chain, machine, lambda _chain, _platform: schedule)
+    else:
+        levels = () if is_paper_text(text) else levels  # nobody can measure that machine
+        plan = Planning(name, chain, machine, call, decided, effort, unmeasured=levels)
+    return _by_variable(plan, model, settings) if by_variable else plan
+
+
+def _by_variable(plan: Planning, model: str | None, settings: Settings) -> Planning:
+    """Return the plan on single variables of the model; raises BadInput where it says of none."""
+    if plan.decides:
+        how = f"--planner {OVERLAPPED}" if plan.planner == OVERLAPPED else "--overlap auto"
+        raise BadInput(
+            f"{how} plans with whole checkpoints; leave out --by-variable, or say a policy:"
+            " --overlap POLICY"
+        )
+    if model is None:
+        raise BadInput("--by-variable is about the arrays of a model: give --model as well")
+    from ckio.analysis.lowering import ByVariable
+
+    variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
+    return replace(plan, call=ByVariable(plan.call, variables))
+
+
+def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise BadInput(f"{sequence} is planned already; leave out --{option} or --sequence")
+
+
+def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
+    """Return a schedule in the paper's notation, short or not; BadInput where it is not legal."""
+    text = read_text(path)
+    try:
+        if compact.is_compact(text):
+            schedule = compact.loads(text, chain, machine, source=str(path))
+        else:
+            schedule = notation.loads(text, chain, source=str(path))
+        with blamed_on(path):
+            left = validate(schedule, machine).adjoint
+    except (MemoryError, OverflowError):
+        raise BadInput(f"{path}: it takes more memory than there is; plan fewer steps") from None
+    if left:
+        raise BadInput(f"{path}: it ends before the first {left} steps are reversed")
+    return schedule
+
+
+def _chain(
+    steps: int | None,
+    known: Mapping[str, float],
+    priced: Mapping[str, float],
+    table: Path | None,
+    platform: Path,
+) -> Chain:
+    """Return the chain of these costs: a table or an option goes before what is `known`."""
+    if table is not None:
+        chain = costs.loads(read_text(table), priced, known, source=str(table))
+        return chain if steps is None else chain.with_steps(steps)
+    values = {**known, **priced}
+    missing = [f"--{name}" for name in COSTS if name not in values]
+    if missing:
+        raise BadInput(
+            f"{platform}: no model costs in it; give --model, or {', '.join(missing)} as well"
+        )
+    return Chain(steps=steps, **values)  # type: ignore[arg-type]
+
+
+def _known_costs(
+    text: str,
+    machine: Platform,
+    path: Path,
+    model: str | None,
+    settings: Settings,
+    *,
+    display: Display,
+) -> tuple[Mapping[str, float | int], frozenset[Kind]]:
+    """Return the costs that need not be given, and the kinds of checkpoints that are handed over.
+
+    Costs are those of the model, or those that the paper's text takes for granted.
+    """
+    if model is not None:
+        chain = costs_of_model(model, settings, machine, display=display)
+    elif is_paper_text(text):
+        return TEXT_COSTS, frozenset()
+    elif len(machine.models) == 1:
+        (chain,) = machine.models.values()
+    elif machine.models:
+        names = "; ".join(machine.models)
+        raise BadInput(f"{path}: it knows the costs of several models ({names}); choose by --model")
+    else:
+        return {}, frozenset()
+    return {name: getattr(chain, name) for name in COSTS}, chain.handed

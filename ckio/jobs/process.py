@@ -145,17 +145,6 @@ class Process:
         )
 
 
-def variables_of(name: str, model: object, /) -> Variables:
-    """Return what the states of a model are made of; raises BadInput where it does not say."""
-    variables = getattr(model, "variables", None)
-    if not isinstance(variables, Variables):
-        raise BadInput(
-            f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
-            f" `ckio analyze {name}` observes, and declare it as `flow`"
-        )
-    return variables
-
-
 def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
     """Whether a model can store tapes; one that cannot says that they have no bytes."""
     if chain.largest("tape"):

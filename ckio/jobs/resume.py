@@ -26,9 +26,9 @@ from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in
 from ckio.jobs.leftovers import holdings, remove
 from ckio.jobs.levels import Reopened, called, opened, reopened
-from ckio.jobs.models import maker
+from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
-from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tapes, variables_of
+from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tapes
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Stopper

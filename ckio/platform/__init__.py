@@ -275,7 +275,7 @@ class Platform(Carried, Printed):
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
-        """Read either form: TOML, or paper 004's text (first data line a bare integer).
+        """Read either form: TOML, or H-Revolve's text form (first data line a bare integer).
 
         `source` is named in errors, usually the file.
         """
@@ -286,7 +286,7 @@ class Platform(Carried, Printed):
 
     @staticmethod
     def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
-        """Read paper 004's text form: the number of levels K, then K lines `slots write read`.
+        """Read H-Revolve's text form: the number of levels K, then K lines `slots write read`.
 
         A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
         """
@@ -336,7 +336,7 @@ def copies(chain: Chain, platform: Platform, number: int, kind: Kind, /) -> bool
 
 
 def is_paper_text(text: str, /) -> bool:
-    """Whether a platform file is in paper 004's form: its first data line is a bare integer."""
+    """Whether a platform file is in H-Revolve's form: its first data line is a bare integer."""
     for line in text.splitlines():
         data = line.split("#", 1)[0].strip()
         if data:

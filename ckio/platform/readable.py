@@ -126,6 +126,18 @@ def seconds_text(seconds: float, /) -> str:
     return f"{value:.0f} {sign}" if value >= 1000 else f"{value:.4g} {sign}"
 
 
+def age_text(seconds: float, /) -> str:
+    """Return a long time span in one unit.
+
+    >>> age_text(0.2), age_text(90), age_text(7200), age_text(200000), age_text(1e6)
+    ('0 s', '90 s', '120 min', '56 h', '12 days')
+    """
+    for unit, name, most in ((1, "s", 120), (60, "min", 180), (3600, "h", 96)):
+        if seconds < most * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86400:.0f} days"
+
+
 def bytes_text(nbytes: int, /) -> str:
     """Bytes with three digits and a unit.
 

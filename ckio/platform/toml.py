@@ -1,4 +1,4 @@
-"""Platforms as text: TOML, there and back, and paper 004's form, which is only read."""
+"""Platforms as text: TOML, there and back, and H-Revolve's form, which is only read."""
 
 import hashlib
 import re
@@ -324,7 +324,7 @@ class _PlatformReader:
 
 
 def loads_paper(text: str, /, *, source: str) -> Platform:
-    """Read paper 004's form; raises BadInput with the source and the line.
+    """Read H-Revolve's form; raises BadInput with the source and the line.
 
         2            # the number of levels K
         20  1   1    # K lines: slots, seconds to write, seconds to read

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ckio.actions.columns import DISCARD, READ, WRITE, Actions
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.schedule.timeline import Timeline
 
 Bools = NDArray[np.bool_]
@@ -115,6 +116,39 @@ def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
     actions, memory = timeline.actions, memory_level(platform)
     far = (actions.op >= WRITE) & (timeline.stop > timeline.start)
     return _part(timeline, far if memory is None else far & (actions.level != memory))
+
+
+def busy_seconds(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
+    """Return the seconds for which each resource works: computing, and every channel."""
+    seconds = timeline.stop - timeline.start
+    busy = {"compute": float(seconds[timeline.actions.op < WRITE].sum())}
+    for number, level in enumerate(platform.levels):
+        here = accesses(timeline, platform, number)
+        busy[level.channel] = busy.get(level.channel, 0.0) + float((here.stop - here.start).sum())
+    return busy
+
+
+def overlap_savings(
+    schedule: Schedule, platform: Platform, timeline: Timeline, /
+) -> dict[str, float]:
+    """Return what overlap does for a schedule, of which this is the timeline, in seconds.
+
+    `synchronous` is the makespan without overlap, `waiting` how long the program copies to and
+    waits for far levels, `after` how long transfers go on after its end. `hidden` is the part that
+    is hidden of the time that far levels take without overlap, 1 being all of it; it is negative
+    where copies cost more than they save.
+    """
+    synchronous = makespan(schedule, platform)
+    waited = waits(timeline, platform)
+    actions, memory = schedule.actions, memory_level(platform)
+    far = (actions.op >= WRITE) & (actions.level != (-1 if memory is None else memory))
+    storing = float(seconds_of(schedule, platform)[far].sum())
+    return {
+        "synchronous": synchronous,
+        "waiting": float((waited.stop - waited.start).sum()),
+        "after": timeline.makespan - float(timeline.stop.max(initial=0.0)),
+        "hidden": (synchronous - timeline.makespan) / storing if storing else 0.0,
+    }
 
 
 def _part(timeline: Timeline, chosen: Bools) -> Timeline:

@@ -8,11 +8,29 @@ from ckio.cli.entry import COMMANDS, cli
 
 _WIDTH = 92
 
+IN_PYTHON = {
+    "demo": ("Job",),
+    "calibrate": ("jobs.measured.measured", "calibrate"),
+    "analyze": ("jobs.analyzing.model_figures", "jobs.analyzing.step_figures"),
+    "plan": ("jobs.planning.plan_of", "plan"),
+    "simulate": ("simulate", "sim.repeat.repeated", "sim.ranks.simulate_ranks"),
+    "failures": ("jobs.failing.forecast",),
+    "sweep": ("jobs.sweeping.what_if",),
+    "run": ("Job",),
+    "compare": ("compare",),
+    "show": ("render", "report.pictures.draw", "report.page.page", "report.trace.trace"),
+    "inspect": ("jobs.leftovers.listing",),
+    "clean": ("jobs.leftovers.clean",),
+}
+"""The functions of the library, below `ckio`, that do what each command does."""
+
 _HEAD = """\
 # The command line
 
-Strings in and out: everything that a command does is a call of the library. All but `show` take
-`--json` and then print one object on one line. Errors are one line on stderr.
+Strings in and out: everything that a command does is a call of the library, as the table below
+says. The help of each ends with an example; typed in this order, in an empty directory, they all
+work. All but `show` take `--json` and then print one object on one line. Errors are one line on
+stderr.
 
 | exit status | |
 |---|---|
@@ -36,11 +54,19 @@ def on_files(files: Any, *, config: Any) -> Any:
 def page() -> str:
     """The text of the page: a table of commands, and a section for each."""
     with click.Context(cli, info_name="ckio") as context:
-        rows = (f"| [`{name}`](#ckio-{name}) | {line} |\n" for name, line in COMMANDS.items())
+        rows = (
+            f"| [`{name}`](#ckio-{name}) | {line} | {_calls(name)} |\n"
+            for name, line in COMMANDS.items()
+        )
         sections = (
             f"## ckio {name}\n\n```text\n{_help(context, name)}\n```\n" for name in COMMANDS
         )
-        return f"{_HEAD}| command | |\n|---|---|\n{''.join(rows)}\n" + "\n".join(sections)
+        head = "| command | | in Python, below `ckio` |\n|---|---|---|\n"
+        return f"{_HEAD}{head}{''.join(rows)}\n" + "\n".join(sections)
+
+
+def _calls(name: str) -> str:
+    return ", ".join(f"`{function}`" for function in IN_PYTHON[name])
 
 
 def _help(parent: click.Context, name: str) -> str:

@@ -43,7 +43,7 @@ PAGES: Final = {
         "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
         " is told in [killed, stopped, resumed](../recovery.md).",
         "Job Result Halted jobs.request jobs.directory jobs.gradients jobs.display jobs.journal"
-        " jobs.leftovers",
+        " jobs.leftovers jobs.planning jobs.failing jobs.sweeping jobs.analyzing",
     ),
     "doing": (
         "Measure, simulate, run, compare",

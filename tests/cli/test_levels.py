@@ -6,7 +6,7 @@ import pytest
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
-from ckio.cli.levels import parse_level
+from ckio.cli.calibrate import parse_level
 from ckio.errors import BadInput
 from ckio.jobs.levels import Keep, opened
 from ckio.testing import put

@@ -11,7 +11,7 @@ from cli.resumable import RESUME, killed, reference, words
 from cli.resumable import place as run_place
 from cli.test_overlap import NODE, PLAN, POLICY
 
-from ckio.cli import console
+from ckio.jobs.display import Display, share
 from ckio.planners import compiled
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -311,11 +311,11 @@ def test_progress_is_shown_to_who_waits(monkeypatch: pytest.MonkeyPatch, after: 
 
     with open(theirs, "w") as terminal:  # noqa: PTH123
         monkeypatch.setattr(sys, "stderr", terminal)
-        with console.progress("planning", after=after):
+        with Display().progress("planning", after=after):
             quick = shown()
         assert (b"planning" in quick) == (not after)
-        with console.progress("planning", after=after, unit="%") as tick:
-            watch = console.share(tick)
+        with Display().progress("planning", after=after, unit="%") as tick:
+            watch = share(tick)
             time.sleep(0.6)
             watch(0.25)
             time.sleep(0.3)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ckio.cli.options import json_option, overlap_option
-from ckio.cli.ranks import ranks_of, ranks_options, simulate_and_say
+from ckio.cli.simulate import ranks_of, ranks_options, simulate_and_say
 from ckio.errors import BadInput
 from ckio.planners.dp import hrevolve
 from ckio.platform import Platform

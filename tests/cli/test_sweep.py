@@ -169,7 +169,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_planned(
     suffix: str, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("ckio.cli.sweep.sweep", None)  # nothing is planned
+    monkeypatch.setattr("ckio.jobs.sweeping.sweep", None)  # nothing is planned
     with pytest.raises(BadInput, match=r"pip install 'ckio\[plot\]'"):
         said(sweep, node, "--steps", 9, "--vary", "nvme=on", "--picture", f"out.{suffix}")
 

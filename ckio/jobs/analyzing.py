@@ -1,0 +1,339 @@
+"""What checkpoints of a model have to hold, and what that saves: one call for each question.
+
+figures = model_figures("ckio.models.burgers:Burgers")           as `ckio analyze --json` prints
+[array["name"] for array in figures["arrays"] if array["stored"] == "never"]
+figures = model_figures("burgers", platform=Path("platform.toml"), steps=100)
+[row["makespan"] for row in figures["plan"]["rows"]]             whole, needed, by array
+step_figures("graph.toml")["choices"]                            the values on the tape of a step
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from ckio.actions.columns import KINDS, READ, WRITE
+from ckio.actions.variables import TOGETHER, Step, Variables
+from ckio.adapters.registry import find_model, find_object, lossy, options_of
+from ckio.analysis.dag import Price, ValueGraph, price_on, solve
+from ckio.analysis.lowering import ByVariable
+from ckio.analysis.model_arrays import (
+    CALLS,
+    WATCHED,
+    ModelArrays,
+    Recomputable,
+    declaration,
+    declared_by,
+    recomputable,
+    uses,
+    watch,
+)
+from ckio.analysis.snapshots import compare_snapshots
+from ckio.errors import BadInput, NoSchedule
+from ckio.jobs.display import QUIET, Display
+from ckio.jobs.models import Settings, blamed, identity, maker
+from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call, read_text
+from ckio.platform import Level, Platform
+from ckio.schedule import Schedule, bytes_moved, counts, makespan
+
+DEFAULT: Final = "auto"
+"""The planner whose own options are given where none is named."""
+
+MOST_SNAPSHOTS: Final = 1000
+"""Steps of which snapshots are compared; those of longer chains are as those of the last ones."""
+
+
+def model_figures(
+    model: str,
+    /,
+    *,
+    settings: Settings = MappingProxyType({}),
+    watched: int = WATCHED,
+    platform: Path | None = None,
+    planner: str | None = None,
+    steps: int | None = None,
+    display: Display = QUIET,
+    **own: Any,
+) -> dict[str, Any]:
+    """Return what checkpoints of a model have to hold, as `ckio analyze --json` prints it.
+
+    Parameters
+    ----------
+    model, settings : str, mapping
+        As for a run.
+    watched : int
+        How many of the first steps are watched.
+    platform : path, optional
+        With one it is said where it is less to compute an array again than to store it.
+    planner, steps : str, int, optional
+        With steps it is said what a plan stores and takes: with whole states, with what is needed
+        of them, and array by array.
+    **own
+        Options of the planner.
+
+    Raises
+    ------
+    BadInput
+        Nothing is known of the model, or options do not fit together.
+    RunFailed
+        A step of the model failed.
+    """
+    options = {"planner": planner, **own}
+    machine = _machine(platform, steps, options)
+    what, fresh = f"model {model!r}", maker(model, settings)
+    declared = declared_by(what, fresh(), steps)
+    length = _length(declared, steps, options)
+    with display.progress(f"watching {model}"), blamed(f"{what}, watched"):
+        arrays = watch(fresh, declared, min(watched, steps or watched))
+        wrong = arrays.contradictions()
+        again = [] if wrong else recomputable(arrays, fresh, machine)
+    # Before anything is measured: a model that declares too little fails in any run.
+    plan = None
+    if machine is not None and length is not None and not wrong:
+        plan = plan_of(
+            model=model,
+            settings=settings,
+            platform=platform,
+            steps=length,
+            display=display,
+            **options,
+        )
+    return {
+        "model": identity(model, settings),
+        **_sets(arrays),
+        "arrays": list(map(asdict, uses(arrays, steps))),
+        "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
+        "snapshots": [] if wrong else _snapshots(arrays, length, machine),
+        "recompute": [_recomputed(each, model) for each in again],
+        "plan": None if plan is None else _planned(plan, arrays, display=display),
+        "lossy": lossy(machine) if machine is not None else {},
+    }
+
+
+def _machine(path: Path | None, steps: int | None, options: dict[str, Any]) -> Platform | None:
+    """Return the platform, if there is one; BadInput where nothing would come of other options."""
+    if steps is not None and steps < 1:
+        raise BadInput(f"--steps {steps}: a chain has at least 1")
+    if options["planner"] == OVERLAPPED:
+        raise BadInput(
+            f"--planner {OVERLAPPED} plans with whole checkpoints only; choose another, or ask"
+            " `ckio plan --overlap`"
+        )
+    if path is not None:
+        own = {name: value for name, value in options.items() if name != "planner"}
+        planner_call(options["planner"] or DEFAULT, **own)
+        return Platform.loads(read_text(path), source=str(path))
+    for name, value in options.items():
+        if value is not None:
+            raise BadInput(f"--{name} is about a plan: give --platform and --steps as well")
+    return None
+
+
+def _length(declared: Variables | None, steps: int | None, options: dict[str, Any]) -> int | None:
+    """Return the steps of the plan, as many as given or declared; None for no plan.
+
+    Raises BadInput where nothing would come of an option.
+    """
+    if steps is None and declared is not None and not isinstance(declared.steps, Step):
+        return len(declared.steps)
+    for name, value in options.items():
+        if steps is None and value is not None:
+            raise BadInput(f"--{name} is about a plan: give --steps as well")
+    return steps
+
+
+def _sets(arrays: ModelArrays) -> dict[str, Any]:
+    """Return where the sets come from, how they fit together, and what would declare them."""
+    wrong, declared = list(arrays.contradictions()), arrays.declared
+    unlike = wrong and declared is not None and isinstance(declared.steps, Step)
+    return {
+        "source": "observed" if arrays.declared is None else "declared",
+        "watched": arrays.watched,
+        "contradictions": wrong,
+        "unchanged": arrays.unchanged,
+        "notes": list(arrays.notes()),
+        "declaration": declaration(arrays) if declared is None or unlike else None,
+    }
+
+
+def _snapshots(
+    arrays: ModelArrays, length: int | None, machine: Platform | None
+) -> list[dict[str, Any]]:
+    """Return the snapshots of a model's steps: of all that are planned or declared, or of a few."""
+    steps = arrays.variables.steps
+    count = length or (WATCHED if isinstance(steps, Step) else len(steps))
+    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
+
+
+def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
+    """Return the snapshots of so many steps by each policy, in bytes or on each level."""
+    levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
+    return [
+        {
+            "steps": count,
+            "level": level.name if level else None,
+            "policy": policy,
+            "arrays": sorted(frozenset[str]().union(*(it.stored for it in costs.snapshots))),
+            "stored": costs.stored,
+            "taped": costs.taped,
+            "seconds": costs.seconds if level else None,
+        }
+        for level in levels
+        for policy, costs in compare_snapshots(variables.cut(count), count, level).items()
+    ]
+
+
+def step_figures(
+    model: str,
+    state: str | None = None,
+    platform: Path | None = None,
+    /,
+    *,
+    display: Display = QUIET,
+) -> dict[str, Any]:
+    """Return the values that the tape of a step stores, and those that are computed again.
+
+    The step is one in JAX or a StraightLine, which starts from the arrays of `state`; without
+    a state it is a graph of values in a file.
+    """
+    machine = None
+    if platform is not None:
+        machine = Platform.loads(read_text(platform), source=str(platform))
+    graph, price_of, variables = _graph(model, state, display=display)
+    choices = []
+    for level in (None, *(machine.levels if machine is not None else ())):
+        choice = solve(graph, price=price_of(level) if level else None)
+        names = {
+            "saved": choice.saved,
+            "stored": choice.stored,
+            "in place": choice.begins,
+            "recomputed": choice.recomputed,
+        }
+        choices.append(
+            {"level": level.name if level else None, "tape": choice.nbytes}
+            | {what: list(map(str, each)) for what, each in names.items()}
+            | {"storing": choice.storing if level else None, "recomputing": choice.recomputing}
+        )
+    required = [graph.nbytes.get(name, 1) for name in graph.required]
+    return {
+        "step": model,
+        "values": len(graph.arguments),
+        "required": {"values": len(required), "bytes": sum(required)},
+        "choices": choices,
+        "snapshots": _policies(variables, WATCHED, machine) if variables else [],
+    }
+
+
+def _graph(
+    model: str, state: str | None, *, display: Display
+) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
+    """Return the values of a step, the price of a level, and the arrays of a traced state.
+
+    They come from a file, or from a step that is measured.
+    """
+    if state is None:
+        try:
+            text = Path(model).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{model}: it cannot be read: {error}") from error
+        return ValueGraph.loads(text, source=model), price_on, None
+    from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
+
+    step, start = find_object(model), find_object(state)
+    arrays: Mapping[str, Any] = start() if callable(start) else start
+    with display.progress(f"measuring {model}"):
+        graph = partition(step, arrays).graph
+    if isinstance(step, StraightLine):
+        return graph, price_of_tape, None
+    nbytes = {name: int(graph.nbytes[name]) for name in arrays}
+    return graph, price_of_tape, Variables(nbytes, traced_flow(step, arrays))
+
+
+def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
+    """Return what it would save to compute an array again, and how that is asked for."""
+    option = "recompute" in options_of(find_model(model))
+    return {
+        "name": array.name,
+        "from": list(array.arguments),
+        "saved": array.saved,
+        "seconds": array.seconds,
+        "calls": CALLS,
+        "option": f"--set recompute={','.join(array.recompute)}" if option else None,
+        "levels": [
+            {
+                "name": name,
+                "seconds": seconds,
+                "less": "recompute" if array.seconds < seconds else "store",
+            }
+            for name, seconds in array.moved.items()
+        ],
+    }
+
+
+def _planned(plan: Planning, arrays: ModelArrays, *, display: Display) -> dict[str, Any]:
+    """Return what a planner's schedules store: of whole states, of what is needed, and by array."""
+    machine, needed, call = plan.platform, arrays.needed, plan.call
+    memory = machine.working_memory
+    if memory is not None:  # it may have been measured with the tape that is needed
+        memory = max(memory, arrays.whole["tape"])
+    whole = replace(plan.chain, restart=arrays.whole["restart"], tape=arrays.whole["tape"])
+    plans = {
+        "whole": replace(plan, chain=whole, platform=replace(machine, working_memory=memory)),
+        "needed": replace(
+            plan, chain=replace(whole, restart=needed["restart"], tape=needed["tape"])
+        ),
+        "by array": replace(plan, chain=whole, call=ByVariable(call, arrays.variables)),
+    }
+    schedules = {name: _schedule(each, display=display) for name, each in plans.items()}
+    if all(isinstance(each, NoSchedule) for each in schedules.values()):
+        raise schedules["needed"]  # type: ignore[misc]
+    rows = [_row(name, plans[name], each) for name, each in schedules.items()]
+    lowered = schedules["by array"]
+    stored = list(_stored(lowered, machine)) if isinstance(lowered, Schedule) else []
+    return {"planner": plan.planner, "steps": plan.chain.length, "rows": rows, "arrays": stored}
+
+
+def _schedule(plan: Planning, *, display: Display) -> Schedule | NoSchedule:
+    """Return what the planner makes, or why it makes nothing."""
+    try:
+        return plan.planned(display).schedule
+    except NoSchedule as error:
+        return error
+
+
+def _row(name: str, plan: Planning, schedule: Schedule | NoSchedule) -> dict[str, Any]:
+    """Return what a schedule takes; checkpoints that are stored by array are not all alike."""
+    sizes = {kind: getattr(plan.chain, kind) for kind in ("restart", "tape")}
+    row = {"what": name, **(dict.fromkeys(sizes) if name == "by array" else sizes)}
+    if isinstance(schedule, NoSchedule):
+        return {**row, **dict.fromkeys(("written", "forward_steps", "makespan"))} | {
+            "refused": str(schedule)
+        }
+    moved = bytes_moved(schedule, plan.platform)
+    return row | {
+        "written": int(moved[schedule.actions.op == WRITE].sum()),
+        "forward_steps": counts(schedule).forward,
+        "makespan": makespan(schedule, plan.platform),
+        "refused": None,
+    }
+
+
+def _stored(schedule: Schedule, platform: Platform) -> Iterator[dict[str, Any]]:
+    """Yield how often the arrays that are stored as one are written to each level and read."""
+    actions, moved = schedule.actions, bytes_moved(schedule, platform)
+    for number, level in enumerate(platform.levels):
+        for code, kind in enumerate(KINDS):
+            for name, text in enumerate(actions.names):
+                here = (actions.name == name) & (actions.kind == code) & (actions.level == number)
+                writes, reads = ((actions.op == op) & here for op in (WRITE, READ))
+                if not (writes | reads).any():
+                    continue
+                yield {
+                    "names": text.split(TOGETHER) if text else [],
+                    "kind": kind.name.lower(),
+                    "level": level.name,
+                    "writes": int(writes.sum()),
+                    "reads": int(reads.sum()),
+                    "written": int(moved[writes].sum()),
+                }

@@ -1,0 +1,319 @@
+"""What if the machine were another one: plans for many machines, chains and planners, in one call.
+
+asked = what_if(["ram.slots=2,4,8"], platform=Path("platform.toml"), steps=1000)
+answered = asked.answered()         plans all points, on every core
+print(answered.said())              for example: from 2 to 4 of ram.slots: 20.1% less
+answered.csv()                      a line for each point
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from ckio.errors import BadInput
+from ckio.jobs.display import QUIET, Display
+from ckio.jobs.failing import Expected
+from ckio.jobs.planning import plan_of, planner_call, read_text
+from ckio.platform import Platform
+from ckio.platform.chain import COSTS, SECONDS, SIZES
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report.curves import CurveAxis, CurvePoint
+from ckio.schedule.policy import SYNCHRONOUS, Policy
+from ckio.sim.ranks.words import Ranks
+from ckio.sim.sweep import (
+    Answer,
+    Axis,
+    Point,
+    Question,
+    Use,
+    Value,
+    front,
+    parse,
+    points,
+    sentence,
+    sweep,
+)
+
+FAILING_RUNS: Final = 20
+"""That fail, at each point, if it is not said how many."""
+
+_GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *COSTS)
+"""The options that are not a planner's own."""
+
+_COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
+"""The columns of each point, before those of its levels."""
+
+
+_TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def value_text(axis: Axis, value: Value, /) -> str:
+    """Return a value of an axis, with its unit."""
+    if value is None or isinstance(value, str):
+        return value or axis.endless
+    match axis.knob.rpartition(".")[2]:
+        case "capacity" | "working_memory" | "restart" | "tape" | "adjoint":
+            return bytes_text(int(value))
+        case "bandwidth":
+            return _rate_text(int(value))
+        case "latency" | "advance" | "record" | "reverse":
+            return seconds_text(value)
+        case "mtbf":
+            return _time_text(value)
+        case _:
+            return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _rate_text(rate: int) -> str:
+    """Return bytes per second in the units in which drives are sold, powers of 1000."""
+    power = min(4, (len(str(rate)) - 1) // 3)
+    return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
+
+
+def _time_text(seconds: float) -> str:
+    """Return a long time in the unit in which it is easy to read, up to days."""
+    for unit, sign in _TIMES:
+        if seconds >= unit:
+            return f"{seconds / unit:.4g} {sign}"
+    return seconds_text(seconds)
+
+
+def curve_axis(axis: Axis, /) -> CurveAxis:
+    """Return the axis as it is drawn."""
+    labels = tuple(value_text(axis, value) for value in axis.values)
+    numbers = [None if isinstance(value, str) else value for value in axis.values]
+    return CurveAxis(axis.name, labels, tuple(numbers) if axis.is_ordered else None)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A question, what varies in it, and all points that the axes span.
+
+    Attributes
+    ----------
+    base : Question
+        Without what varies.
+    axes : sequence of Axis
+    points : sequence of Point
+        All combinations of the axes' values; the last axis varies fastest.
+    """
+
+    base: Question
+    axes: Sequence[Axis]
+    points: Sequence[Point]
+
+    @property
+    def fails(self) -> bool:
+        """Return whether any makespan is the mean of runs that fail."""
+        asked = (point.question for point in self.points)
+        return any(isinstance(question, Question) and question.fails for question in asked)
+
+    def answered(self, *, processes: int | None = None, display: Display = QUIET) -> "Answered":
+        """Plan all points, in so many processes at a time; by default in one for each core."""
+        questions = [
+            point.question for point in self.points if isinstance(point.question, Question)
+        ]
+        with display.progress("planning", len(questions), unit="points") as tick:
+            planned = iter(sweep(questions, processes=processes, watch=tick))
+        answers = [
+            next(planned) if isinstance(point.question, Question) else Answer(reason=point.question)
+            for point in self.points
+        ]
+        return Answered(self, answers, front(answers))
+
+
+def what_if(
+    vary: Sequence[str],
+    /,
+    *,
+    platform: Path | None,
+    overlap: Policy | None = None,
+    ranks: Ranks | None = None,
+    mtbf: float | None = None,
+    restart_time: float | None = None,
+    trajectories: int | None = None,
+    display: Display = QUIET,
+    **options: Any,
+) -> WhatIf:
+    """Return what a chain is planned for on other machines than its platform.
+
+    Parameters
+    ----------
+    vary : sequence of str
+        The axes, as `ckio.sim.sweep.parse` reads them: NAME=VALUE,... or NAME=LOW:HIGH:COUNT.
+    platform : path
+        A file of `ckio calibrate`.
+    overlap : Overlap, "auto" or None
+        None is synchronous, but for the planner `overlapped`.
+    ranks : Ranks, optional
+        So many ranks carry it out together.
+    mtbf, restart_time : float, optional
+        Seconds between two failures, on the average, and from one until another process runs.
+    trajectories : int, optional
+        How many runs fail at each point.
+    **options
+        Those of `plan_of`; what an axis stands for need not be given.
+
+    Raises
+    ------
+    BadInput
+        Something is missing, or does not fit together.
+    """
+    if platform is None:
+        raise BadInput("--platform is missing: a file of `ckio calibrate`")
+    machine = Platform.loads(read_text(platform), source=str(platform))
+    axes = [parse(text, machine) for text in vary]
+    varied = {axis.name: axis.values for axis in axes}
+    if "ranks" in varied and ranks is None:
+        ranks = Ranks(count=1)
+    options = _filled_in({"platform": platform, **options}, varied)
+    plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, display=display)
+    own = {name: value for name, value in options.items() if name not in _GIVEN}
+    names = {str(name) for name in varied.get("planner", ())}
+    planners = {name: planner_call(name, **own) for name in sorted(names)}
+    planners.setdefault(plan.planner, plan.call)
+    memory = plan.platform.levels[0].name if plan.platform.levels else ""
+    call = planners[plan.planner]
+    base = Question(plan.planner, call, plan.chain, plan.platform, memory, overlap, ranks)
+    base = _failing(base, varied, mtbf, restart_time, trajectories)
+    return WhatIf(base, axes, list(points(axes, base, planners)))
+
+
+def _filled_in(options: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the options with a value of each axis that stands for one; none may be given twice."""
+    filled = dict(options)
+    for name in ("planner", "steps", *SECONDS, *SIZES):
+        if name not in varied:
+            continue
+        if filled.get(name) is not None:
+            raise BadInput(f"--{name} is what --vary {name}=... varies; give one of them")
+        filled[name] = max(varied[name]) if name == "steps" else varied[name][0]
+    return filled
+
+
+def _failing(
+    question: Question,
+    varied: Mapping[str, Sequence[Any]],
+    mtbf: float | None,
+    restart: float | None,
+    runs: int | None,
+) -> Question:
+    """Return the question of a run that fails so often; raises BadInput where that does not fit."""
+    if mtbf is not None and "mtbf" in varied:
+        raise BadInput("--mtbf is what --vary mtbf=... varies; give one of them")
+    if mtbf is None and "mtbf" not in varied:
+        if (restart, runs) != (None, None):
+            raise BadInput(
+                "--restart-time and --trajectories are about failures: say how often, by"
+                " --mtbf TIME or --vary mtbf=..."
+            )
+        return question
+    if question.overlap or question.ranks is not None:
+        raise BadInput(
+            "--mtbf: a run that fails is simulated alone, and without overlap; leave out"
+            " --ranks and --overlap"
+        )
+    expect = Expected(restart or 0.0, runs or FAILING_RUNS)
+    return replace(question, mtbf=mtbf or inf, expect=expect)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """All points with their answers, and whether each is on the Pareto front.
+
+    Attributes
+    ----------
+    asked : WhatIf
+    answers : sequence of Answer
+        In the order of the points.
+    front : sequence of bool
+        Whether no other point has both less memory and less makespan.
+    """
+
+    asked: WhatIf
+    answers: Sequence[Answer]
+    front: Sequence[bool]
+
+    def rows(self) -> Sequence[tuple[Point, Answer, bool]]:
+        """Return each point with its answer, and whether it is on the front."""
+        return list(zip(self.asked.points, self.answers, self.front, strict=True))
+
+    def curves(self) -> list[CurvePoint | None]:
+        """Return the points as they are drawn; None where there is no schedule."""
+        return [
+            None if answer.reason else CurvePoint(answer.makespan, answer.memory, best)
+            for answer, best in zip(self.answers, self.front, strict=True)
+        ]
+
+    def csv(self) -> str:
+        """Return a line for each point, with all digits; what there is not is empty."""
+        names = [level.name for level in self.asked.base.platform.levels]
+        columns = [*_COLUMNS, *["error"] * self.asked.fails]
+        of_levels = [f"{name}.{what}" for name in names for what in ("written", "read", "peak")]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([axis.name for axis in self.asked.axes] + [*columns, *of_levels, "reason"])
+        for point, answer, best in self.rows():
+            pairs = zip(self.asked.axes, point.values, strict=True)
+            values = [axis.endless if value is None else value for axis, value in pairs]
+            if answer.reason:
+                writer.writerow([*values, *[""] * (len(columns) + len(of_levels)), answer.reason])
+                continue
+            uses = [(answer.levels or {}).get(name, Use()) for name in names]
+            levels = [number for use in uses for number in (use.written, use.read, use.peak)]
+            memory = "" if answer.memory is None else answer.memory
+            figures = [answer.makespan, answer.forward, answer.actions, memory, int(best)]
+            errors = [_known(answer.error, "")] * self.asked.fails
+            writer.writerow([*values, *figures, *errors, *levels, ""])
+        return text.getvalue()
+
+    def figures(self) -> dict[str, Any]:
+        """Return the axes, the points and the sentence as plain data: what `--json` prints."""
+        return {
+            "axes": {axis.name: list(axis.values) for axis in self.asked.axes},
+            "points": [self._figures(point, answer, best) for point, answer, best in self.rows()],
+            "answer": self.said(),
+        }
+
+    def _figures(self, point: Point, answer: Answer, best: bool) -> dict[str, Any]:
+        values = dict(zip((axis.name for axis in self.asked.axes), point.values, strict=True))
+        if answer.reason:
+            return {"values": values, "reason": answer.reason}
+        levels = {
+            name: {"written": use.written, "read": use.read, "peak": use.peak}
+            for name, use in (answer.levels or {}).items()
+        }
+        return {
+            "values": values,
+            "makespan": answer.makespan,
+            "forward_steps": answer.forward,
+            "actions": answer.actions,
+            "memory": answer.memory,
+            "pareto": best,
+            "levels": levels,
+            **({"error": _known(answer.error, None)} if self.asked.fails else {}),
+        }
+
+    def said(self) -> str:
+        """Return the answer in a sentence: of one axis what it does, of several the best point."""
+        if len(self.asked.axes) == 1:
+            return sentence(self.asked.axes[0], self.answers, value_text)
+        planned = [at for at, answer in enumerate(self.answers) if not answer.reason]
+        if not planned:
+            return f"no point has a schedule: {self.answers[0].reason}"
+        best = min(planned, key=lambda at: self.answers[at].makespan)
+        where = ", ".join(
+            f"{axis.name} = {value_text(axis, value)}"
+            for axis, value in zip(self.asked.axes, self.asked.points[best].values, strict=True)
+        )
+        least = seconds_text(self.answers[best].makespan)
+        return f"the least makespan of {len(planned)} points is {least}, at {where}"
+
+
+def _known(error: float, unknown: str | None) -> float | str | None:
+    """Return a standard error; of a single run it is not known."""
+    return error if isfinite(error) else unknown
