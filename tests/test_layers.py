@@ -28,9 +28,9 @@ LAYERS = (
     "calibrate adapters",
     "recover",
     "sim programs models",
-    "report testing",
+    "report",
     "jobs",
-    "cli",
+    "cli testing",
     "__main__",
 )
 """Packages and modules directly under ckio, the lowest layer first."""
