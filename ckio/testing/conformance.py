@@ -48,7 +48,7 @@ from ckio.testing.checkpoints import (
 
 
 class BackendTests:
-    """What every backend does. Subclass it, and say in `make` how to make one.
+    """Tests of a backend. Subclass it, and say in `make` how to make one.
 
     Nothing vouches for itself: the bytes that come out are compared with those that went in.
 
@@ -438,7 +438,7 @@ class BackendTests:
             pytest.skip("checkpoints on this level do not outlive the process")
 
     def _find(self, tmp_path: Path, payload: bytes) -> tuple[Path, int]:
-        """Where a payload lies in the files of a level."""
+        """Return the file of a level in which a payload lies, and its offset."""
         for path in self.files(tmp_path):
             offset = path.read_bytes().find(payload)
             if offset >= 0:
