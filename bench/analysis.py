@@ -21,6 +21,7 @@ import analysis_table1
 import analysis_traced
 import numpy as np
 import record
+from example_models.ocean import FIELDS, Ocean
 
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.columns import WRITE
@@ -31,7 +32,6 @@ from ckio.backends.ram import Ram
 from ckio.jobs.gradients import digest
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.models.ocean import FIELDS, Ocean
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform

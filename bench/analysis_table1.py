@@ -15,6 +15,9 @@ from itertools import pairwise
 
 import record
 from analysis_traced import NVME, RAM
+from example_models.ocean import Ocean
+from example_models.permafrost import Permafrost
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions.columns import ADVANCE
 from ckio.actions.variables import Flow, Names, Step, Variables
@@ -33,9 +36,6 @@ from ckio.analysis.snapshots import (
 )
 from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
-from ckio.models.ocean import Ocean
-from ckio.models.permafrost import Permafrost
-from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain

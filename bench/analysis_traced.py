@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 import record
+from example_models.ocean import Ocean
 
 from ckio.actions import Key, Kind
 from ckio.analysis.dag import price_on, solve
 from ckio.analysis.partitioned import Function, Partition, trace, weigh
-from ckio.models.basin import INSIDE
-from ckio.models.ocean import Ocean
-from ckio.models.vorticity import ADAMS_BASHFORTH
+from ckio.models.vorticity import ADAMS_BASHFORTH, INSIDE
 from ckio.platform import Affine, Level
 from ckio.platform.clock import WallClock
 

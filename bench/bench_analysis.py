@@ -8,9 +8,9 @@ import analysis_table1
 import analysis_traced
 import numpy as np
 import pytest
+from example_models.ocean import Ocean
 
 from ckio.analysis.snapshots import SnapshotPrices, cheapest, plan
-from ckio.models.ocean import Ocean
 
 
 def cells(table: str) -> list[list[str]]:

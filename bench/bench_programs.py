@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import programs
-
-from ckio.testing.programs import listing1
+from unknown_length import listing1
 
 
 def test_the_figure_and_its_table_are_made(tmp_path: Path) -> None:

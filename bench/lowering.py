@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import record
+from example_models.permafrost import CONDUCT, THAW
 
 from ckio.actions.variables import Variables
 from ckio.analysis.lowering import lower
-from ckio.models.permafrost import CONDUCT, THAW
 from ckio.models.vorticity import FLOW
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import record
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions import (
     Action,
@@ -52,7 +53,6 @@ from ckio.calibrate import calibrate
 from ckio.compression import Zstd
 from ckio.errors import NoSchedule
 from ckio.model.arrays import as_bytes, empty
-from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
 from ckio.planners.base import without_notes
 from ckio.planners.overlap import plan as best_plan

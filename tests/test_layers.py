@@ -27,9 +27,9 @@ LAYERS = (
     "analysis",
     "calibrate adapters",
     "sim programs models",
-    "report testing",
+    "report",
     "jobs",
-    "cli",
+    "cli testing",
     "__main__",
 )
 """Packages and modules directly under ckio, the lowest layer first."""

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -13,6 +14,7 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+from example_models import EXAMPLES
 
 import ckio
 from ckio.cli.entry import COMMANDS
@@ -223,7 +225,8 @@ def shape(printed: str) -> list[str]:
 
 
 def on_this_machine(place: Path) -> None:
-    """The tour's platform file, with a level in a place that is here."""
+    """The tour's model, and its platform file, with a level in a place that is here."""
+    shutil.copy(EXAMPLES / "ocean" / "ocean.py", place)
     platform = (DOCS / "_site" / "tour.toml").read_text(encoding="utf-8")
     (place / "node.toml").write_text(platform.replace(PLACE, str(place)), encoding="utf-8")
 
@@ -244,6 +247,7 @@ def test_the_tour_prints_what_it_says(tmp_path: Path) -> None:
 def test_the_tour_measures_what_it_says(tmp_path: Path) -> None:
     """Figures differ from machine to machine; lines and columns do not."""
     (calibrate, printed), (run, after), (show, last) = blocks("measured")
+    on_this_machine(tmp_path)
     done = command(calibrate, tmp_path)
     assert done.returncode == 0, done.stderr
     assert shape(done.stdout) == shape(printed)
@@ -264,7 +268,7 @@ def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
             break
         assert "--walltime is over before the first step" in done.stderr
     if done.returncode == 75:
-        assert "go on with: ckio run --resume --into run2" in done.stderr
+        assert "go on with: ckio run ocean.py --resume --into run2" in done.stderr
         done = command(again, tmp_path)
     assert done.returncode == 0, done.stderr
     (digest,) = re.findall(r"functional +(\S+)", printed)

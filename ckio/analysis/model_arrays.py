@@ -1,15 +1,26 @@
 """Which arrays of a model's state a checkpoint has to hold, and why; `ckio analyze` prints it.
 
-For example, of an ocean model:
+For example, of a decay whose flux is computed anew in each step:
 
-    >>> from ckio.models.ocean import Ocean
-    >>> arrays = analyze(lambda: Ocean(grid=8))      # which does its first steps, and looks on
+    >>> class Decay(ArrayModel):
+    ...     def step(self, state, i):
+    ...         state["flux"][...] = state["rate"] * state["x"]
+    ...         state["x"] -= state["flux"]
+    ...
+    ...     def adjoint_step(self, adjoint, tape, i):
+    ...         adjoint["x"] *= 1 - tape["rate"]
+    ...
+    >>> def make():
+    ...     x = np.linspace(1.0, 2.0, 50)
+    ...     return Decay({"x": x, "rate": x / 9, "flux": x, "J": 0.0}, control={"x": x})
+    ...
+    >>> arrays = analyze(make)                       # its first steps are done and observed
     >>> arrays.whole["restart"], arrays.needed["restart"]
-    (4544, 2600)
+    (1208, 400)
     >>> [use.name for use in uses(arrays, None) if use.stored == "never"]
-    ['zeta_prev', 'F_0', 'Q']
+    ['rate', 'flux', 'J']
     >>> print(declaration(arrays).splitlines()[-1])  # of the arguments of ArrayModel
-    tape={"zeta", "psi"},
+    tape={"rate"},
 """
 
 import json

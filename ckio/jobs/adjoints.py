@@ -71,7 +71,7 @@ def durable(platform: Platform, /) -> list[int]:
 def first_plan(
     chain: Chain,
     platform: Platform,
-    model: Model,
+    model: Model | None,
     planned: PlanFor,
     /,
     *,
@@ -151,7 +151,7 @@ def next_plan(
     chain: Chain,
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
-    model: Model,
+    model: Model | None,
     kept: Kept,
     /,
     *,
@@ -330,10 +330,14 @@ def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, overlap: 
     return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
 
 
-def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
-    """Return the durable levels with space for two adjoint checkpoints, nearest first."""
+def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
+    """Return the durable levels with space for two adjoint checkpoints, nearest first.
+
+    There is none if the model, where there is one, does not store its adjoint.
+    """
     try:
-        model.layout(Key(Kind.ADJOINT, 0))
+        if model is not None:
+            model.layout(Key(Kind.ADJOINT, 0))
     except UnsupportedKind:
         return []
     return [

@@ -29,7 +29,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
 from ckio.models.options import check_real, check_whole
 
-Field = NDArray[np.float64]
+Values = NDArray[np.float64]
 
 INSIDE: Final = slice(1, -1)
 """The points of a field that are not walls."""
@@ -131,7 +131,7 @@ class Burgers(ArrayModel):
         gradient += adjoint["u"][INSIDE]
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Whether T is reached."""
+        """Return whether T is reached."""
         return bool(state["t"] >= self._end)
 
     def step(self, state: Arrays, i: int, /) -> None:
@@ -163,7 +163,7 @@ class Burgers(ArrayModel):
         adjoint["J"][...] = 1.0
         return float(state["J"]) + self._energy(away)
 
-    def _time_step(self, u: Field, t: float, i: int) -> tuple[float, bool, int]:
+    def _time_step(self, u: Values, t: float, i: int) -> tuple[float, bool, int]:
         """The dt in seconds, whether that is all the time that is left, and where u is fastest."""
         fastest = int(np.abs(u, out=self._work).argmax())
         speed, viscosity = float(self._work[fastest]), float(self.control["viscosity"])
@@ -177,12 +177,12 @@ class Burgers(ArrayModel):
         return (dt, False, fastest) if dt < left else (left, True, fastest)
 
     def _adjoint_time_step(self, dt: float, of_dt: float) -> float:
-        """What the largest speed adds to J, in a step that is not the last."""
+        """Return the derivative of J by the largest speed, in a step that is not the last."""
         of_rate = -of_dt * dt**2 / self._courant
         self.gradient["viscosity"] += of_rate * 2 / self._spacing**2
         return of_rate / self._spacing
 
-    def _march(self, u: Field, dt: float) -> Field:
+    def _march(self, u: Values, dt: float) -> Values:
         """The flow after dt, inside; what the stages hold then is for `_adjoint_march`."""
         stiffness = 6 * float(self.control["viscosity"]) / self._spacing
         first, after = self._stages[0].inside, self._after
@@ -192,7 +192,7 @@ class Burgers(ArrayModel):
             np.add(first, stage.change(part * dt / (6 * self._spacing), stiffness), out=end)
         return after
 
-    def _adjoint_march(self, of_u: Field, dt: float) -> float:
+    def _adjoint_march(self, of_u: Values, dt: float) -> float:
         """Takes `of_u` back over the march that was done last; returns what dt adds to J."""
         stiffness = 6 * float(self.control["viscosity"]) / self._spacing
         of_stage, of_time, of_stiffness = self._cotangent, 0.0, 0.0
@@ -208,12 +208,12 @@ class Burgers(ArrayModel):
         self.gradient["viscosity"] += of_stiffness * 6 / self._spacing
         return of_time
 
-    def _energy(self, u: Field) -> float:
+    def _energy(self, u: Values) -> float:
         """E(u) = mean of u²/2."""
         np.square(u, out=self._work)
         return float(np.add.reduce(self._work)) / (2 * self._cells)
 
-    def _adjoint_energy(self, u: Field, of_energy: float, of_u: Field) -> None:
+    def _adjoint_energy(self, u: Values, of_energy: float, of_u: Values) -> None:
         of_u += np.multiply(u, of_energy / self._cells, out=self._work)
 
 
@@ -231,7 +231,7 @@ class _Stage:
         self._flux, self._sum, self._difference, self._of_flux, self._work = np.empty((5, cells))
         self._change = np.empty(cells - 1)
 
-    def change(self, factor: float, stiffness: float, /) -> Field:
+    def change(self, factor: float, stiffness: float, /) -> Values:
         """Factor times the 6 flux from the left less that to the right, at the points inside."""
         left, right, flux, work = self._left, self._right, self._flux, self._work
         np.add(left, right, out=self._sum)
@@ -243,7 +243,7 @@ class _Stage:
         self._change *= factor
         return self._change
 
-    def adjoint_change(self, c: Field, factor: float, stiffness: float, /) -> tuple[float, float]:
+    def adjoint_change(self, c: Values, factor: float, stiffness: float, /) -> tuple[float, float]:
         """Takes `c`, 0 on the walls, from that of the last `change` to that of the points.
 
         Returns what factor and stiffness add to J.
@@ -264,11 +264,11 @@ class _Stage:
         return of_factor, stiffer
 
 
-def _waves(cells: int, random: np.random.Generator, *, speed: float) -> Field:
+def _waves(cells: int, random: np.random.Generator, *, speed: float) -> Values:
     """A random flow, the same on every grid."""
     wave = np.arange(1, WAVES + 1)
     amplitudes = random.standard_normal(WAVES) / wave
     amplitudes *= speed / math.sqrt(np.sum(amplitudes**2) / 2)
-    u: Field = amplitudes @ np.sin(np.pi / cells * np.outer(wave, np.arange(cells + 1)))
+    u: Values = amplitudes @ np.sin(np.pi / cells * np.outer(wave, np.arange(cells + 1)))
     u[[0, -1]] = 0
     return u

@@ -1,4 +1,4 @@
-"""What the example models ask of their options."""
+"""Checks of the options of example models."""
 
 import math
 

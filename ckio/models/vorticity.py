@@ -4,7 +4,7 @@
 
 is the time-dependent Stommel-Munk problem [Maddison 2023, section 2]: a wind of curl Q drives
 gyres, which bottom drag r and viscosity ν balance; with ζ = 0 water slips freely along the walls.
-Each part of a step has its transpose beside it, made of the transposes that `basin.py` states.
+Each part of a step has its transpose beside it, made of the transposes that `Basin` states.
 """
 
 import math
@@ -12,13 +12,19 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
 
 from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.models.basin import INSIDE, Basin, Field
 from ckio.models.options import check_real, check_whole
+
+Values = NDArray[np.float64]
+
+INSIDE = slice(1, -1), slice(1, -1)
+"""The points of a field that do not lie on a wall."""
 
 ADAMS_BASHFORTH = (1.0, 0.0, 0.0), (3 / 2, -1 / 2, 0.0), (23 / 12, -16 / 12, 5 / 12)
 """Weights of the tendencies now, one and two steps ago, in step 0, in step 1, and from then on."""
@@ -49,6 +55,100 @@ UNITS = {
     "Q": "s-2",
     "J": "m2 s-2",
 }
+
+
+class Basin:
+    """A square of cells x cells; its fields are arrays [y, x] of all points, zero on the walls.
+
+    Its operators are finite differences and the Poisson solver. An operator returns its values
+    inside the walls, in work memory that the next call of the same operator overwrites. With
+    <a, b> = Σ a b over all points, the transpose of an operator L is the L' for which
+    <c, L(a)> = <L'(c), a>; below it is written c -> L'(c).
+    """
+
+    def __init__(self, *, cells: int, spacing: float) -> None:
+        inside = cells - 1
+        self.spacing = spacing
+        self._differences = np.empty((inside, cells + 1)), np.empty((cells + 1, inside))
+        self._edges = np.empty((inside, cells)), np.empty((cells, inside))
+        self._corners = np.empty((cells, cells)), np.empty((cells, cells))
+        work = np.empty((6, inside, inside))
+        self._jacobian, self._term, self._slope, self._scaled, self._curvature, self._inverse = work
+        wave = 2 * np.cos(np.pi * np.arange(1, cells) / cells) - 2
+        # A sine transform of type I is its own inverse, but for the last factor.
+        self._inverse_eigenvalues = spacing**2 / (wave[:, None] + wave) / (2 * cells) ** 2
+        self.energy_factor = -0.5 / cells**2
+
+    def jacobian(self, a: Values, b: Values, /) -> Values:
+        """J(a, b) = ∂a/∂x ∂b/∂y - ∂a/∂y ∂b/∂x on nine points [Arakawa 1966].
+
+        As Σ_d w_d(p) b(p+d) - w_d(p-d) b(p-d) over the neighbours d = E, N, NE, NW of a point p,
+        with weights w_d made of a that lie between two points.
+
+        Transpose: c -> J(b, c) for a, and c -> J(c, a) for b: <c, J(a, b)> stays the same when a, b
+        and c rotate. With c = a or c = b it is 0, and so energy and enstrophy are conserved.
+        """
+        across, along = self._differences
+        (east, north), (northeast, northwest) = self._edges, self._corners
+        np.subtract(a[:-2], a[2:], out=across)
+        np.add(across[:, 1:], across[:, :-1], out=east)
+        np.subtract(a[:, 2:], a[:, :-2], out=along)
+        np.add(along[1:], along[:-1], out=north)
+        np.subtract(a[:-1, 1:], a[1:, :-1], out=northeast)
+        np.subtract(a[1:, 1:], a[:-1, :-1], out=northwest)
+
+        out, term = self._jacobian, self._term
+        np.multiply(east[:, 1:], b[1:-1, 2:], out=out)
+        out -= np.multiply(east[:, :-1], b[1:-1, :-2], out=term)
+        out += np.multiply(north[1:], b[2:, 1:-1], out=term)
+        out -= np.multiply(north[:-1], b[:-2, 1:-1], out=term)
+        out += np.multiply(northeast[1:, 1:], b[2:, 2:], out=term)
+        out -= np.multiply(northeast[:-1, :-1], b[:-2, :-2], out=term)
+        out += np.multiply(northwest[1:, :-1], b[2:, :-2], out=term)
+        out -= np.multiply(northwest[:-1, 1:], b[:-2, 2:], out=term)
+        out *= 1 / (12 * self.spacing**2)
+        return out
+
+    def slope(self, a: Values, factor: float, /) -> Values:
+        """Slope along x, factor ∂a/∂x. Transpose: c -> -factor ∂c/∂x."""
+        np.subtract(a[1:-1, 2:], a[1:-1, :-2], out=self._slope)
+        self._slope *= factor / (2 * self.spacing)
+        return self._slope
+
+    def curvature(self, a: Values, factor: float, /) -> Values:
+        """Five-point Laplacian, factor ∇²a. Transpose: itself."""
+        np.multiply(a[INSIDE], -4.0, out=self._curvature)
+        for neighbour in (a[1:-1, 2:], a[1:-1, :-2], a[2:, 1:-1], a[:-2, 1:-1]):
+            self._curvature += neighbour
+        self._curvature *= factor / self.spacing**2
+        return self._curvature
+
+    def scaled(self, a: Values, factor: float, /) -> Values:
+        """Just factor a. Transpose: itself."""
+        return np.multiply(a[INSIDE], factor, out=self._scaled)
+
+    def inverse(self, a: Values, /) -> Values:
+        """The b of which a is ∇²b, by sine transforms in this thread. Transpose: itself."""
+        np.copyto(self._inverse, a[INSIDE])
+        waves = scipy.fft.dstn(self._inverse, type=1, overwrite_x=True, workers=1)
+        waves *= self._inverse_eigenvalues
+        self._inverse = scipy.fft.dstn(waves, type=1, overwrite_x=True, workers=1)
+        return self._inverse
+
+    def energy(self, psi: Values, zeta: Values, /) -> float:
+        """E(ψ, ζ) = mean of |∇ψ|²/2 = mean of -ψ ζ/2, by parts.
+
+        Transpose: c -> `energy_factor` c ζ for ψ, and c -> `energy_factor` c ψ for ζ.
+        """
+        np.multiply(psi[INSIDE], zeta[INSIDE], out=self._term)
+        return float(np.add.reduce(self._term, axis=None)) * self.energy_factor
+
+    def sines(self, amplitudes: Values, /) -> Values:
+        """Σ amplitudes[l-1, k-1] sin(l π y) sin(k π x), for x and y in [0, 1]."""
+        waves = np.zeros_like(self._inverse)
+        held = amplitudes[: len(waves), : len(waves)]  # shorter ones do not show on this grid
+        waves[: len(held), : len(held)] = held
+        return np.pad(scipy.fft.dstn(waves, type=1, workers=1) / 4, 1)
 
 
 class Vorticity(ArrayModel):
@@ -185,7 +285,7 @@ class Vorticity(ArrayModel):
         self._adjoint_tendency(tape["psi"], tape["zeta"], adjoint)
         self._adjoint_energy(tape["psi"], tape["zeta"], float(adjoint["J"]), adjoint)
 
-    def _compute_tendency(self, psi: Field, zeta: Field) -> None:
+    def _compute_tendency(self, psi: Values, zeta: Values) -> None:
         """F = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ."""
         basin, tendency = self._basin, self._tendency[INSIDE]
         tendency[...] = self.control["Q"][INSIDE]
@@ -194,7 +294,7 @@ class Vorticity(ArrayModel):
         tendency -= basin.scaled(zeta, self._drag)
         tendency += basin.curvature(zeta, self._viscosity)
 
-    def _adjoint_tendency(self, psi: Field, zeta: Field, adjoint: Arrays) -> None:
+    def _adjoint_tendency(self, psi: Values, zeta: Values, adjoint: Arrays) -> None:
         basin, cotangent = self._basin, self._cotangent
         of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
         of_wind = self.gradient["Q"][INSIDE]
@@ -222,7 +322,7 @@ class Vorticity(ArrayModel):
         np.add(of_f_2, scaled(zeta, one_ago), out=of_f_1)
         of_f_2[...] = scaled(zeta, two_ago)
 
-    def _adjoint_energy(self, psi: Field, zeta: Field, of_energy: float, adjoint: Arrays) -> None:
+    def _adjoint_energy(self, psi: Values, zeta: Values, of_energy: float, adjoint: Arrays) -> None:
         of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
         factor = self._basin.energy_factor * of_energy
         of_psi += self._basin.scaled(zeta, factor)
@@ -239,7 +339,7 @@ class Vorticity(ArrayModel):
         return float(state["J"]) * mean + self._basin.energy(psi, zeta)
 
 
-def _eddies(basin: Basin, random: np.random.Generator, *, speed: float) -> Field:
+def _eddies(basin: Basin, random: np.random.Generator, *, speed: float) -> Values:
     """The vorticity of random eddies, the same on every grid that resolves them."""
     waves = np.arange(1, EDDIES + 1)
     wave = np.hypot(waves[:, None], waves)

@@ -7,7 +7,7 @@ time it is a leapfrog, which is written with the change of u over a step, du: wi
 
     keep = (1 - σ dt / 2) / (1 + σ dt / 2),     response = (dt / h)² / 12 m (1 + σ dt / 2)
 
-and L = 12 h² ∇² as `halo.py` has it,
+and L = 12 h² ∇²,
 
     du <- keep du + response (L u + 12 s δ),     u <- u + du.
 
@@ -16,22 +16,57 @@ for its own transpose:
 
     of du += of u,     of response += of du (L u + 12 s δ),
     of u += L (response of du),     of du *= keep.
+
+A field is in strips of rows, one strip a rank. Outside the square it is the negative of its mirror
+image, with 0 in between, on walls that are one cell beyond the first and last points. So the
+Laplacian of fourth order keeps its order at the walls, and is its own transpose: back as well as
+forward, neighbours send each other the two rows that are theirs at the edge, and every point is
+computed by the same sums in the same order, however many ranks there are.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays
-from ckio.model.comm import SOLO, Comm
-from ckio.models.halo import HALO, INSIDE, STIFFEST, Field, Strip
+from ckio.model.comm import SOLO, Comm, share
 from ckio.models.options import check_real, check_whole
-from ckio.models.seismic import Earth, Wavelet
+
+Values = NDArray[Any]
+
+HALO: Final = 2
+"""Rows and columns around a strip that the Laplacian reads."""
+
+INSIDE: Final = slice(HALO, -HALO), slice(HALO, -HALO)
+"""The points of a field that are this rank's own; around them is the halo."""
+
+STIFFEST: Final = 128
+"""No eigenvalue of minus `Strip.laplacian` is above this: 2 x 64, along each axis."""
+
+AT_ONCE: Final = 1 << 15
+"""Points to work on at a time: a few arrays of so many stay in a core's second cache."""
+
+DELAY: Final = 1.5
+"""Periods of the peak frequency from the start to the middle of a wavelet: 2e-8 is cut off."""
+
+LOST: Final = 3.0
+"""A wave that crosses a border head on, to the wall and back, is left with exp(-LOST) of itself.
+
+More of it, and a wave is thrown back where the border begins: this is the least of both together.
+"""
+
+RADIUS: Final = 1 / 8
+"""Of the anomaly, as a part of the grid."""
+
+_NODES: Final = 24
+"""Intervals of the integral that a trace is."""
 
 BORDER: Final = 20
 """Points of the border at each side, unless a grid is so small that it is a quarter of it.
@@ -62,6 +97,200 @@ FLOW: Final = Step(
 """Every step changes u, du and J; `response` stays, and but for it the tape is u alone."""
 
 UNITS: Final = {"u": "Pa", "du": "Pa", "J": "Pa2 s", "m": "s2 m-2"}
+
+
+class Strip:
+    """The rows of this rank, and fields on them: arrays [row, column] with a halo around.
+
+    Point by point a field is worked on flat, with the halo at both ends of each row: NumPy does one
+    long row three times as fast as many that lie apart.
+
+    Parameters
+    ----------
+    grid : int
+        Points along each side of the square.
+    comm : Comm
+        The ranks that share its rows.
+
+    Attributes
+    ----------
+    grid : int
+        As given.
+    rows : range
+        Which of the rows are this rank's; the same count on every rank, or one more.
+
+    Raises
+    ------
+    BadInput
+        Where a rank would get fewer rows than its neighbours read of it.
+    """
+
+    def __init__(self, grid: int, comm: Comm) -> None:
+        if grid < HALO * comm.size:
+            raise BadInput(
+                f"{grid} rows are too few for {comm.size} ranks, each of which needs {HALO}; take"
+                f" a larger grid, or {grid // HALO} ranks"
+            )
+        self._comm = comm
+        self.grid = grid
+        self.rows = share(grid, comm)
+        self._width = grid + 2 * HALO
+        self._at_once = min(max(1, AT_ONCE // self._width), len(self.rows))
+        self._laplacian = np.empty(self._at_once * self._width)
+
+    def field(self, inside: Values | float = 0.0, /) -> Values:
+        """A new one with these values inside, and a halo of zeros."""
+        field = np.zeros((len(self.rows) + 2 * HALO, self._width))
+        field[INSIDE] = inside
+        return field
+
+    def blocks(self) -> Iterator[slice]:
+        """All of the rows, some at a time, with both ends: where they lie in a flat field."""
+        begin, end = HALO, HALO + len(self.rows)
+        for row in range(begin, end, self._at_once):
+            yield slice(row * self._width, min(row + self._at_once, end) * self._width)
+
+    def fill_halo(self, field: Values, /) -> None:
+        """Fill the halo with rows of neighbours, and mirror images beyond the walls; collective."""
+        np.negative(field[:, HALO], out=field[:, 0])
+        np.negative(field[:, -1 - HALO], out=field[:, -1])
+        before, after = self._comm.rank - 1, self._comm.rank + 1
+        send, into = {}, {}
+        if before >= 0:
+            send[before], into[before] = field[HALO : 2 * HALO], field[:HALO]
+        else:
+            np.negative(field[HALO], out=field[0])
+        if after < self._comm.size:
+            send[after], into[after] = field[-2 * HALO : -HALO], field[-HALO:]
+        else:
+            np.negative(field[-1 - HALO], out=field[-1])
+        self._comm.exchange(send, into)
+
+    def laplacian(self, flat: Values, block: slice, /) -> Values:
+        """12 h² ∇² of a flat field whose halo is filled, in a block; 0 at both ends of rows.
+
+        Of 4th order: 16 times the four points around less the four behind them, less 60 times the
+        point. Its own transpose. In work memory, which the next call overwrites.
+        """
+        out = self._laplacian[: block.stop - block.start]
+
+        def shifted(by: int) -> Values:
+            return flat[block.start + by : block.stop + by]
+
+        np.multiply(flat[block], -60 / 16, out=out)
+        for by in (-self._width, self._width, -1, 1):
+            out += shifted(by)
+        out *= 16
+        for by in (-2 * self._width, 2 * self._width, -2, 2):
+            out -= shifted(by)
+        rows = out.reshape(-1, self._width)
+        rows[:, :HALO] = rows[:, -HALO:] = 0
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Wavelet:
+    """A Ricker wavelet of amplitude 1, all of it between 0 and `end` but for rounding.
+
+    Attributes
+    ----------
+    frequency : float
+        At which its spectrum has the peak, in Hz.
+    """
+
+    frequency: float
+
+    @property
+    def end(self) -> float:
+        """In s."""
+        return 2 * DELAY / self.frequency
+
+    def at(self, time: Values, /) -> Values:
+        """Its values at these times, in s."""
+        phase = np.square(math.pi * (self.frequency * time - DELAY))
+        values: Values = (1 - 2 * phase) * np.exp(-phase)
+        return values
+
+    def traces(self, time: float, travel: Values, /) -> Values:
+        """Return the signal in a medium of one speed c, at distances of c x `travel` seconds.
+
+        This is the u(`time`) of ∂²u/∂t² / c² - ∇²u = wavelet(t) δ(x) in an endless plane,
+
+            u(t) = ∫ wavelet(t - travel cosh θ) dθ / 2π,     θ from 0 to infinity:
+
+        in two dimensions a wave has a tail. What is integrated is smooth, even in θ, and 0 where
+        the wavelet has not begun or is over, so the trapezoidal rule needs few points.
+        """
+        first, last = (np.arccosh(np.maximum(t / travel, 1)) for t in (time - self.end, time))
+        part = np.arange(_NODES + 1)[:, None] / _NODES
+        values = self.at(time - travel * np.cosh(first + part * (last - first)))
+        values[[0, -1]] *= 0.5
+        total: Values = np.add.reduce(values, axis=0) * (last - first)
+        return total / (2 * math.pi * _NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class Earth:
+    """Flat layers, one faster than the other, with a round anomaly in their middle.
+
+    Attributes
+    ----------
+    grid, border : int
+        Points along each side, and how many of them at each end damp waves.
+    top, bottom : float
+        Speed of waves in the first and last layer, in m s-1; of one layer, in the first.
+    layers : int
+        How many; all are as thick, but that those at the ends go on through the border.
+    anomaly : float
+        By what part of it the speed differs in the middle of the anomaly.
+    """
+
+    grid: int
+    border: int
+    top: float
+    bottom: float
+    layers: int
+    anomaly: float
+
+    @property
+    def slowest(self) -> float:
+        """No speed is below this, in m s-1."""
+        return min(self._ends) * (1 + min(self.anomaly, 0))
+
+    @property
+    def fastest(self) -> float:
+        """No speed is above this, in m s-1."""
+        return max(self._ends) * (1 + max(self.anomaly, 0))
+
+    def speeds(self, rows: range, /) -> Values:
+        """Of waves, in m s-1, at the points of these rows."""
+        depth, across = np.array(rows), np.arange(self.grid)
+        layer = (depth - self.border) * self.layers // (self.grid - 2 * self.border)
+        part = np.clip(layer, 0, self.layers - 1) / max(self.layers - 1, 1)
+        middle = (self.grid - 1) / 2
+        away = np.hypot.outer(depth - middle, across - middle) / (RADIUS * self.grid)
+        lens = 1 + self.anomaly * np.exp(-np.square(away))
+        speeds: Values = (self.top + (self.bottom - self.top) * part)[:, None] * lens
+        return speeds
+
+    def damping(self, rows: range, spacing: float, /) -> Values:
+        """The σ of the border, in s-1: at its inner edge 0, and from there like depth squared."""
+        deep, aside = (self._into_border(np.array(i)) for i in (rows, range(self.grid)))
+        if not self.border:
+            return np.zeros((len(deep), len(aside)))
+        per_crossing = 3 * LOST / (self.border * spacing)
+        return self.speeds(rows) * np.add.outer(np.square(deep), np.square(aside)) * per_crossing
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Speeds in the first layer and in the last one."""
+        return self.top, self.bottom if self.layers > 1 else self.top
+
+    def _into_border(self, i: Values) -> Values:
+        """Return the depth of points in the border: 0 inside, 1 at the last one before the wall."""
+        away = np.abs(i - (self.grid - 1) / 2) - (self.grid - 1) / 2 + self.border
+        into: Values = np.maximum(away, 0) / max(self.border, 1)
+        return into
 
 
 class Wave(ArrayModel):
@@ -194,7 +423,7 @@ class Wave(ArrayModel):
         self.gradient["m"] -= adjoint["response"][INSIDE] * self._ready / np.square(m)
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Whether all of `time` is recorded."""
+        """Return whether all of `time` is recorded."""
         return self._steps is not None and i >= self._steps
 
     def step(self, state: Arrays, i: int, /) -> None:
@@ -239,8 +468,8 @@ class Wave(ArrayModel):
         adjoint["J"][...] = 1
         return float(self.gathered("J", state["J"]))
 
-    def _place(self, border: int, columns: Field) -> None:
-        """Where the receivers in these columns and the source are, if in the strip of this rank."""
+    def _place(self, border: int, columns: Values) -> None:
+        """Place the receivers in these columns, and the source, if in the strip of this rank."""
         rows, middle = self._strip.rows, self._strip.grid // 2
         at, below, down = border, border + SOURCE_BELOW, HALO - rows.start
         self._receivers = (at + down, HALO + columns) if at in rows else None
@@ -251,12 +480,12 @@ class Wave(ArrayModel):
         """12 s, in step i."""
         return 12 * float(self._wavelet.at(np.array(i * self._dt)))
 
-    def _residual(self, u: Field, i: int) -> Field:
-        """What r - d is in step i."""
-        residual: Field = u[self._receivers]
+    def _residual(self, u: Values, i: int) -> Values:
+        """Return r - d of step i."""
+        residual: Values = u[self._receivers]
         return residual - self._wavelet.traces(i * self._dt, self._travel)
 
-    def _check_stable(self, m: Field) -> None:
+    def _check_stable(self, m: Values) -> None:
         """Raises RunFailed on all ranks, wherever it is that m is too small, or no number."""
         least = STIFFEST / 48 * self._per_spacing**2
         stable = bool(np.all(m >= (1 - ROUNDING) * least))  # which no NaN is
@@ -280,7 +509,7 @@ def _border(border: int | None, grid: int) -> int:
     return border
 
 
-def _receivers(count: int | None, grid: int, border: int) -> Field:
+def _receivers(count: int | None, grid: int, border: int) -> Values:
     """The columns that they are in."""
     inside = grid - 2 * border
     if count is None:
@@ -317,6 +546,6 @@ def _steps(time: float | None, dt: float) -> int | None:
     return math.ceil(time / dt)
 
 
-def _flat(arrays: Arrays, *names: str) -> Iterator[Field]:
+def _flat(arrays: Arrays, *names: str) -> Iterator[Values]:
     """Views of arrays as one long row."""
     return (arrays[name].reshape(-1) for name in names)

@@ -1,4 +1,4 @@
-"""What other people's levels and schedules are tested with: a conformance suite, and honest fakes.
+"""Conformance suites, fakes and random schedules for backends, codecs and models of your own.
 
 A new backend, and a new codec, are held to the same tests as ours by
 
@@ -12,14 +12,12 @@ A new backend, and a new codec, are held to the same tests as ours by
 
 and so is a model that hands checkpoints over in memory, by `HandingTests`.
 
-A backend whose files outlive the machine can be held to the model of failing disks in
-`ckio.testing.disk`: a `Recorder` in place of its `Files`, and `crashes` of what it recorded.
-
 Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
 Only the suites, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
 pytest or hypothesis; they are imported when they are asked for.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ckio.platform.clock import VirtualClock
@@ -28,9 +26,7 @@ from ckio.testing.fakes import CountingModel, Throttled
 
 if TYPE_CHECKING:
     from ckio.testing.codecs import CodecTests
-    from ckio.testing.conformance import BackendTests
-    from ckio.testing.handing import HandingTests
-    from ckio.testing.stateful import BackendMachine
+    from ckio.testing.conformance import BackendMachine, BackendTests, HandingTests
 
 __all__ = [
     "FLOW",
@@ -53,22 +49,15 @@ __all__ = [
     "x",
 ]
 
+_SUITES = {
+    "BackendMachine": "ckio.testing.conformance",
+    "BackendTests": "ckio.testing.conformance",
+    "CodecTests": "ckio.testing.codecs",
+    "HandingTests": "ckio.testing.conformance",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "BackendTests":
-        from ckio.testing.conformance import BackendTests
-
-        return BackendTests
-    if name == "CodecTests":
-        from ckio.testing.codecs import CodecTests
-
-        return CodecTests
-    if name == "HandingTests":
-        from ckio.testing.handing import HandingTests
-
-        return HandingTests
-    if name == "BackendMachine":
-        from ckio.testing.stateful import BackendMachine
-
-        return BackendMachine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _SUITES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_SUITES[name]), name)

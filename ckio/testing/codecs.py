@@ -1,4 +1,4 @@
-"""What every codec does: the tests that ours pass, and other people's too."""
+"""The conformance suite of codecs: every promise that a codec gives."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -44,7 +44,7 @@ def smooth(shape: tuple[int, ...] = (60, 70), dtype: str = "<f8") -> NDArray[Any
 
 
 def encoded(codec: Codec, block: NDArray[Any], /) -> bytes:
-    """What a codec makes of a block, in exactly the room that it asks for."""
+    """Encode a block, in exactly the space that the codec asks for."""
     bound = codec.bound(block.nbytes)
     memory = bytearray([_CANARY]) * (bound + _MARGIN)
     count = codec.encode(block, memoryview(memory)[:bound])
@@ -66,7 +66,7 @@ def decoded(codec: Codec, data: bytes, like: NDArray[Any], /) -> NDArray[Any]:
 
 
 class CodecTests:
-    """What every codec does. Subclass it, and say in `make` how to make one.
+    """Tests of a codec. Subclass it, and say in `make` how to make one.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class CodecTests:
         raise NotImplementedError
 
     def same(self, block: NDArray[Any], back: NDArray[Any], /) -> bool:
-        """Whether a block came back as it should."""
+        """Return whether a block came back as it should."""
         if block.tobytes() == back.tobytes():
             return True
         if not self.tolerance or block.dtype.kind not in "fc":

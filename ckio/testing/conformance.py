@@ -1,25 +1,54 @@
-"""What every backend does: the tests that ours pass, and other people's too."""
+"""Conformance suites: every promise of a backend, and of a model that hands over checkpoints.
+
+The bytes that come out are compared with those that went in, so that no backend vouches for itself.
+"""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ckio.actions import Field, Key, Kind, Layout
 from ckio.backends.base import Backend, Keeping
-from ckio.errors import LevelFull, MissingCheckpoint, StorageError
-from ckio.model import as_bytes
-from ckio.testing.checkpoints import A9, FLOW, T3, X0, X3, X7, buffers, contents, get, put, raw
-from ckio.testing.durable import DurableTests
-from ckio.testing.stateful import BackendMachine
+from ckio.errors import (
+    BadInput,
+    CorruptCheckpoint,
+    LevelFull,
+    MissingCheckpoint,
+    StorageError,
+)
+from ckio.model import Handing, as_bytes
+from ckio.testing.checkpoints import (
+    A9,
+    FLOW,
+    T3,
+    X0,
+    X3,
+    X7,
+    buffers,
+    contents,
+    get,
+    put,
+    raw,
+    save,
+)
 
 
-class BackendTests(DurableTests):
-    """What every backend does. Subclass it, and say in `make` how to make one.
+class BackendTests:
+    """Tests of a backend. Subclass it, and say in `make` how to make one.
 
     Nothing vouches for itself: the bytes that come out are compared with those that went in.
 
@@ -28,6 +57,20 @@ class BackendTests(DurableTests):
     durable : bool
         Whether checkpoints outlive `close`; then `reopen` and `files` are needed too.
     """
+
+    durable: ClassVar[bool] = False
+
+    def make(self, tmp_path: Path, /, **limits: Any) -> Backend:
+        """An empty level, under `tmp_path` if it needs a place; limits: capacity=bytes, if any."""
+        raise NotImplementedError
+
+    def reopen(self, tmp_path: Path, /, **limits: Any) -> Backend:
+        """The level that was made under `tmp_path` and closed."""
+        raise NotImplementedError
+
+    def files(self, tmp_path: Path, /) -> Iterable[Path]:
+        """The files in which its payload lies."""
+        return (path for path in tmp_path.rglob("*") if path.is_file())
 
     @pytest.fixture
     def level(self, tmp_path: Path) -> Iterator[Backend]:
@@ -325,3 +368,217 @@ class BackendTests(DurableTests):
                     suppress_health_check=list(HealthCheck),
                 ),
             )
+
+    # Checkpoints that outlive the process
+
+    def test_what_was_committed_is_there_when_reopened(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        level.reserve({1000: 2})
+        originals = {
+            key: put(level, key, layout, seed=key.step)
+            for key, layout in ((X0, FLOW), (X3, raw(1000)), (T3, raw(0)), (A9, raw(123_456)))
+        }
+        layouts = {key: level.layout(key) for key in originals}
+        put(level, X7, raw(1000))
+        level.discard(X7)
+        for _ in range(2):
+            level.close()
+            level = self.reopen(tmp_path)
+            assert set(level.keys()) == set(originals)
+            for key, original in originals.items():
+                assert level.layout(key) == layouts[key]
+                assert get(level, key, layouts[key]) == original
+        again = put(level, X7, raw(999), seed=70)
+        assert get(level, X7, raw(999)) == again
+        level.close()
+
+    def test_a_reopened_level_still_counts_its_bytes(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path, capacity=1000)
+        put(level, X0, raw(700))
+        level.close()
+        level = self.reopen(tmp_path, capacity=1000)
+        with pytest.raises(LevelFull):
+            put(level, X3, raw(301))
+        put(level, X7, raw(300))
+        level.close()
+
+    def test_what_was_discarded_stays_gone(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        put(level, X0, raw(500), seed=1)
+        level.discard(X0)
+        level.close()
+        level = self.reopen(tmp_path)
+        assert list(level.keys()) == []
+        with pytest.raises(MissingCheckpoint):
+            get(level, X0, raw(500))
+        level.close()
+
+    def test_a_flipped_byte_is_never_read(self, tmp_path: Path) -> None:
+        self._needs_durable()
+        level = self.make(tmp_path)
+        damaged = put(level, X0, raw(20_000), seed=1)
+        original = put(level, X3, raw(20_000), seed=2)
+        level.close()
+        path, offset = self._find(tmp_path, damaged)
+        with path.open("r+b") as file:
+            file.seek(offset + 12_345)
+            file.write(bytes([damaged[12_345] ^ 0x10]))
+        level = self.reopen(tmp_path)
+        with pytest.raises(CorruptCheckpoint, match="x_0"):
+            get(level, X0, raw(20_000))
+        assert get(level, X3, raw(20_000)) == original
+        level.discard(X0)
+        level.close()
+
+    def _needs_durable(self) -> None:
+        if not self.durable:
+            pytest.skip("checkpoints on this level do not outlive the process")
+
+    def _find(self, tmp_path: Path, payload: bytes) -> tuple[Path, int]:
+        """Return the file of a level in which a payload lies, and its offset."""
+        for path in self.files(tmp_path):
+            offset = path.read_bytes().find(payload)
+            if offset >= 0:
+                return path, offset
+        raise AssertionError("none of files() holds the payload in one piece")
+
+
+class BackendMachine(RuleBasedStateMachine):
+    """A level and a dict, given the same orders: hypothesis looks for a difference."""
+
+    KEYS = st.sampled_from([X0, X3, X7, T3, A9])
+    SIZES = st.sampled_from([0, 1, 100, 1024, 2999, 4096, 5000])
+    CAPACITY = 10_000
+
+    def __init__(self, tests: BackendTests, place: Path) -> None:
+        super().__init__()
+        self.tests = tests
+        self.place = Path(tempfile.mkdtemp(dir=place))
+        self.level = tests.make(self.place, capacity=self.CAPACITY)
+        self.stored: dict[Key, bytes] = {}
+        self.writes = 0
+
+    @rule(key=KEYS, size=SIZES)
+    def write(self, key: Key, size: int) -> None:
+        self.writes += 1
+        used = sum(map(len, self.stored.values()))
+        if key in self.stored:
+            with pytest.raises(StorageError):
+                put(self.level, key, raw(size), seed=self.writes)
+        elif used + size > self.CAPACITY:
+            with pytest.raises(LevelFull):
+                put(self.level, key, raw(size), seed=self.writes)
+        else:
+            self.stored[key] = put(self.level, key, raw(size), seed=self.writes)
+
+    @rule(key=KEYS)
+    def read(self, key: Key) -> None:
+        if key in self.stored:
+            assert get(self.level, key, raw(len(self.stored[key]))) == self.stored[key]
+        else:
+            with pytest.raises(MissingCheckpoint):
+                get(self.level, key, raw(1))
+
+    @rule(key=KEYS)
+    def discard(self, key: Key) -> None:
+        if key in self.stored:
+            self.level.discard(key)
+            del self.stored[key]
+        else:
+            with pytest.raises(MissingCheckpoint):
+                self.level.discard(key)
+
+    @rule(size=SIZES, count=st.integers(0, 3))
+    def reserve(self, size: int, count: int) -> None:
+        if size * count <= self.CAPACITY:
+            self.level.reserve({size: count})
+        else:
+            with pytest.raises(LevelFull):
+                self.level.reserve({size: count})
+
+    @precondition(lambda self: self.tests.durable)
+    @rule()
+    def reopen(self) -> None:
+        self.level.close()
+        self.level = self.tests.reopen(self.place, capacity=self.CAPACITY)
+
+    @invariant()
+    def the_keys_agree(self) -> None:
+        assert set(self.level.keys()) == set(self.stored)
+
+    def teardown(self) -> None:
+        for key in list(self.stored):
+            self.read(key)
+        self.level.close()
+
+
+class HandingTests:
+    """Every promise of `Handing`. Subclass it, and say in `make` how to make a fresh model.
+
+    The model has at least three steps.
+    """
+
+    @abstractmethod
+    def make(self) -> Any:
+        """A fresh model, at x_0."""
+
+    def test_it_says_what_it_hands_over(self) -> None:
+        model = self.make()
+        assert isinstance(model, Handing)
+        assert model.handed
+        assert model.handed <= set(Kind)
+
+    @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.TAPE])
+    def test_what_it_gives_is_the_checkpoint_and_stays_as_it_is(self, kind: Kind) -> None:
+        model = self._handing(kind)
+        key = self._at_step_one(model, kind)
+        before = save(model, key)
+        given = model.give(key, _new_memory)
+        assert [bytes(view) for view in given] == before == save(model, key)
+        again = model.give(key, _new_memory)
+        model.record(2, 3) if kind is Kind.TAPE else model.record(1, 3)
+        assert [bytes(view) for view in given] == [bytes(view) for view in again] == before
+
+    @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.TAPE])
+    def test_it_takes_what_it_gave(self, kind: Kind) -> None:
+        model = self._handing(kind)
+        key = self._at_step_one(model, kind)
+        given = model.give(key, _new_memory)
+        before = [bytes(view) for view in given]
+        model.record(2, 3) if kind is Kind.TAPE else model.record(1, 3)
+        if kind is Kind.TAPE:
+            model.reverse(2, 3)
+        model.take(key, model.layout(key), given)
+        assert save(model, key) == before
+        if kind is Kind.RESTART:
+            model.record(1, 3)
+            assert [bytes(view) for view in given] == before
+
+    @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.TAPE])
+    def test_another_layout_is_refused_and_changes_nothing(self, kind: Kind) -> None:
+        model = self._handing(kind)
+        key = self._at_step_one(model, kind)
+        before = save(model, key)
+        with pytest.raises(BadInput):
+            model.take(key, (), [])
+        assert save(model, key) == before
+
+    def _handing(self, kind: Kind) -> Any:
+        model = self.make()
+        if kind not in model.handed:
+            pytest.skip(f"it hands no {kind.name.lower()} checkpoints over")
+        return model
+
+    def _at_step_one(self, model: Any, kind: Kind) -> Key:
+        model.advance(0, 1)
+        if kind is Kind.TAPE:
+            model.record(1, 2)
+        return Key(kind, 1)
+
+
+def _new_memory(nbytes: int, /) -> memoryview:
+    """Memory that nobody else has."""
+    return memoryview(bytearray(nbytes))

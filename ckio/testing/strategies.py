@@ -92,7 +92,7 @@ def random_action(random: Random, chain: Chain, levels: int, /) -> Action:
 
 
 def is_allowed(machine: Machine, action: Action, /) -> bool:
-    """Whether the machine would take this action now; it stays as it is."""
+    """Return whether the machine would take this action now; it stays as it is."""
     trial = copy(machine)
     trial.stored = [set(keys) for keys in machine.stored]
     trial.used = list(machine.used)
@@ -161,7 +161,7 @@ def finish(machine: Machine, level: int, /) -> list[Action]:
 
 
 def _ways(state: int | None, last: int, level: int) -> Iterator[Action]:
-    """What may reverse the step `last`, or lead there; the nearest first."""
+    """Yield actions that may reverse the step `last`, or lead there; the nearest first."""
     yield Reverse(last, last + 1)
     if state is not None and state < last:
         yield Advance(state, last)

@@ -181,7 +181,7 @@ def by_variable() -> Case:
 def tour() -> Case:
     """The tour's plan, for the machine on which it was made."""
     platform = Platform.loads((HERE / "tour.toml").read_text(encoding="utf-8"))
-    return Case(auto(platform.models["ocean"].with_steps(200), platform), platform)
+    return Case(auto(platform.models["ocean.py"].with_steps(200), platform), platform)
 
 
 View: TypeAlias = Callable[[Case], Picture]

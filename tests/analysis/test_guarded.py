@@ -7,6 +7,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from example_models.ocean import Ocean
+from example_models.permafrost import Permafrost
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Flow, Step, Variables
@@ -18,9 +21,6 @@ from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
-from ckio.models.ocean import Ocean
-from ckio.models.permafrost import Permafrost
-from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import mixed

@@ -4,6 +4,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from example_models.ocean import Ocean
+from example_models.permafrost import Permafrost
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.recorded import (
@@ -21,9 +24,6 @@ from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
 from ckio.models.burgers import Burgers
-from ckio.models.ocean import Ocean
-from ckio.models.permafrost import Permafrost
-from ckio.models.shallowwater import ShallowWater
 from ckio.models.vorticity import Vorticity
 
 from .random_models import maker, random_program

@@ -8,7 +8,8 @@ import pytest
 
 from ckio.backends.files import Files
 from ckio.errors import BadInput
-from ckio.testing.disk import Recorder, State, contents, crashes, kills
+
+from .disk import Recorder, State, contents, crashes, kills
 
 FILE = PurePath("file")
 

@@ -1,7 +1,7 @@
 """The machine fails, or the process is killed, after any operation: nothing acknowledged is lost.
 
 Each test performs one workload for real, and opens the level in the states in which the disk may
-have been left (`ckio.testing.disk` says which those are): in the normal run in some hundreds for
+have been left (`disk.py` says which those are): in the normal run in some hundreds for
 each kind of level, in all of them under `slow`.
 """
 
@@ -19,8 +19,8 @@ from ckio.backends.base import Backend
 from ckio.backends.contents import Stored
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, MissingCheckpoint, StorageError
 from ckio.testing import a, get, put, raw
-from ckio.testing.disk import Recorder, State, Trace, contents, crashes, kills
 
+from .disk import Recorder, State, Trace, contents, crashes, kills
 from .workload import KEYS, WORKLOAD, Kind, bytes_of, do, kinds
 
 Versions = frozenset[bytes | None]

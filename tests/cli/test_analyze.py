@@ -1,6 +1,7 @@
 """`ckio analyze`: what checkpoints have to hold, where that is known from, and what it saves."""
 
 import json
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
+from example_models import EXAMPLES
+from example_models.permafrost import Permafrost
 
 from ckio.actions import Read, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable
-from ckio.models.permafrost import Permafrost
 from ckio.models.vorticity import Vorticity
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
@@ -101,12 +103,14 @@ class Speaking(Foreign):
 '''
 VECTOR, NUMBER = 16 * 8, 8
 
-OCEAN = ("analyze", "ckio.models.ocean:Ocean", "--set", "grid=8")
+OCEAN = ("analyze", "ocean.py", "--set", "grid=8")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "paper.py").write_text(MODELS)
+    for name in ("ocean", "permafrost"):
+        shutil.copy(EXAMPLES / name / f"{name}.py", tmp_path)
     return tmp_path
 
 
@@ -263,7 +267,7 @@ def test_computing_again_saves_what_it_is_said_to_save(place: Path) -> None:
 
 
 def test_an_array_that_checkpoints_share(place: Path) -> None:
-    words = ("analyze", "ckio.models.permafrost:Permafrost", "--set", "grid=8", "--set", "steps=32")
+    words = ("analyze", "permafrost.py:Permafrost", "--set", "grid=8", "--set", "steps=32")
     found = answer(*words, "--watch", 30, at=place)
     rows = by_name(found)
     assert rows["K"]["overwritten"] == [[24, 28]]
@@ -281,7 +285,7 @@ def test_an_array_that_checkpoints_share(place: Path) -> None:
     ("model", "make", "option"),
     [
         ("vorticity", lambda: Vorticity(grid=8), "grid=8"),
-        ("ckio.models.permafrost:Permafrost", lambda: Permafrost(grid=8), "grid=8"),
+        ("permafrost.py:Permafrost", lambda: Permafrost(grid=8), "grid=8"),
     ],
 )
 def test_a_plan_is_that_of_the_library(model: str, make: Any, option: str, place: Path) -> None:
@@ -318,7 +322,7 @@ def test_a_plan_is_that_of_the_library(model: str, make: Any, option: str, place
 def test_less_to_store_is_more_checkpoints(place: Path) -> None:
     field = 81 * 8
     # The working memory is that of the tape that is needed: whole ones have theirs.
-    platform("ckio.models.ocean:Ocean grid=8", costs(7 * field + 8, 2 * field), 40_000, place)
+    platform("ocean.py grid=8", costs(7 * field + 8, 2 * field), 40_000, place)
     words = (*OCEAN, "--platform", "node.toml", "--steps", 300, "--planner", "revolve")
     whole, needed, by_array = answer(*words, "--on", "ram", at=place)["plan"]["rows"]
     assert (needed["restart"], needed["tape"]) == (4 * field + 8, 2 * field)
@@ -327,14 +331,14 @@ def test_less_to_store_is_more_checkpoints(place: Path) -> None:
 
 def test_whole_states_may_not_fit(place: Path) -> None:
     field = 81 * 8
-    platform("ckio.models.ocean:Ocean grid=8", costs(7 * field + 8, 7 * field + 8), 3_000, place)
+    platform("ocean.py grid=8", costs(7 * field + 8, 7 * field + 8), 3_000, place)
     words = (*OCEAN, "--platform", "node.toml", "--steps", 9, "--planner", "revolve", "--on", "ram")
     rows = {row["what"]: row for row in answer(*words, at=place)["plan"]["rows"]}
     assert rows["whole"]["makespan"] is None
     assert "room for one checkpoint of 4544 bytes" in rows["whole"]["refused"]
     assert rows["needed"]["refused"] is None
     assert "whole states: no schedule: " in ckio(*words, at=place).stdout
-    platform("ckio.models.ocean:Ocean grid=8", costs(1, 2 * field), 2_000, place)
+    platform("ocean.py grid=8", costs(1, 2 * field), 2_000, place)
     assert "room for one checkpoint of 2600 bytes" in complaint(*words, at=place)
 
 
@@ -380,7 +384,7 @@ def test_every_registered_model_does_what_it_declares(place: Path) -> None:
 
 
 def test_the_snapshots_of_steps_and_what_policies_leave_to_tapes(place: Path) -> None:
-    words = ("analyze", "permafrost", "--set", "grid=8", "--set", "steps=20")
+    words = ("analyze", "permafrost.py", "--set", "grid=8", "--set", "steps=20")
     rows = {row["policy"]: row for row in answer(*words, at=place)["snapshots"]}
     assert set(rows) == {"lazy", "eager", "cheapest"}
     assert all(row["steps"] == 20 and row["level"] is None for row in rows.values())
@@ -391,7 +395,7 @@ def test_the_snapshots_of_steps_and_what_policies_leave_to_tapes(place: Path) ->
 
 
 def test_snapshots_are_priced_on_each_level_and_alike_ones_are_one_row(place: Path) -> None:
-    platform("ckio.models.ocean:Ocean grid=8", costs(8000, 1000), 10**6, place)
+    platform("ocean.py grid=8", costs(8000, 1000), 10**6, place)
     words = (*OCEAN, "--platform", "node.toml")
     rows = answer(*words, at=place)["snapshots"]
     assert [(row["level"], row["policy"]) for row in rows[::3]] == [

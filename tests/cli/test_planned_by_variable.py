@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import COSTS
 from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
+from example_models import EXAMPLES
 
 from ckio.actions.columns import WRITE
 from ckio.jobs.result import forward_minimum
@@ -29,7 +31,7 @@ capacity = 200000
 write = {per_byte = 1e-5}
 read = {per_byte = 1e-5}
 
-[models."permafrost grid=32 steps=40"]
+[models."permafrost.py grid=32 steps=40"]
 advance = 1.0
 record = 1.0
 reverse = 1.0
@@ -39,13 +41,14 @@ adjoint = 49176
 """
 MODEL = ("--set", "grid=32", "--set", "steps=40")
 MACHINE = ("--steps", 40, "--platform", "node.toml", "--planner", "hrevolve")
-WHOLE = ("--model", "permafrost", *MODEL, *MACHINE)
+WHOLE = ("--model", "permafrost.py", *MODEL, *MACHINE)
 PARTS = (*WHOLE, "--by-variable")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "node.toml").write_text(PLATFORM)
+    shutil.copy(EXAMPLES / "permafrost" / "permafrost.py", tmp_path)
     return tmp_path
 
 
@@ -81,7 +84,7 @@ def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
 
 
 def test_what_is_run_is_shown_and_compared(place: Path) -> None:
-    run = ("run", "permafrost", *MODEL, *MACHINE)
+    run = ("run", "permafrost.py", *MODEL, *MACHINE)
     done = ckio(*run, "--by-variable", "--into", "run", "--log", "run.log", at=place)
     planned = answer("plan", *PARTS, at=place)
     ran = loads((place / "run" / "predicted.txt").read_text())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_models.permafrost import Permafrost
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.variables import Variables
@@ -15,7 +16,6 @@ from ckio.errors import LevelFull, Stopped
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.stopping import Standing, displaced, seconds_to_stop, store_standing
 from ckio.model import sizes_of
-from ckio.models.permafrost import Permafrost
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain

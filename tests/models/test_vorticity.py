@@ -8,8 +8,7 @@ import pytest
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed
 from ckio.model.gradient import check_gradient
-from ckio.models.basin import INSIDE, Basin
-from ckio.models.vorticity import ADAMS_BASHFORTH, Vorticity
+from ckio.models.vorticity import ADAMS_BASHFORTH, INSIDE, Basin, Vorticity
 from ckio.testing import restore, save
 
 SPACING = 0.3

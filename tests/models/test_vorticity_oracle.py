@@ -15,8 +15,7 @@ from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.compression import Zstd
 from ckio.model import sizes_of
-from ckio.models.basin import INSIDE
-from ckio.models.vorticity import Vorticity
+from ckio.models.vorticity import INSIDE, Vorticity
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, hrevolve_2020
 from ckio.planners.trivial import periodic, recompute_all, store_all

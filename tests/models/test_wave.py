@@ -11,9 +11,17 @@ from ckio.analysis.guarded import Guarded
 from ckio.errors import BadInput, RunFailed
 from ckio.model.comm import SOLO
 from ckio.model.gradient import check_gradient
-from ckio.models.halo import HALO, INSIDE, STIFFEST, Strip
-from ckio.models.seismic import Wavelet
-from ckio.models.wave import FLOW, LONGEST, SOURCE_BELOW, Wave
+from ckio.models.wave import (
+    FLOW,
+    HALO,
+    INSIDE,
+    LONGEST,
+    SOURCE_BELOW,
+    STIFFEST,
+    Strip,
+    Wave,
+    Wavelet,
+)
 
 SMALL = {"grid": 16, "frequency": 25.0}
 """A small earth, over which a wave comes to the receivers within 30 steps."""

@@ -10,8 +10,7 @@ from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm
-from ckio.models.halo import HALO, INSIDE, Strip
-from ckio.models.wave import Wave
+from ckio.models.wave import HALO, INSIDE, Strip, Wave
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import unknown_length as programs
 from numpy.typing import NDArray
-
-from ckio.testing import programs
 
 
 class Example(NamedTuple):
@@ -38,7 +37,7 @@ PLAIN: dict[str, Example] = {
     "rod": Example(programs.radiating_rod, (np.linspace(1.0, 2.0, 5), 0.5, 4)),
     "quadrature": Example(programs.quadrature, (-0.5, 1.0, 0.2, 1e-4)),
 }
-"""Programs of ckio.testing.programs."""
+"""Programs of unknown length."""
 
 IN_JAX = "listing1", "burgers", "nested scans"
 """What there is in JAX, too."""

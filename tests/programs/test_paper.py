@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unknown_length import duration, listing1
 
 from ckio.programs import Options, checkpoint, checkpoint_vjp, primops, resume, vjp
-from ckio.testing.programs import duration, listing1
 
 LENGTHS = 103, 203, 403, 1003
 BASE = 128

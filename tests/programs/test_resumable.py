@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from logistic import At, Logistic
+from unknown_length import adaptive_burgers as burgers
 
 from ckio.actions import Read, Reverse
 from ckio.errors import BadInput, LevelInUse
@@ -17,7 +18,6 @@ from ckio.programs import Options
 from ckio.programs.checkpointed import checkpoint_vjp
 from ckio.programs.interface import vjp
 from ckio.schedule.timeline import Event
-from ckio.testing.programs import adaptive_burgers as burgers
 
 X = (np.array([0.1, 0.2]), 3.1, 500)
 BAR = np.array([1.0, -2.0])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions import Key, Kind
 from ckio.analysis.guarded import Guarded
@@ -10,7 +11,6 @@ from ckio.backends.ram import Ram
 from ckio.errors import RunFailed
 from ckio.model import Handing, sizes_of
 from ckio.model.arraymodel import ArrayModel
-from ckio.models.shallowwater import ShallowWater
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import store_all

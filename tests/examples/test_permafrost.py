@@ -4,6 +4,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from example_models.permafrost import CONDUCT, ROCK, THAW, WIDTH, Permafrost, X, Y
 from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
@@ -13,8 +14,6 @@ from ckio.analysis.snapshots import Plain, eager, lazy, plan, successive
 from ckio.errors import BadInput, RunFailed
 from ckio.model import sizes_of
 from ckio.model.gradient import check_gradient
-from ckio.models.cgrid import X, Y
-from ckio.models.permafrost import CONDUCT, ROCK, THAW, WIDTH, Permafrost
 
 LONG = {"grid": 6, "steps": 16, "change": 5, "thaw": 6}
 """With all three phases, and heat that has the time to spread."""

@@ -10,20 +10,31 @@ step computes all of it anew from the temperature that it starts from,
 
 since ground conducts better where it is frozen; the last of them stays to the end. So all
 checkpoints before the thaw share one K, and a checkpoint in the thaw needs none.
+
+A flux lies between two cells, in an array shorter by one. With <a, b> = Σ a b, the transpose of an
+operator L is the L' for which <c, L a> = <L' c, a>.
 """
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ckio.actions.variables import Flow, Step
+from ckio import ArrayModel, Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.models.cgrid import Field, X, Y, gather, inner, mean, random_surface, slope, spread
 from ckio.models.options import check_real, check_whole
+
+Values = NDArray[Any]
+
+X: Final = 1
+Y: Final = 0
+"""The axes are those of numpy: `X` runs along a row."""
+
+WAVES: Final = 6
+"""Random fields have up to this many half waves along each side."""
 
 WIDTH: Final = 1.0
 """K by which ground is warmer or colder than 0 °C where most of it has thawed or not."""
@@ -38,13 +49,13 @@ CONDUCT: Final = Step(
     Flow(use={"T", "K", "J"}, out={"T", "J"}, kill={"T", "J"}),
     record=Flow(use={"T", "K"}, out={"T", "J"}, kill={"T", "J"}),
 )
-"""What a step does before the thaw and after it: K is used and stays."""
+"""A step before the thaw or after it: K is used and stays."""
 
 THAW: Final = Step(
     Flow(use={"T", "J"}, out={"T", "K", "J"}, kill={"T", "K", "J"}),
     record=Flow(use={"T"}, out={"T", "K", "J"}, kill={"T", "K", "J"}),
 )
-"""What a step of the thaw does: K is overwritten before it is used."""
+"""A step of the thaw: K is overwritten before it is used."""
 
 UNITS: Final = {"T": "degC", "K": "W m-1 K-1", "J": "K2"}
 
@@ -158,7 +169,7 @@ class Permafrost(ArrayModel):
         return self._thaw
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Whether all steps are done."""
+        """Return whether all steps are done."""
         return i >= self._steps
 
     def step(self, state: Arrays, i: int, /) -> None:
@@ -200,7 +211,7 @@ class Permafrost(ArrayModel):
         adjoint["J"][...] = share
         return float(state["J"]) * share + 0.5 * inner(away, adjoint["T"], self._work)
 
-    def _adjoint_rate(self, heat: Field, conductivity: Field, adjoint: Arrays) -> None:
+    def _adjoint_rate(self, heat: Values, conductivity: Values, adjoint: Arrays) -> None:
         """The transpose of the last lines of `step`, where the rate is added to T."""
         of_heat, of_conductivity, c = adjoint["T"], adjoint["K"], self._rate
         np.multiply(of_heat, self._factor, out=c)
@@ -213,15 +224,15 @@ class Permafrost(ArrayModel):
         of_conductivity[Y, 0] += 2 * c[0] * (self._surface - heat[0])
         of_heat[0] -= 2 * c[0] * conductivity[Y, 0]
 
-    def _conduct(self, heat: Field, conductivity: Field) -> None:
-        """K of ground of this temperature."""
+    def _conduct(self, heat: Values, conductivity: Values) -> None:
+        """Compute K of ground of this temperature."""
         factor = self._part_frozen(heat)
         factor *= float(self.control["ice"])
         factor += 1
         np.multiply(self._rock, factor, out=conductivity)
 
-    def _adjoint_conduct(self, heat: Field, adjoint: Arrays) -> None:
-        """Takes what K adds to J to T and to `ice`; what K was before adds nothing."""
+    def _adjoint_conduct(self, heat: Values, adjoint: Arrays) -> None:
+        """Take the derivative of J by K to T and to `ice`; K before the step adds nothing."""
         of_conductivity, of_heat, work = adjoint["K"], adjoint["T"], self._work
         of_conductivity *= self._rock
         of_factor = np.add(of_conductivity[Y], of_conductivity[X], out=self._rate)
@@ -235,7 +246,7 @@ class Permafrost(ArrayModel):
         work *= of_factor
         of_heat += work
 
-    def _part_frozen(self, heat: Field) -> Field:
+    def _part_frozen(self, heat: Values) -> Values:
         """(1 - tanh(T / WIDTH)) / 2."""
         frozen = np.multiply(heat, 1 / WIDTH, out=self._frozen)
         np.tanh(frozen, out=frozen)
@@ -243,7 +254,7 @@ class Permafrost(ArrayModel):
         frozen += 0.5
         return frozen
 
-    def _borehole(self, heat: Field) -> float:
+    def _borehole(self, heat: Values) -> float:
         """b: half the mean square of what is measured amiss."""
         away = heat[:, self._middle] - self._measured
         return 0.5 * inner(away, away, away) / len(away)
@@ -273,3 +284,65 @@ def _stable_step(dt: float | None, *, limit: float) -> float:
             f"permafrost: dt = {dt:g} s; conduction on this grid needs at most {limit:.4g} s"
         )
     return dt
+
+
+def mean(a: Values, axis: int, out: Values, /) -> Values:
+    """Return M a, the mean of neighbours, between them."""
+    np.add(_lower(a, axis), _upper(a, axis), out=out)
+    out *= 0.5
+    return out
+
+
+def spread(c: Values, factor: float, axis: int, onto: Values, /) -> None:
+    """Add factor M' c, half of it to each neighbour. Overwrites c."""
+    c *= 0.5 * factor
+    lower, upper = _lower(onto, axis), _upper(onto, axis)
+    lower += c
+    upper += c
+
+
+def slope(a: Values, factor: float, axis: int, out: Values, /) -> Values:
+    """Return factor D a, the difference of neighbours, between them."""
+    np.subtract(_upper(a, axis), _lower(a, axis), out=out)
+    out *= factor
+    return out
+
+
+def gather(c: Values, factor: float, axis: int, onto: Values, /) -> None:
+    """Add factor D' c: a flux is taken from one cell and given to the next. Overwrites c.
+
+    This is minus the divergence of a flux c through walls that let nothing pass.
+    """
+    c *= factor
+    lower, upper = _lower(onto, axis), _upper(onto, axis)
+    lower -= c
+    upper += c
+
+
+def inner(a: Values, b: Values, work: Values, /) -> float:
+    """Return <a, b>, by a sum that does not depend on where the arrays lie."""
+    return float(np.add.reduce(np.multiply(a, b, out=work), axis=None))
+
+
+def random_surface(cells: int, random: np.random.Generator, /, *, size: float) -> Values:
+    """Return a random field of mean 0 and this root mean square, the same on every grid."""
+    x = (np.arange(cells) + 0.5) / cells
+    return _waves(np.cos(np.pi * np.outer(np.arange(WAVES + 1), x)), random, size=size)
+
+
+def _waves(shapes: Values, random: np.random.Generator, *, size: float) -> Values:
+    """Return a random sum of products of shapes, longer ones larger, of this root mean square."""
+    wave = np.arange(len(shapes))
+    amplitudes = random.standard_normal((len(shapes), len(shapes)))
+    amplitudes *= np.exp(-(wave[:, None] ** 2 + wave**2) / 9.0)
+    amplitudes[0, 0] = 0
+    field: Values = np.einsum("lk,ly,kx->yx", amplitudes, shapes, shapes)
+    return field * (size / math.sqrt(np.mean(field**2)))
+
+
+def _lower(a: Values, axis: int) -> Values:
+    return a[:-1] if axis == Y else a[:, :-1]
+
+
+def _upper(a: Values, axis: int) -> Values:
+    return a[1:] if axis == Y else a[:, 1:]

@@ -1,4 +1,4 @@
-"""The vorticity model as a program that nobody has thought about holds it: everything is state.
+"""An ocean whose program holds everything in its state, as a code that was never tuned does.
 
 The program has seven fields. Only five of them are needed to go on from x_i, four of these change,
 and the adjoint of a step reads two; but a checkpoint of it holds all seven, and so does a tape.
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ckio import ArrayModel
 from ckio.errors import BadInput
-from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
 from ckio.models.vorticity import UNITS, Vorticity
 
@@ -52,7 +52,7 @@ class Ocean(ArrayModel):
         return self._vorticity.dt
 
     def start(self, state: Arrays, /) -> None:
-        """As there; the wind is put into the state."""
+        """Start as `Vorticity` does; the wind is put into the state."""
         self._vorticity.control["zeta"][...] = self.control["zeta"]
         self._vorticity.start(state)
         state["Q"][...] = self.control["Q"]
@@ -65,14 +65,14 @@ class Ocean(ArrayModel):
         self.gradient["Q"][...] += adjoint["Q"]
 
     def step(self, state: Arrays, i: int, /) -> None:
-        """As there, with the wind of the state; and what was, and how fast it changed, is kept."""
+        """Step as `Vorticity` does, with the wind of the state; ζ and its tendency are copied."""
         self._vorticity.control["Q"][...] = state["Q"]
         state["zeta_prev"][...] = state["zeta"]
         self._vorticity.step(state, i)
         state["F_0"][...] = state["F_1"]
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        """As there; what the wind adds to J goes to its adjoint. Nothing reads what is kept."""
+        """Step back as `Vorticity` does; the derivative by the wind goes to the adjoint of Q."""
         of_wind = self._vorticity.gradient["Q"]
         of_wind[...] = 0
         self._vorticity.adjoint_step(adjoint, tape, i)

@@ -18,33 +18,32 @@ In time it is a leapfrog with Asselin's filter: a state holds two time levels,
 
 drag is that of `old`, and step 0 has dt in place of 2 dt, and no filter. What a step diagnoses, U,
 V, q and B, it leaves in the state for those who look on; the next one overwrites it unseen.
+
+Walls have no point in an array that lies between cells; on them it is 0, so that a transpose
+reaches no further than the cells. With <a, b> = Σ a b it is the L' for which <c, L a> = <L' c, a>.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ckio.actions.variables import Flow, Step
+from ckio import ArrayModel, Flow, Step
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.models.cgrid import (
-    Field,
-    X,
-    Y,
-    gather,
-    inner,
-    mean,
-    random_eddies,
-    random_surface,
-    slope,
-    spread,
-)
 from ckio.models.options import check_real, check_whole
 
-Fields = Mapping[str, Field]
+Values = NDArray[Any]
+Fields = Mapping[str, Values]
+
+X: Final = 1
+Y: Final = 0
+"""The axes are those of numpy: `X` runs along a row."""
+
+WAVES: Final = 6
+"""Random fields have up to this many half waves along each side."""
 
 GRAVITY: Final = 9.81
 """In m s-2."""
@@ -74,7 +73,7 @@ FLOW: Final = Step(
     Flow(use={*NOW, *OLD, "depth", "J"}, out=_OVERWRITTEN, kill=_OVERWRITTEN),
     record=Flow(use=TAPED, out=_OVERWRITTEN, kill=_OVERWRITTEN),
 )
-"""What every step does: the diagnosed arrays are dead in every x_i, and `depth` stays."""
+"""Every step: the diagnosed arrays are dead in every x_i, and `depth` stays."""
 
 UNITS: Final = {
     **dict.fromkeys(("u", "v", "u_old", "v_old"), "m s-1"),
@@ -139,20 +138,20 @@ class ShallowWater(ArrayModel):
         seed: int = 0,
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        check_whole("shallowwater", grid=grid, least=3)
-        check_whole("shallowwater", seed=seed, least=0)
-        check_real("shallowwater", length=length, depth=depth, above=0.0)
-        check_real("shallowwater", drag=drag, surface=surface, speed=speed, least=0.0)
-        check_real("shallowwater", bank=bank, least=0.0, below=1.0)
-        check_real("shallowwater", asselin=asselin, least=0.0, below=0.5)
-        check_real("shallowwater", coriolis=coriolis)
+        check_whole("shallow_water", grid=grid, least=3)
+        check_whole("shallow_water", seed=seed, least=0)
+        check_real("shallow_water", length=length, depth=depth, above=0.0)
+        check_real("shallow_water", drag=drag, surface=surface, speed=speed, least=0.0)
+        check_real("shallow_water", bank=bank, least=0.0, below=1.0)
+        check_real("shallow_water", asselin=asselin, least=0.0, below=0.5)
+        check_real("shallow_water", coriolis=coriolis)
         self._per_spacing, self._coriolis, self._asselin = grid / length, coriolis, asselin
         random = np.random.default_rng(seed)
         floor = _bathymetry(grid, depth=depth, bank=bank)
         h, self._target = (floor + random_surface(grid, random, size=surface) for _ in range(2))
         u, v = random_eddies(grid, random, speed=speed)
         if not h.min() > 0:
-            raise BadInput(f"shallowwater: surface = {surface:g} m leaves parts of the basin dry")
+            raise BadInput(f"shallow_water: surface = {surface:g} m leaves parts of the basin dry")
         wave = math.sqrt(8 * GRAVITY * float(h.max())) * self._per_spacing
         damped = math.hypot(coriolis, wave) + 2 * drag
         self._dt = _stable_step(dt, limit=(1 - asselin) / damped)
@@ -194,12 +193,12 @@ class ShallowWater(ArrayModel):
     def step(self, state: Arrays, i: int, /) -> None:
         """Diagnose x_i; J += E; then the leap."""
         if not state["h"].min() > 0:
-            raise RunFailed(f"shallowwater: at step {i} a cell has run dry; h must stay above 0")
+            raise RunFailed(f"shallow_water: at step {i} a cell has run dry; h must stay above 0")
         self._diagnose(state, state)
         energy = self._energy(state)
         if not energy < self._too_much:
             raise RunFailed(
-                f"shallowwater: at step {i} the flow crosses a cell in one step of {self._dt:g} s;"
+                f"shallow_water: at step {i} the flow crosses a cell in one step of {self._dt:g} s;"
                 " give a smaller dt"
             )
         state["J"] += energy
@@ -264,7 +263,7 @@ class ShallowWater(ArrayModel):
         of_depth = adjoint["depth"]
         of_depth -= of["B"]
 
-    def _thickness(self, h: Field, out: Field) -> Field:
+    def _thickness(self, h: Values, out: Values) -> Values:
         """M_y M_x h."""
         return mean(mean(h, X, self._work["U"]), Y, out)
 
@@ -322,7 +321,7 @@ class ShallowWater(ArrayModel):
         of_depth -= surface
 
 
-def _march(now: Field, old: Field, rate: Field, *, leap: float, asselin: float) -> None:
+def _march(now: Values, old: Values, rate: Values, *, leap: float, asselin: float) -> None:
     """Take now to old + leap rate, and old to now + γ (old - 2 now + new). Spends the rate."""
     rate *= leap
     rate += old
@@ -333,7 +332,7 @@ def _march(now: Field, old: Field, rate: Field, *, leap: float, asselin: float) 
     now[...] = rate
 
 
-def _adjoint_march(now: Field, old: Field, rate: Field, *, leap: float, asselin: float) -> None:
+def _adjoint_march(now: Values, old: Values, rate: Values, *, leap: float, asselin: float) -> None:
     """The transpose; `rate` becomes what the rate adds to J."""
     np.multiply(old, asselin, out=rate)
     rate += now
@@ -347,16 +346,91 @@ def _stable_step(dt: float | None, *, limit: float) -> float:
     """`dt`, or half of the limit, in seconds."""
     if dt is None:
         return limit / 2
-    check_real("shallowwater", dt=dt, above=0.0)
+    check_real("shallow_water", dt=dt, above=0.0)
     if dt > limit:
         raise BadInput(
-            f"shallowwater: dt = {dt:g} s; gravity waves on this grid need at most {limit:.4g} s"
+            f"shallow_water: dt = {dt:g} s; gravity waves on this grid need at most {limit:.4g} s"
         )
     return dt
 
 
-def _bathymetry(cells: int, *, depth: float, bank: float) -> Field:
+def _bathymetry(cells: int, *, depth: float, bank: float) -> Values:
     """A basin of one depth, and a round bank off its middle."""
     x = (np.arange(cells) + 0.5) / cells
     away = (x[:, None] - 0.4) ** 2 + (x - 0.6) ** 2
     return depth * (1 - bank * np.exp(-away / 0.045))
+
+
+def mean(a: Values, axis: int, out: Values, /) -> Values:
+    """Return M a, the mean of neighbours, between them."""
+    np.add(_lower(a, axis), _upper(a, axis), out=out)
+    out *= 0.5
+    return out
+
+
+def spread(c: Values, factor: float, axis: int, onto: Values, /) -> None:
+    """Add factor M' c, half of it to each neighbour. Overwrites c."""
+    c *= 0.5 * factor
+    lower, upper = _lower(onto, axis), _upper(onto, axis)
+    lower += c
+    upper += c
+
+
+def slope(a: Values, factor: float, axis: int, out: Values, /) -> Values:
+    """Return factor D a, the difference of neighbours, between them."""
+    np.subtract(_upper(a, axis), _lower(a, axis), out=out)
+    out *= factor
+    return out
+
+
+def gather(c: Values, factor: float, axis: int, onto: Values, /) -> None:
+    """Add factor D' c: a flux is taken from one cell and given to the next. Overwrites c.
+
+    This is minus the divergence of a flux c through walls that let nothing pass.
+    """
+    c *= factor
+    lower, upper = _lower(onto, axis), _upper(onto, axis)
+    lower -= c
+    upper += c
+
+
+def inner(a: Values, b: Values, work: Values, /) -> float:
+    """Return <a, b>, by a sum that does not depend on where the arrays lie."""
+    return float(np.add.reduce(np.multiply(a, b, out=work), axis=None))
+
+
+def random_surface(cells: int, random: np.random.Generator, /, *, size: float) -> Values:
+    """Return a random field of mean 0 and this root mean square, the same on every grid."""
+    x = (np.arange(cells) + 0.5) / cells
+    return _waves(np.cos(np.pi * np.outer(np.arange(WAVES + 1), x)), random, size=size)
+
+
+def random_eddies(
+    cells: int, random: np.random.Generator, /, *, speed: float
+) -> tuple[Values, Values]:
+    """Return a random flow u = D_y' ψ, v = -D_x' ψ without divergence, the same on every grid."""
+    x = np.arange(1, cells) / cells
+    psi = _waves(np.sin(np.pi * np.outer(np.arange(WAVES + 1), x)), random, size=1.0)
+    u, v = np.zeros((cells, cells - 1)), np.zeros((cells - 1, cells))
+    gather(psi.copy(), 1.0, Y, u)
+    gather(psi, -1.0, X, v)
+    factor = speed * cells / math.sqrt(np.sum(u**2) + np.sum(v**2))
+    return factor * u, factor * v
+
+
+def _waves(shapes: Values, random: np.random.Generator, *, size: float) -> Values:
+    """Return a random sum of products of shapes, longer ones larger, of this root mean square."""
+    wave = np.arange(len(shapes))
+    amplitudes = random.standard_normal((len(shapes), len(shapes)))
+    amplitudes *= np.exp(-(wave[:, None] ** 2 + wave**2) / 9.0)
+    amplitudes[0, 0] = 0
+    field: Values = np.einsum("lk,ly,kx->yx", amplitudes, shapes, shapes)
+    return field * (size / math.sqrt(np.mean(field**2)))
+
+
+def _lower(a: Values, axis: int) -> Values:
+    return a[:-1] if axis == Y else a[:, :-1]
+
+
+def _upper(a: Values, axis: int) -> Values:
+    return a[1:] if axis == Y else a[:, 1:]

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from example_models.ocean import FIELDS, Ocean
 from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput
 from ckio.model.gradient import check_gradient
-from ckio.models.ocean import FIELDS, Ocean
 from ckio.models.vorticity import Vorticity
 from ckio.testing import restore, save
 

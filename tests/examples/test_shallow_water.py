@@ -2,14 +2,25 @@
 
 import numpy as np
 import pytest
+from example_models.shallow_water import (
+    FLOW,
+    GRAVITY,
+    NOW,
+    ShallowWater,
+    X,
+    Y,
+    gather,
+    inner,
+    mean,
+    slope,
+    spread,
+)
 from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed
 from ckio.model.gradient import check_gradient
-from ckio.models.cgrid import X, Y, gather, inner, mean, slope, spread
-from ckio.models.shallowwater import FLOW, GRAVITY, NOW, ShallowWater
 
 ROUGH = {"drag": 1e-4, "surface": 4.0, "speed": 2.0, "coriolis": 3e-4}
 """Options that make all that is not linear count."""
