@@ -32,16 +32,11 @@ def _is_command() -> bool:
 def listen() -> None:
     """End the process at Ctrl-C, if it is the command and nobody else handles that."""
     if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, end_at_once)
 
 
-def stop_listening() -> None:
-    """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to put in order."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
+def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    """Say in a line that the command was interrupted, and end the process."""
     del frame
     os.write(2, b"ckio: interrupted\n")
     os._exit(128 + number)

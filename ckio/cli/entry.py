@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from ckio import __version__
-from ckio.cli import console, stop_listening
+from ckio.cli import console, end_at_once
 from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
@@ -71,7 +71,7 @@ class _Lazy(click.Group):
             hint = meant(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
-        stop_listening()
+        _raise_interrupts()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -86,6 +86,12 @@ class _Lazy(click.Group):
         except KeyboardInterrupt as error:
             # Before click sees it, which would begin a new line.
             raise click.Abort from error
+
+
+def _raise_interrupts() -> None:
+    """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to put in order."""
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Terminated(KeyboardInterrupt):

@@ -233,11 +233,7 @@ def _graph(
     They come from a file, or from a step that is measured.
     """
     if state is None:
-        try:
-            text = Path(model).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{model}: it cannot be read: {error}") from error
-        return ValueGraph.loads(text, source=model), price_on, None
+        return ValueGraph.loads(read_text(Path(model)), source=model), price_on, None
     from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
 
     step, start = find_object(model), find_object(state)

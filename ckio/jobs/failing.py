@@ -12,7 +12,7 @@ from ckio.actions import Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import Kept, durable, first_plan, next_plan
 from ckio.jobs.display import QUIET, Display
-from ckio.jobs.planning import OVERLAPPED, Planning
+from ckio.jobs.planning import OVERLAPPED, Planning, read_text
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
 from ckio.planners.recover import Killed, adjoint_seconds
@@ -183,8 +183,9 @@ def _moments(
     if asked.trace is None:
         ways = tuple(kinds.values())
         return lambda run: exponential(ways, (seed, run)), mtbf(ways), asked.runs or RUNS
+    text = read_text(asked.trace)
     try:
-        trace = parse_trace(_text(asked.trace), kinds, _moment)
+        trace = parse_trace(text, kinds, _moment)
         if asked.runs is not None:
             from_somewhere(trace, (seed,))  # raises where there is nothing to see
     except BadInput as error:
@@ -212,15 +213,6 @@ def _estimates(plan: Planning, kept: Kept, mean: float) -> tuple[float, float]:
         return math.inf, math.inf
     cost = adjoint_seconds(plan.chain, plan.platform, plan.platform.number(kept.level))
     return math.sqrt(2 * cost * mean), daly(cost, mean)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput("not text") from None
-    except OSError as error:
-        raise BadInput(f"{error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,9 @@ def plan_of(
     if steps is None and costs is None and sequence is None:
         raise BadInput("--steps is missing: the number of steps of the chain")
     if platform is None:
-        raise BadInput("--platform is missing: a file of `ckio calibrate`")
+        raise BadInput(
+            "--platform is missing: a file that `ckio calibrate` writes; see ckio calibrate --help"
+        )
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
     if by_variable and overlap is None:

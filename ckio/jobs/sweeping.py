@@ -164,7 +164,9 @@ def what_if(
         Something is missing, or does not fit together.
     """
     if platform is None:
-        raise BadInput("--platform is missing: a file of `ckio calibrate`")
+        raise BadInput(
+            "--platform is missing: a file that `ckio calibrate` writes; see ckio calibrate --help"
+        )
     machine = Platform.loads(read_text(platform), source=str(platform))
     axes = [parse(text, machine) for text in vary]
     varied = {axis.name: axis.values for axis in axes}

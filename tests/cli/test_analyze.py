@@ -490,7 +490,7 @@ def test_of_one_step_nothing_is_asked_that_is_about_a_model(place: Path) -> None
     told = complaint("analyze", "graph.toml", "--steps", "3", at=place)
     assert "--steps is about a model, and graph.toml is one step" in told
     assert "--set is about a model" in complaint("analyze", "graph.toml", "--set", "a=1", at=place)
-    assert "none.toml: it cannot be read" in complaint("analyze", "none.toml", at=place)
+    assert "none.toml: No such file or directory" in complaint("analyze", "none.toml", at=place)
     (place / "wrong.toml").write_text("value = 3")
     assert "wrong.toml: it is no graph of values" in complaint("analyze", "wrong.toml", at=place)
     told = complaint("analyze", "paper:nothing", "--state", "paper:declared", at=place)
