@@ -355,22 +355,31 @@ def _watching(
     """
     actions = schedule.actions
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
-    remaining, origin = Remaining(predicted), time.monotonic()
+    watchers, left = list[Callable[[Event], None]](), None
+    if process.display.is_shown:
+        watch_remaining, left = _remaining_by_the_wall(predicted)
+        watchers.append(watch_remaining)
+
+    def watch(event: Event) -> None:
+        for watcher in watchers:
+            watcher(event)
+
     with ExitStack() as stack:
-        watchers: list[Callable[[Event], None]] = []
-        if process.display.is_shown:
-            watchers.append(remaining)
         if (journal := process.journal()) is not None:
             watchers.append(stack.enter_context(journal))
-
-        def watch(event: Event) -> None:
-            nonlocal origin
-            origin = time.monotonic() - event.stop
-            for watcher in watchers:
-                watcher(event)
-
-        def left() -> float:
-            return remaining.seconds(time.monotonic() - origin)
-
         tick = stack.enter_context(process.display.progress("running", total, left=left))
         yield tick, watch if watchers else None
+
+
+def _remaining_by_the_wall(
+    predicted: Timeline,
+) -> tuple[Callable[[Event], None], Callable[[], float]]:
+    """Return a function to call with each event, and the seconds that remain by the wall clock."""
+    remaining, origin = Remaining(predicted), time.monotonic()
+
+    def watch(event: Event) -> None:
+        nonlocal origin
+        origin = time.monotonic() - event.stop
+        remaining(event)
+
+    return watch, lambda: remaining.seconds(time.monotonic() - origin)
