@@ -215,7 +215,7 @@ def performed(
     program = Slower(time, platform.overhead)
     backends = [
         Memory(memory, program),
-        *(Throttled(Ram(), level, time, behind=behind) for level in platform.levels[1:]),
+        *(Throttled(Ram(), level, time, overlaps=behind) for level in platform.levels[1:]),
     ]
 
     def copies() -> tuple[Affine, Affine] | None:

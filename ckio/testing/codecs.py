@@ -169,7 +169,7 @@ class CodecTests:
     def test_damage_is_found_or_harmless(self) -> None:
         codec, block = self.make(), smooth((15, 16))
         sound = encoded(codec, block)
-        expected, found = decoded(codec, sound, block).tobytes(), 0
+        expected, refusals = decoded(codec, sound, block).tobytes(), 0
         for place in range(len(sound)):
             for bit in (0x01, 0x10, 0x80):
                 damaged = bytearray(sound)
@@ -177,8 +177,8 @@ class CodecTests:
                 try:
                     assert decoded(codec, bytes(damaged), block).tobytes() == expected
                 except CorruptCheckpoint:
-                    found += 1
-        assert found > 2.5 * len(sound)
+                    refusals += 1
+        assert refusals > 2.5 * len(sound)
 
     def test_what_ends_too_early_or_too_late_is_corrupt(self) -> None:
         codec, block = self.make(), smooth((15, 16))

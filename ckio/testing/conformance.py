@@ -155,14 +155,14 @@ class BackendTests:
         assert list(level.keys()) == [X3]
         assert level.layout(X3) == FLOW
         assert get(level, X3, FLOW) == original
-        kept = keeping.kept(X3)
-        assert kept is not None
-        assert [view.obj for view in kept] == [view.obj for view in data]
+        views = keeping.kept(X3)
+        assert views is not None
+        assert [view.obj for view in views] == [view.obj for view in data]
         with pytest.raises(StorageError, match="x_3"):
             keeping.keep(X3, FLOW, data)
         level.discard(X3)
         assert list(level.keys()) == []
-        assert b"".join(kept) == original
+        assert b"".join(views) == original
 
     def test_what_was_written_is_not_kept(self, level: Backend) -> None:
         keeping = self._keeping(level)
@@ -269,7 +269,7 @@ class BackendTests:
             put(level, X7, raw(1))
         level.close()
 
-    def test_a_discard_makes_room_again_and_again(self, tmp_path: Path) -> None:
+    def test_a_discard_frees_space_again_and_again(self, tmp_path: Path) -> None:
         level = self.make(tmp_path, capacity=1000)
         for step in range(50):
             key, size = Key(Kind.RESTART, step), 1000 - 7 * step

@@ -1,4 +1,4 @@
-"""Honest fakes: a level that takes the time it is priced at, a model that knows where it stands."""
+"""Fakes: a level that takes the seconds it is priced at, and a model that checks its own step."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,27 +27,36 @@ from ckio.platform.clock import Clock
 from ckio.platform.profile import Profile
 from ckio.sim.backlog import backlog_of
 
-Behind = Callable[[float], bool]
-"""Told of an access that begins, and of the seconds that the computation loses should it go
-on behind it; says whether it does."""
-
-
-def _never(_: float) -> bool:
-    return False
-
 
 class Throttled:
     """A backend that takes, on a clock, the seconds that its level is priced at.
 
-    And what the level's profile says: of transfers that are made `behind` the computation, and of
-    how many bytes wait to be brought to the device.
+    The level's profile counts, too: the seconds of transfers in the background, and the bytes that
+    wait to be brought to the device.
+
+    Parameters
+    ----------
+    backend : Backend
+        Which stores the checkpoints.
+    level : Level
+        Its prices and its profile.
+    clock : Clock
+        On which accesses take their time.
+    overlaps : callable
+        Called when an access begins, with the seconds that the computation loses if the access
+        overlaps with it; returns whether it does. By default none does.
     """
 
     def __init__(
-        self, backend: Backend, level: Level, clock: Clock, *, behind: Behind = _never
+        self,
+        backend: Backend,
+        level: Level,
+        clock: Clock,
+        *,
+        overlaps: Callable[[float], bool] = lambda _seconds: False,
     ) -> None:
         self.durable = backend.durable
-        self._backend, self._level, self._clock, self._behind = backend, level, clock, behind
+        self._backend, self._level, self._clock, self._overlaps = backend, level, clock, overlaps
         self._profile, self._backlog = level.profile or Profile(), backlog_of(level)
         if (evict := getattr(backend, "evict", None)) is not None:
             self.evict = evict
@@ -80,7 +89,7 @@ class Throttled:
     def discard(self, key: Key, /) -> None:
         nbytes = nbytes_of(self._backend.layout(key))
         self._backend.discard(key)
-        self._behind(self._profile.discard_hinders(nbytes))
+        self._overlaps(self._profile.discard_hinders(nbytes))
         self._clock.sleep(self._level.discard(nbytes))
 
     def keys(self) -> Iterable[Key]:
@@ -90,18 +99,18 @@ class Throttled:
         self._backend.close()
 
     def remove(self) -> None:
-        """Close the level underneath and delete what it kept, where it knows how to."""
+        """Close the backend and delete its files, if it can."""
         getattr(self._backend, "remove", self._backend.close)()
 
     def _seconds(self, price: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
-        behind = self._behind(loss(nbytes))
-        return (beside if behind and beside is not None else price)(nbytes)
+        overlaps = self._overlaps(loss(nbytes))
+        return (beside if overlaps and beside is not None else price)(nbytes)
 
 
 class CountingModel:
     """The model of a chain whose state is its own step number.
 
-    Any wrong order or wrong restore raises AssertionError at once: a move checks where it stands,
+    Any wrong order or wrong restore raises AssertionError at once: each call checks the step,
     and the bytes of a checkpoint are a function of its key, so another key's bytes are noticed (as
     far as the sizes of the chain allow: a checkpoint of no bytes cannot be told from another).
 
@@ -153,12 +162,12 @@ class CountingModel:
         self._done(Reverse(begin, end))
 
     def dump(self, key: Key, /) -> Buffers:
-        held = {
+        present = {
             Kind.RESTART: self.state == key.step,
             Kind.TAPE: self.tape == (key.step, key.step + 1),
             Kind.ADJOINT: self.adjoint == key.step,
         }
-        _demand(held[key.kind], f"dump {key}: the model does not hold it")
+        _demand(present[key.kind], f"dump {key}: the model does not hold it")
         return [as_bytes(self._bytes(key))]
 
     @contextmanager

@@ -57,8 +57,10 @@ def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) ->
         )
 
     levels = tuple(map(level, range(random.randint(1, most_levels))))
-    room = random.choice((None, *(random.randint(0, 3) * chain.largest("tape") for _ in range(3))))
-    return Platform(levels, working_memory=room)
+    memory = random.choice(
+        (None, *(random.randint(0, 3) * chain.largest("tape") for _ in range(3)))
+    )
+    return Platform(levels, working_memory=memory)
 
 
 def random_key(random: Random, chain: Chain, /) -> Key:
@@ -113,11 +115,11 @@ def tempting(machine: Machine, random: Random, /) -> list[Action]:
         tries.append(Record(state, state + 1))
     if tape is not None:
         tries += [Reverse(begin, tape[1]) for begin in range(*tape)]
-    held = [Key(Kind.ADJOINT, machine.adjoint)]
-    held += [] if state is None else [Key(Kind.RESTART, state)]
-    held += [] if tape is None else [Key(Kind.TAPE, tape[0])]
+    keys_in_memory = [Key(Kind.ADJOINT, machine.adjoint)]
+    keys_in_memory += [] if state is None else [Key(Kind.RESTART, state)]
+    keys_in_memory += [] if tape is None else [Key(Kind.TAPE, tape[0])]
     for level, keys in enumerate(machine.stored):
-        tries += [Write(key, level) for key in held]
+        tries += [Write(key, level) for key in keys_in_memory]
         for key in random.sample(sorted(keys, key=str), min(2, len(keys))):
             tries += [Read(key, level), Discard(key, level)]
     return tries
@@ -186,22 +188,22 @@ def random_complete(random: Random, /, *, most_steps: int = 8, most_levels: int 
     chain = random_chain(random, most_steps=most_steps)
     platform = random_platform(random, chain, most_levels=most_levels)
     number = random.randrange(len(platform.levels))
-    platform = _with_room(platform, chain, number)
+    platform = _fitting(platform, chain, number)
     machine, start = Machine(chain, platform), Write(Key(Kind.RESTART, 0), number)
     machine.apply(start)
-    kept = frozenset({Discard(start.key, number)})
-    actions = grow(machine, random, random.randint(0, 40), never=kept)
+    never = frozenset({Discard(start.key, number)})
+    actions = grow(machine, random, random.randint(0, 40), never=never)
     return Schedule(chain, [start, *actions, *finish(machine, number)]), platform
 
 
-def _with_room(platform: Platform, chain: Chain, number: int) -> Platform:
-    """The platform with room for x_0 on this level, and for one step's tape."""
-    levels, room = list(platform.levels), platform.working_memory
+def _fitting(platform: Platform, chain: Chain, number: int) -> Platform:
+    """Return the platform with space for x_0 on this level, and for one step's tape."""
+    levels, memory = list(platform.levels), platform.working_memory
     level = levels[number]
     if level.capacity is not None:
         needed = level.stored(chain.nbytes(Key(Kind.RESTART, 0)))
         levels[number] = replace(level, capacity=max(level.capacity, needed))
-    return Platform(tuple(levels), None if room is None else max(room, chain.largest("tape")))
+    return Platform(tuple(levels), None if memory is None else max(memory, chain.largest("tape")))
 
 
 def random_any(random: Random, /) -> Case:
@@ -219,7 +221,7 @@ def random_any(random: Random, /) -> Case:
 
 
 def mutated(random: Random, case: Case, /) -> Case:
-    """The case with one action dropped, doubled, swapped, replaced or put in, or less room."""
+    """Return the case with one action dropped, doubled, swapped, replaced, added, or less space."""
     schedule, platform = case
     actions = list(schedule.actions)
     if not actions:
@@ -238,11 +240,11 @@ def mutated(random: Random, case: Case, /) -> Case:
         case 4:
             actions.insert(i, other)
         case _:
-            platform = _with_less_room(random, platform)
+            platform = _smaller(random, platform)
     return Schedule(schedule.chain, actions, schedule.stored), platform
 
 
-def _with_less_room(random: Random, platform: Platform) -> Platform:
+def _smaller(random: Random, platform: Platform) -> Platform:
     number = random.randrange(len(platform.levels))
     level = replace(platform.levels[number], capacity=random.randint(0, 12))
     levels = (*platform.levels[:number], level, *platform.levels[number + 1 :])
