@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from ckio import Level  # noqa: E402
 from ckio.adapters.scratch import Scratch  # noqa: E402
 from ckio.adapters.torch import saved_on  # noqa: E402
-from ckio.adapters.torch.saved import _Stored  # noqa: E402
+from ckio.adapters.torch.tensors import _Stored  # noqa: E402
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, RunFailed  # noqa: E402
 from ckio.platform import Platform  # noqa: E402
 

@@ -8,8 +8,7 @@ from checkpoint_schedules import Copy, EndForward, EndReverse, Forward, Move, St
 from checkpoint_schedules import Reverse as Back
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.checkpoint_schedules.later import Later
-from ckio.adapters.checkpoint_schedules.outward import CkioSchedule
+from ckio.adapters.checkpoint_schedules.outward import CkioSchedule, Later
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Platform
 from ckio.platform.chain import Chain

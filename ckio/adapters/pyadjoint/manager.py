@@ -8,14 +8,11 @@ from typing import Any, Final, Self, assert_never
 
 from pyadjoint import Tape
 
-from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
-from ckio.adapters.pyadjoint.measured import FIRST, chain_of
-from ckio.adapters.pyadjoint.recording import Recording, endless, split
-from ckio.adapters.pyadjoint.shelf import Shelf
-from ckio.adapters.pyadjoint.steps import Held, Steps, live, used
-from ckio.adapters.pyadjoint.values import AWAY
+from ckio.adapters.pyadjoint.shelf import AWAY, Shelf, arrays_of
+from ckio.adapters.pyadjoint.steps import Held, Recording, Steps, endless, live, split, used
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
@@ -28,6 +25,11 @@ from ckio.schedule.replay import validate
 
 NAME: Final = "ckio"
 """Of ckio's data on a tape."""
+
+FIRST: Final = 5
+"""Steps that are looked at before anything is planned: the last of them is the first of a scheme of
+third order that starts from nothing that step 0 has made.
+"""
 
 
 def enable(
@@ -202,7 +204,7 @@ class Manager:
 
     def _begin_recording(self, last: int) -> None:
         """Plan, and catch up with the steps that have been annotated."""
-        measured = chain_of(self._blocks.steps, self._seconds, self._chain)
+        measured = _chain_of(self._blocks.steps, self._seconds, self._chain)
         if self._length is None:
             self._chain = measured.with_steps(1)
             self._rule = Online(self._chain, self.shelf.scratch.platform)
@@ -320,3 +322,39 @@ def _tick(bar: Any) -> None:
     """Show that a step is done; pyadjoint's bar that shows nothing is None."""
     if bar is not None:
         bar.next()
+
+
+def _chain_of(steps: Sequence[Any], seconds: Sequence[float], said: Chain | None, /) -> Chain:
+    """What was said of steps, where it holds for these; otherwise what they show.
+
+    Raises BadInput where they have more bytes than was said.
+    """
+    if said is not None:
+        _check(steps, said)
+        return said
+    tape = max(_bytes(used(it)) for it in steps)
+    restart = max((_bytes(live(it)) for it in steps[1:]), default=tape)
+    fastest = min(seconds[1:] or seconds)
+    return Chain(
+        steps=None,
+        advance=fastest,
+        record=fastest,
+        reverse=fastest,
+        restart=restart,
+        tape=tape,
+        adjoint=restart,
+    )
+
+
+def _check(steps: Sequence[Any], said: Chain) -> None:
+    for number in range(1, len(steps)):
+        for kind, there in (Kind.RESTART, live), (Kind.TAPE, used):
+            key, has = Key(kind, number), _bytes(there(steps[number]))
+            if has > said.nbytes(key):
+                raise BadInput(
+                    f"the chain says that {key} has {said.nbytes(key)} bytes; it has {has}"
+                )
+
+
+def _bytes(variables: Iterable[Any]) -> int:
+    return sum(array.nbytes for it in variables for array in arrays_of(it).values())

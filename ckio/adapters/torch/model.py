@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.loop import At, Loop, described, generators_of
-from ckio.adapters.torch.steps import Steps
-from ckio.adapters.torch.tensors import Tree, field, flat, is_smooth, owned, room
+from ckio.adapters.torch.loop import At, Loop, Steps, Tree, described, generators_of
+from ckio.adapters.torch.tensors import field, flat, is_smooth, owned, room
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes
 
