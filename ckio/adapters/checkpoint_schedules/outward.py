@@ -69,16 +69,16 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the adjoint has arrived; another is only for who begins anew."""
+        """Return whether the adjoint has arrived; another one takes a new loop."""
         return self._exhausted
 
     @property
     def is_running(self) -> bool:
-        """Whether anything was yielded."""
+        """Return whether an action was yielded."""
         return hasattr(self, "iter")
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
-        """Whether any action names it."""
+        """Return whether any action names this storage."""
         return storage_type in self._used
 
 
@@ -89,7 +89,7 @@ def as_checkpoint_schedule(
     *,
     storage: Mapping[int, StorageType] | None = None,
 ) -> CkioSchedule:
-    """A schedule of ckio, of whole checkpoints and a known number of steps, as one of theirs.
+    """Return a schedule of ckio, of whole checkpoints and a known length, as one of theirs.
 
     Its forward steps are the same, and so are the reads and writes, with these exceptions: what is
     never read is not written; what is on two levels of one storage is there once; what is read
@@ -131,15 +131,15 @@ def as_checkpoint_schedule(
 def _storage(
     used: int, platform: Platform | None, given: Mapping[int, StorageType] | None
 ) -> dict[int, StorageType]:
-    """Where each level is, for them; raises BadInput."""
-    found = dict(given) if given is not None else {}
+    """Return the storage type of each level; raises BadInput."""
+    types = dict(given) if given is not None else {}
     for level in range(used) if given is None else ():
         near = platform.levels[level].backend == "ram" if platform else level == 0
-        found[level] = StorageType.RAM if near else StorageType.DISK
+        types[level] = StorageType.RAM if near else StorageType.DISK
     for level in range(used):
-        if found.get(level) not in {StorageType.RAM, StorageType.DISK}:
-            raise BadInput(f"storage: level {level} is {found.get(level)}; it must be RAM or DISK")
-    return found
+        if types.get(level) not in {StorageType.RAM, StorageType.DISK}:
+            raise BadInput(f"storage: level {level} is {types.get(level)}; it must be RAM or DISK")
+    return types
 
 
 def _places(action: Any) -> tuple[StorageType, ...]:
@@ -162,7 +162,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class _Sweep:
+class _PendingForward:
     """A Forward that is not said yet: more steps may follow, or where its tape is stored."""
 
     begin: int
@@ -172,7 +172,7 @@ class _Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetched:
+class _PendingRead:
     """A Read that is not said yet: what follows decides where to."""
 
     number: int
@@ -183,7 +183,7 @@ class _Fetched:
 
 @dataclass(slots=True)
 class Translation:
-    """One pass over a legal schedule; `lines` raises BadInput for what they have no word for."""
+    """One pass over a legal schedule; `lines` raises BadInput for what they cannot express."""
 
     schedule: Schedule
     places: Mapping[int, StorageType]
@@ -195,13 +195,13 @@ class Translation:
     adjoint: int = field(init=False)
     n: int = 0
     turned: bool = False
-    sweep: _Sweep | None = None
-    fetched: _Fetched | None = None
+    sweep: _PendingForward | None = None
+    fetched: _PendingRead | None = None
     waiting: dict[StorageType, int] = field(default_factory=dict)
     """Where the state, or what was fetched, is to be stored; and by which action."""
     parked: dict[StorageType, int] = field(default_factory=dict)
     """`waiting` of a state that is read again, once others were copied from level to level."""
-    moves: list[tuple[_Fetched, StorageType]] = field(default_factory=list)
+    moves: list[tuple[_PendingRead, StorageType]] = field(default_factory=list)
     """What is copied from level to level once the Forward that waits is said."""
     now: int = 0
 
@@ -209,7 +209,7 @@ class Translation:
         self.adjoint = self.schedule.chain.length
 
     def lines(self) -> tuple[Line, ...]:
-        """All that there is to say."""
+        """Return all actions, each with the state of their machine after it."""
         later = Later.of(self.schedule, self.places)
         for number, action in enumerate(self.schedule.actions):
             self.now = number
@@ -226,7 +226,7 @@ class Translation:
                     self._write(key, self.places[level])
                 case Read(key, level) if number in later.read:
                     self._settle()
-                    self._fetch(_Fetched(number, key, self.places[level], number in later.last))
+                    self._fetch(_PendingRead(number, key, self.places[level], number in later.last))
                 case Write() | Read() | Discard():
                     pass  # what is not used is not stored, and the last Read is a Move
                 case _:
@@ -246,7 +246,7 @@ class Translation:
             return
         self._finish()
         self._deliver()
-        self.sweep = _Sweep(begin, end, list(self.waiting))
+        self.sweep = _PendingForward(begin, end, list(self.waiting))
         self.waiting = {}
 
     def _record(self, begin: int, end: int) -> None:
@@ -255,7 +255,7 @@ class Translation:
         for number in self.waiting.values():
             self._refuse(number, "they store a state as the forward leaves it, and cannot record")
         self._deliver()
-        self.sweep = _Sweep(begin, end, [], tape=True)
+        self.sweep = _PendingForward(begin, end, [], tape=True)
 
     def _reverse(self, begin: int, end: int, *, clear: bool) -> None:
         self._finish()
@@ -290,7 +290,7 @@ class Translation:
             self.parked |= self.waiting
         self.fetched, self.waiting = None, {}
 
-    def _fetch(self, fetched: _Fetched) -> None:
+    def _fetch(self, fetched: _PendingRead) -> None:
         at = self.sweep.end if self.sweep else self.state
         if not self.parked or fetched.key.kind is Kind.TAPE or fetched.key.step != at:
             self.fetched = fetched
@@ -312,7 +312,7 @@ class Translation:
             more = any(other is fetched for other, _ in moves[number + 1 :])
             self._load(fetched, place, move=fetched.last and not more)
 
-    def _say_forward(self, sweep: _Sweep) -> None:
+    def _say_forward(self, sweep: _PendingForward) -> None:
         begin, end = sweep.begin, sweep.end
         if self.state != begin or end > self.adjoint:
             self._refuse(self.now, f"their forward cannot go from {self.state} to {end} before it")
@@ -359,7 +359,7 @@ class Translation:
                 self._load(self.fetched, place, move=False)
             self.waiting = {}
 
-    def _load(self, fetched: _Fetched, place: StorageType, *, move: bool) -> None:
+    def _load(self, fetched: _PendingRead, place: StorageType, *, move: bool) -> None:
         """Say that a checkpoint goes into the register, or to where it is stored then."""
         step, until = fetched.key.step, self._until(fetched)
         if place is not _WORK:
@@ -368,8 +368,8 @@ class Translation:
             del self.stored[fetched.place, step]
         self._say((Move if move else Copy)(step, fetched.place, place))
 
-    def _until(self, fetched: _Fetched) -> int:
-        """Up to where what was fetched can be used, if it can be loaded now."""
+    def _until(self, fetched: _PendingRead) -> int:
+        """Return the step up to which a checkpoint can be used, if it can be loaded now."""
         if self.tape is not None:
             self._refuse(fetched.number, "they load nothing while they hold a tape to be reversed")
         if fetched.key.step >= self.adjoint:
@@ -383,7 +383,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Numbers of actions, by what comes of them.
+    """Numbers of actions, by how a schedule uses their results later.
 
     Attributes
     ----------
@@ -429,50 +429,50 @@ class _Stay(Generic[Place]):
 
 
 def _used(schedule: Schedule) -> tuple[set[int], set[int]]:
-    """The Reads that are used, and the Writes of what they read; found from the end backwards."""
+    """Return the Reads that are used, and the Writes of what they read, from the end backwards."""
     read, written = set[int](), set[int]()
     wanted = set[tuple[Key, int]]()
-    held = {Kind.RESTART: False, Kind.TAPE: False}  # whether what is in a register is used
+    needed = {Kind.RESTART: False, Kind.TAPE: False}  # whether what is in a register is used
     for number in reversed(range(len(schedule.actions))):
         match schedule.actions[number]:
             case Advance():
-                held[Kind.RESTART] = True
+                needed[Kind.RESTART] = True
             case Record():
-                held[Kind.RESTART], held[Kind.TAPE] = True, False
+                needed[Kind.RESTART], needed[Kind.TAPE] = True, False
             case Reverse():
-                held[Kind.TAPE] = True
+                needed[Kind.TAPE] = True
             case Write(key, level) if (key, level) in wanted:
                 wanted.remove((key, level))
                 written.add(number)
-                held[key.kind] = True
+                needed[key.kind] = True
             case Read(key, level):
-                if held[key.kind]:
+                if needed[key.kind]:
                     read.add(number)
                     wanted.add((key, level))
-                held[key.kind] = False
+                needed[key.kind] = False
             case Write() | Discard():
                 pass
     return read, written
 
 
 def _stays(schedule: Schedule, places: Mapping[int, Place], useful: set[int], later: Later) -> None:
-    there: dict[tuple[Place, Key], _Stay[Place]] = {}
+    stays: dict[tuple[Place, Key], _Stay[Place]] = {}
     for number, action in enumerate(schedule.actions):
         match action:
             case Write(key, level) if number in useful:
-                there.setdefault((places[level], key), _Stay(number)).levels.add(level)
+                stays.setdefault((places[level], key), _Stay(number)).levels.add(level)
             case Read(key, level) if number in later.read:
-                stay = there[places[level], key]
+                stay = stays[places[level], key]
                 stay.read = number
                 later.written.add(stay.written)
-            case Discard(key, level) if (places[level], key) in there:
-                stay = there[places[level], key]
+            case Discard(key, level) if (places[level], key) in stays:
+                stay = stays[places[level], key]
                 stay.levels.discard(level)
                 if not stay.levels:
-                    later.last.add(there.pop((places[level], key)).read)
+                    later.last.add(stays.pop((places[level], key)).read)
             case _:
                 pass
-    later.left.update(stay.read for stay in there.values() if stay.read >= 0)
+    later.left.update(stay.read for stay in stays.values() if stay.read >= 0)
 
 
 def _tapes(schedule: Schedule, later: Later) -> None:

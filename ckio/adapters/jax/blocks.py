@@ -91,13 +91,13 @@ class Shapes:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class LoopBlocks:
     """n steps in blocks of `size`; the last may be shorter.
 
     Attributes
     ----------
     step : callable
-        `step(x, params, i)` or, with rows, `step(x, params, i, row)`: x_{i+1}, as x_i.
+        `step(x, params, i)` or, with rows, `step(x, params, i, row)`: x_{i+1}, like x_i.
     shapes : Shapes
     n, size : int
     """
@@ -113,7 +113,7 @@ class Blocks:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of a state."""
+        """Return the bytes of a state."""
         return sum(map(nbytes_of, self.shapes.leaves[0]))
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
@@ -179,7 +179,9 @@ def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
     return lax.cond(condition, apply, lambda it: it, carry)
 
 
-def blocks_of(step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /) -> Blocks:
+def blocks_of(
+    step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /
+) -> LoopBlocks:
     """Return the blocks of a loop; raises BadInput where it is none.
 
     With "auto", a block is as long as its states fit into `BLOCK_BYTES`; then all are made equally
@@ -198,17 +200,17 @@ def blocks_of(step: Callable[..., Any], shapes: Shapes, n: int, segment: int | s
         size = min(n, int(segment))
     else:
         raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
-    return Blocks(step, shapes, n, size)
+    return LoopBlocks(step, shapes, n, size)
 
 
 @lru_cache(maxsize=64)
 def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
     """Return the number of steps whose states fit into `BLOCK_BYTES`."""
-    two, three = (_tape(Blocks(step, shapes, length, length)) for length in (2, 3))
+    two, three = (_tape(LoopBlocks(step, shapes, length, length)) for length in (2, 3))
     return max(1, BLOCK_BYTES // max(1, three - two))
 
 
-def _tape(blocks: Blocks) -> int:
+def _tape(blocks: LoopBlocks) -> int:
     """Return the bytes that JAX keeps between the forward and the reverse of the first block."""
     leaves, params = blocks.shapes.leaves[:2]
     rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]

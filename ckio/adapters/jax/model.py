@@ -15,9 +15,9 @@ import numpy as np
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.adapters.jax.blocks import (
     Back,
-    Blocks,
     Given,
     Leaves,
+    LoopBlocks,
     Shapes,
     array_of,
     arrays,
@@ -230,7 +230,7 @@ class JaxModel:
                 self._state, self._late = list(map(array_of, first, filled)), None
 
     def _now(self, *, late: bool = True) -> Leaves:
-        """The state; x_0 where there is none yet. What was recorded and put off is done now."""
+        """Return the state, or x_0; does a recorded step that was put off."""
         if self._state is None:
             values = iter([jnp.array(array) for array in self._control.values()])
             x, params, rows = (
@@ -259,7 +259,7 @@ class JaxModel:
             self.on_step(i)
 
     def _started(self, n: int | None) -> tuple[Back, Any]:
-        """The adjoint; where it has not started, as it starts at the farthest state, x_n."""
+        """Return the adjoint; if it has not started, as it starts at the farthest state, x_n."""
         if self._adjoint is not None:
             return self._adjoint
         self._now()
@@ -278,8 +278,10 @@ class JaxModel:
 
 
 @lru_cache(maxsize=8)
-def _compiled(blocks: Blocks, functional: Callable[[Any], Any]) -> tuple[Callable[..., Any], ...]:
-    """Forward over blocks, back over one, and J with its derivative."""
+def _compiled(
+    blocks: LoopBlocks, functional: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], ...]:
+    """Compile forward over blocks, back over one, and J with its derivative."""
 
     def j(moving: Leaves, state: Leaves) -> Any:
         return functional(jax.tree.unflatten(blocks.shapes.trees[0], merged(state, moving)))
@@ -289,7 +291,7 @@ def _compiled(blocks: Blocks, functional: Callable[[Any], Any]) -> tuple[Callabl
 
 
 def _names(what: str, tree: Any) -> list[str]:
-    """Of each leaf, the way to it."""
+    """Return the name of each leaf, which is its path in the tree."""
     ways = (path for path, _ in jax.tree.leaves_with_path(tree))
     tails = (jax.tree_util.keystr(path, simple=True, separator=".") for path in ways)
     return [f"{what}.{tail}".rstrip(".") for tail in tails]
@@ -418,7 +420,7 @@ class PartitionedModel:
                 self._adjoint = read
 
     def _known(self) -> dict[str, Any]:
-        """The state; x_0 where there is none yet."""
+        """Return the state; x_0 where there is none yet."""
         if not self._state:
             controls = {name: jnp.array(x) for name, x in self._control.items()}
             self._state = {**self._first, **controls}
@@ -445,7 +447,7 @@ class PartitionedModel:
         return {name: self._adjoint[name] for name in self._control}
 
     def _seed(self) -> dict[str, Any]:
-        """J where the forward is farthest, and its derivatives."""
+        """Return J at the farthest state, and its derivatives."""
         self._known()
         _, state = self._farthest
         j, cotangent = self._differentiated({name: state[name] for name in self._control}, state)
@@ -465,7 +467,7 @@ class PartitionedModel:
 
 @lru_cache(maxsize=8)
 def _differentiated(functional: Callable[[Any], Any]) -> Callable[[Values, Values], Any]:
-    """J and its derivatives by the first arrays, compiled once for all models that have it."""
+    """Compile J and its derivatives by the first arrays, once for all models that have it."""
 
     def of(moving: Values, state: Values) -> Any:
         return functional({**state, **moving})

@@ -20,7 +20,7 @@ Slot = tuple[int, int]
 ABSENT: Final = -1
 
 
-class Row(NamedTuple):
+class SweepRow(NamedTuple):
     """One turn of the loop over a table: up to four things, done in this order.
 
     Attributes
@@ -42,14 +42,18 @@ class Row(NamedTuple):
     reverse: int = ABSENT
 
 
+_AFTER_ALL: Final = len(SweepRow._fields)
+"""A part that none comes after, so that the next one begins a row."""
+
+
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The two sweeps of a gradient; the forward ends where the backward begins, at the last block.
 
     Attributes
     ----------
     platform : Platform
-    forward, backward : tuple of Row
+    forward, backward : tuple of SweepRow
     slots : tuple of Slot
         Of each access.
     drops : tuple of tuple of Slot
@@ -59,8 +63,8 @@ class Plan:
     """
 
     platform: Platform
-    forward: tuple[Row, ...]
-    backward: tuple[Row, ...]
+    forward: tuple[SweepRow, ...]
+    backward: tuple[SweepRow, ...]
     slots: tuple[Slot, ...]
     drops: tuple[tuple[Slot, ...], ...]
     accesses_forward: int
@@ -73,7 +77,7 @@ def plan(
     planner: str | Planner,
     seconds: Callable[[], tuple[float, float]],
     /,
-) -> Plan:
+) -> SweepPlan:
     """Plan so many blocks, whose states have so many bytes.
 
     The seconds of a block, forward and back, are asked for only where the levels have prices.
@@ -94,28 +98,28 @@ def plan(
     make: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     schedule = make(chain, one)
     validate(schedule, one)
-    return _Table(planner).plan(schedule, platform)
+    return _RowWriter(planner).plan(schedule, platform)
 
 
-class _Table:
+class _RowWriter:
     """The rows of a schedule, as far as it has been read.
 
     A Record only marks the state that a block starts from. So the state may be one block behind the
     schedule's; it catches up where the next one is needed.
 
     [Write x_0, Advance(0, 2), Record(2, 3), Reverse(2, 3), Read x_0, Advance(0, 1), Record(1, 2),
-    Reverse(1, 2), ...] are the rows (write 0), (advance 0 to 2), and, on the way back, (reverse 2),
-    (read 1, advance 0 to 1, reverse 1), ...
+    Reverse(1, 2), ...] are the rows (write by access 0), (advance 0 to 2), and, on the way back,
+    (reverse 2), (read by access 1, advance 0 to 1, reverse 1), ...
     """
 
     def __init__(self, planner: object) -> None:
         self._planner, self._at = planner, 0
-        self._rows: list[Row] = []
-        self._part = len(Row._fields)  # of the last row, the last part that is there
+        self._rows: list[SweepRow] = []
+        self._part = _AFTER_ALL  # of the last row, the last part that is there
         self._slots: list[Slot] = []
         self._drops: list[tuple[Slot, ...]] = []
 
-    def plan(self, schedule: Schedule, platform: Platform) -> Plan:
+    def plan(self, schedule: Schedule, platform: Platform) -> SweepPlan:
         turn: tuple[int, int] | None = None  # the rows and accesses of the way forward
         for action in schedule.actions:
             match action:
@@ -124,7 +128,7 @@ class _Table:
                 case Record(begin, end) if end - begin == 1:
                     self._advance(begin)
                     if end == schedule.chain.steps and turn is None:
-                        turn, self._part = (len(self._rows), len(self._slots)), len(Row._fields)
+                        turn, self._part = (len(self._rows), len(self._slots)), _AFTER_ALL
                 case Reverse(begin, _) if begin == self._at:
                     self._add(reverse=begin)
                 case Write(Key(Kind.RESTART, step), level):
@@ -142,7 +146,9 @@ class _Table:
                     )
         assert turn is not None, "a schedule that was validated reverses its last step"
         rows, slots = tuple(self._rows), tuple(self._slots)
-        return Plan(platform, rows[: turn[0]], rows[turn[0] :], slots, tuple(self._drops), turn[1])
+        return SweepPlan(
+            platform, rows[: turn[0]], rows[turn[0] :], slots, tuple(self._drops), turn[1]
+        )
 
     def _advance(self, end: int) -> None:
         if self._at < end:
@@ -156,7 +162,7 @@ class _Table:
 
     def _add(self, **parts: int) -> None:
         """Add parts to the last row, or to a new one where they come before what is there."""
-        part = Row._fields.index(min(parts, key=Row._fields.index))
+        part = SweepRow._fields.index(min(parts, key=SweepRow._fields.index))
         if part <= self._part:
-            self._rows.append(Row())
+            self._rows.append(SweepRow())
         self._rows[-1], self._part = self._rows[-1]._replace(**parts), part

@@ -1,9 +1,9 @@
 """`jax.lax.scan` over a state, whose reverse mode keeps states on the levels of a platform.
 
-Both sweeps of a gradient go through the rows of a `Plan`, in one of two ways. Outside `jax.jit`
-Python does so, and calls compiled blocks: JAX computes while Python stores, because a state is
-written while the block after it is under way, and read while the block before it is reversed.
-Inside `jax.jit` a loop of XLA does so, and calls Python only to store and to fetch.
+Both sweeps of a gradient go through the rows of a `SweepPlan`, in one of two ways. Outside
+`jax.jit` Python does so, and calls compiled blocks: JAX computes while Python stores, because a
+state is written while the block after it is under way, and read while the block before it is
+reversed. Inside `jax.jit` a loop of XLA does so, and calls Python only to store and to fetch.
 """
 
 import threading
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from operator import ne
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -21,9 +22,9 @@ from jax.experimental import io_callback
 
 from ckio.adapters.jax.blocks import (
     Back,
-    Blocks,
     Given,
     Leaves,
+    LoopBlocks,
     Shapes,
     array_of,
     arrays,
@@ -37,7 +38,7 @@ from ckio.adapters.jax.blocks import (
     when,
     zeros,
 )
-from ckio.adapters.jax.plans import Plan, Row, plan
+from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
@@ -120,7 +121,7 @@ def checkpointed_scan(
 
 
 @lru_cache(maxsize=64)
-def _loop(blocks: Blocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
+def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
     """Return the loop with its derivative, compiled once for all calls that are alike."""
     sweeps = Sweeps(blocks, platform, planner)
     loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
@@ -171,12 +172,12 @@ class Turn(NamedTuple):
 class Sweeps:
     """The two sweeps of a gradient, by a plan that is made when it is first needed."""
 
-    blocks: Blocks
+    blocks: LoopBlocks
     platform: Platform
     planner: str | Planner
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> SweepPlan:
         blocks = self.blocks
         seconds = partial(_measured, blocks)
         return plan(blocks.count, max(1, blocks.nbytes), self.platform, self.planner, seconds)
@@ -205,8 +206,8 @@ class Sweeps:
         end = self._sweep(way, self.plan.forward, given, Turn(token, x, Back([], [], [])))
         return end.token, end.x
 
-    def _sweep(self, way: "_Way", rows: tuple[Row, ...], given: Given, begin: Turn) -> Turn:
-        def after(row: Row, has: Row, at: Turn) -> Turn:
+    def _sweep(self, way: "_Way", rows: tuple[SweepRow, ...], given: Given, begin: Turn) -> Turn:
+        def after(row: SweepRow, has: SweepRow, at: Turn) -> Turn:
             token, x, back = at
 
             def read(old: tuple[Any, Leaves]) -> tuple[Any, Leaves]:
@@ -221,23 +222,23 @@ class Sweeps:
         return way.through(rows, after, begin)
 
 
-_After = Callable[[Row, Row, Turn], Turn]
+_After = Callable[[SweepRow, SweepRow, Turn], Turn]
 """From a row, and which of its parts are there, to the carry after it."""
 
 
 class _InsideXla:
     """The way of a compiled program: a loop over the table, and callbacks that store and fetch."""
 
-    def __init__(self, blocks: Blocks, /) -> None:
+    def __init__(self, blocks: LoopBlocks, /) -> None:
         self.advance, self.reverse = blocks.advance, blocks.reverse
         self._like = [plain_shape(leaf) for leaf in blocks.shapes.leaves[0]]
 
-    def through(self, rows: tuple[Row, ...], after: _After, begin: Turn, /) -> Turn:
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
         """Go through all rows; a part that is in all of them, or in none, needs no condition."""
         if not rows:
             return begin
         table = np.array(rows, np.int32)
-        has = table != np.array(Row())
+        has = table != np.array(SweepRow())
         constant = {
             number: bool(cells[0])
             for number, cells in enumerate(has.T)
@@ -247,12 +248,12 @@ class _InsideXla:
         def one(at: Turn, cells: tuple[Any, Any]) -> tuple[Turn, None]:
             row, has = cells
             known = (constant.get(number, it) for number, it in enumerate(has))
-            return after(Row(*row), Row(*known), at), None
+            return after(SweepRow(*row), SweepRow(*known), at), None
 
         end, _ = lax.scan(one, begin, (list(table.T), list(has.T)))
         return end
 
-    def begin(self, plan: Plan, /) -> Any:
+    def begin(self, plan: SweepPlan, /) -> Any:
         return io_callback(partial(STORE.begin, plan), _NUMBER)
 
     def waiting(self, number: Any, /) -> Any:
@@ -285,16 +286,16 @@ class _InsideXla:
 class _OutsideXla:
     """The way of Python: compiled blocks, and levels that are used while JAX computes."""
 
-    def __init__(self, blocks: Blocks, /) -> None:
+    def __init__(self, blocks: LoopBlocks, /) -> None:
         self._advance, self._reverse = _compiled(blocks)
         self._late: list[Callable[[], None]] = []  # a write, until JAX has something else to do
 
-    def through(self, rows: tuple[Row, ...], after: _After, begin: Turn, /) -> Turn:
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
         """Go through all rows; levels are closed where something fails or is interrupted."""
         at = begin
         try:
             for row in rows:
-                at = after(row, Row(*(it != none for it, none in zip(row, Row(), strict=True))), at)
+                at = after(row, SweepRow(*map(ne, row, SweepRow())), at)
             self._write()
         except BaseException:
             if isinstance(begin.token, StoredStates):
@@ -302,7 +303,7 @@ class _OutsideXla:
             raise
         return at
 
-    def begin(self, plan: Plan, /) -> StoredStates:
+    def begin(self, plan: SweepPlan, /) -> StoredStates:
         return StoredStates(plan)
 
     def waiting(self, states: Any, /) -> "_Waiting":
@@ -363,12 +364,12 @@ jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: 
 
 
 @lru_cache(maxsize=64)
-def _compiled(blocks: Blocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
+def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
     """Compile forward over blocks, and back over one, which uses up the cotangents it is given."""
     return jax.jit(blocks.advance), jax.jit(blocks.reverse, donate_argnums=3)
 
 
-def _measured(blocks: Blocks) -> tuple[float, float]:
+def _measured(blocks: LoopBlocks) -> tuple[float, float]:
     """Return the seconds of a block, forward and back: the least of three, of zeros.
 
     They are taken in a thread of their own, because the caller may be tracing.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key
 from ckio.adapters.jax.blocks import bits_of
-from ckio.adapters.jax.plans import Plan, Slot
+from ckio.adapters.jax.plans import Slot, SweepPlan
 from ckio.adapters.scratch import Scratch
 
 WAITING: Final = 16
@@ -29,19 +29,19 @@ class StoredStates:
     refers to this object any more.
     """
 
-    def __init__(self, plan: Plan, /) -> None:
+    def __init__(self, plan: SweepPlan, /) -> None:
         self._plan, self._scratch = plan, Scratch(plan.platform)
         self._keys: dict[Slot, Key] = {}
         self._accesses, self.is_reversing = 0, False
 
     @property
     def waits(self) -> bool:
-        """Whether the way forward is done, and the way back has not begun."""
+        """Return whether the way forward is done, and the way back has not begun."""
         return self._accesses == self._plan.accesses_forward and not self.is_reversing
 
     @property
     def is_done(self) -> bool:
-        """Whether the last access has been."""
+        """Return whether the last access is done."""
         return self._accesses == len(self._plan.slots)
 
     def put(self, access: int, leaves: list[Any], /) -> None:
@@ -86,7 +86,7 @@ class GradientStore:
     def __len__(self) -> int:
         return len(self._gradients)
 
-    def begin(self, plan: Plan, /) -> Any:
+    def begin(self, plan: SweepPlan, /) -> Any:
         """Open the levels; returns the number."""
         states = StoredStates(plan)
         with self._lock:

@@ -10,19 +10,19 @@ from itertools import chain
 from typing import Any, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.pyadjoint.shelf import AWAY, Shelf, leaves_memory
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
 from ckio.errors import BadInput
 from ckio.runner.rule import Rule
 from ckio.schedule import Schedule
 
 
 def live(step: Any, /) -> list[Any]:
-    """x_i: the variables that blocks have made before a step, and use in it or later."""
+    """Return x_i: the variables that blocks have made before a step, and use in it or later."""
     return [it for it in step.checkpointable_state if leaves_memory(it)]
 
 
 def used(step: Any, /) -> list[Any]:
-    """t_i: the variables that the blocks of a step take and make."""
+    """Return t_i: the variables that the blocks of a step take and make."""
     pairs = ((*block.get_dependencies(), *block.get_outputs()) for block in step)
     return [it for it in dict.fromkeys(chain.from_iterable(pairs)) if leaves_memory(it)]
 
@@ -30,7 +30,7 @@ def used(step: Any, /) -> list[Any]:
 class Held:
     """Which variables have their values in memory, and for how many reasons.
 
-    `absent` is what a variable has whose value has left: None while pyadjoint records, which then
+    `absent` stands for a value that has left memory: None while pyadjoint records, which then
     takes that of the object again when it needs it.
     """
 
@@ -39,11 +39,11 @@ class Held:
         self._count: Counter[Any] = Counter()
 
     def take(self, variables: Iterable[Any], /) -> None:
-        """One more reason for each of these."""
+        """Count one more reason for each of these."""
         self._count.update(variables)
 
     def release(self, variables: Iterable[Any], /) -> None:
-        """One reason less; what has none left leaves memory."""
+        """Count one reason less for each; what has none left leaves memory."""
         for variable in variables:
             self._count[variable] -= 1
             self.sweep((variable,))
@@ -56,7 +56,7 @@ class Held:
                 variable.checkpoint = self.absent
 
 
-class Steps:
+class TapeSteps:
     """The steps as registers of ckio's machine: a state, and the tapes of some steps.
 
     Parameters
@@ -64,7 +64,7 @@ class Steps:
     steps : sequence of TimeStep
         All of them.
     held : Held
-        What is in memory.
+        The variables in memory.
     """
 
     def __init__(self, steps: list[Any], held: Held, /) -> None:
@@ -75,18 +75,18 @@ class Steps:
         self._tapes: dict[int, list[Any]] = {}
 
     def begin(self, recorded: Iterable[int] = (), /) -> None:
-        """Behind the last step, of which and others before it there are tapes; nothing else."""
+        """Begin behind the last step, with the tapes of it and of others before it."""
         self._held.absent = AWAY
         self._tapes = {step: self._used[step] for step in recorded}
         self._held.sweep(chain.from_iterable(chain(self._live, self._used)))
 
     def forget(self) -> None:
-        """At x_0, of which nothing has to be stored: no block has made anything yet."""
+        """Go to x_0, of which nothing has to be stored: no block has made anything yet."""
         self._set_state([])
         self._clear_tapes()
 
     def variables(self, key: Key, /) -> list[Any]:
-        """What a checkpoint consists of."""
+        """Return the variables of a checkpoint."""
         return (self._live if key.kind is Kind.RESTART else self._used)[key.step]
 
     def set(self, key: Key, variables: list[Any], /) -> None:
@@ -115,7 +115,7 @@ class Steps:
         self._clear_tapes()
 
     def back(self, step: int, /, *, markings: bool) -> None:
-        """The adjoint of a step, whose tape it takes."""
+        """Evaluate the adjoint of a step, and let go of its tape."""
         blocks = self._steps[step]
         for block in reversed(blocks):
             block.evaluate_adj(markings=markings)
@@ -139,7 +139,7 @@ class Steps:
 
 
 def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
-    """The way forward, through every step once and in order, and the way back.
+    """Split a schedule into a forward, through every step once and in order, and the rest.
 
     Raises BadInput for a schedule that does not begin with such a way.
     """
@@ -161,7 +161,7 @@ def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
 
 
 def endless(rule: Rule, /) -> Iterator[Action]:
-    """The way forward of a run that does not know its end."""
+    """Yield the way forward of a run that does not know its end."""
     follower, step = rule.follow(0, ()), 0
     while True:
         yield from follower.at(step)
@@ -171,24 +171,28 @@ def endless(rule: Rule, /) -> Iterator[Action]:
 
 
 class Recording:
-    """What becomes of the values of the steps, one after the other, as they are annotated.
+    """The first way forward, which the program goes itself while pyadjoint records it.
+
+    The variables that a step starts from are only known when its blocks are there. So a checkpoint
+    x_i is written at the end of step i, while its values are still in memory. Older variables that
+    a later step turns out to need are added to those that are stored.
 
     Parameters
     ----------
     steps : sequence of TimeStep
         To which the tape adds.
     held : Held
-        What is in memory.
-    shelf : Shelf
-        What is stored.
+        The variables in memory.
+    storage : TapeStorage
+        The stored checkpoints.
     actions
         The way forward.
     """
 
     def __init__(
-        self, steps: Sequence[Any], held: Held, shelf: Shelf, actions: Iterator[Action], /
+        self, steps: Sequence[Any], held: Held, storage: TapeStorage, actions: Iterator[Action], /
     ) -> None:
-        self._steps, self._held, self._shelf = steps, held, shelf
+        self._steps, self._held, self._storage = steps, held, storage
         self._actions = actions
         self._action = next(actions, None)
         self._source: tuple[Key, int] | None = None
@@ -196,7 +200,7 @@ class Recording:
 
     @property
     def tapes(self) -> list[int]:
-        """The steps whose tapes are in memory."""
+        """Return the steps whose tapes are in memory."""
         return list(self._tapes)
 
     def annotated(self, step: int, /) -> None:
@@ -219,15 +223,15 @@ class Recording:
             case Write(Key(Kind.RESTART, at), _) if at > step:
                 return False
             case Write(key, level) if self._source is not None and self._source[0] == key:
-                self._shelf.copy_to(key, self._source[1], level)
+                self._storage.copy_to(key, self._source[1], level)
             case Write(Key(Kind.RESTART), level):
-                self._shelf.write(action.key, level, live(self._steps[step]))
+                self._storage.write(action.key, level, live(self._steps[step]))
             case Write(key, level):
-                self._shelf.write(key, level, used(self._steps[key.step]))
+                self._storage.write(key, level, used(self._steps[key.step]))
             case Read(key, level):
                 self._source = key, level
             case Discard(key, level):
-                self._shelf.discard(key, level)
+                self._storage.discard(key, level)
             case Reverse():
                 raise BadInput(f"{action} is on the way forward")
             case _:
@@ -245,7 +249,7 @@ class Recording:
     def _complete(self, step: int) -> None:
         """Add to what is stored the older variables that this step uses, and none before it did."""
         older = [it for it in live(self._steps[step]) if it.creation_timestep < step - 1]
-        for key in {key for level in self._shelf.stored for key in level} if older else ():
+        for key in {key for level in self._storage.stored for key in level} if older else ():
             if key.kind is Kind.RESTART and key.step < step:
                 since = [it for it in older if it.creation_timestep < key.step]
-                self._shelf.complete(key, since)
+                self._storage.complete(key, since)

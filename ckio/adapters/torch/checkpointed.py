@@ -19,7 +19,7 @@ from ckio.adapters.torch.loop import (
     At,
     Loop,
     Step,
-    Steps,
+    TensorSteps,
     Tree,
     check_apart,
     check_mode,
@@ -40,7 +40,7 @@ from ckio.runner.unknown import check_fit, forward, reserve
 from ckio.schedule import Schedule
 
 Done = Callable[[Any, int], Any]
-"""Whether the loop ends at x_i, of x_i and i."""
+"""A function of x_i and i: whether the loop ends there."""
 
 _STATES: Final = 100
 """States in memory, of a loop whose end is not known, where no platform is given."""
@@ -63,7 +63,7 @@ def checkpointed_loop(
     preserve_rng_state: bool = True,
     generators: Sequence[torch.Generator] = (),
 ) -> Any:
-    """x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
+    """Return x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
 
     The way forward keeps no graph but that of the last step, and stores states where the schedule
     says. The way back performs the rest of the schedule: it goes on from states that are stored,
@@ -79,8 +79,8 @@ def checkpointed_loop(
     Parameters
     ----------
     step
-        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. What
-        it does is a function of these, of `params`, and of what is random.
+        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. It
+        depends on these, on `params`, and on random numbers, and on nothing else.
     x0
         A tensor, or tuples, lists and dicts of tensors, some of which may be of whole numbers.
     n
@@ -124,14 +124,14 @@ def checkpointed_loop(
     if n == 0 or (done is not None and done(x0, 0)):
         return x0
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in (*state, *loop.params))):
-        found = _plain(loop, state, n, done)
+        end = _plain(loop, state, n, done)
     else:
         check_apart(loop.params)
         course = planned(
             loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
         )
-        found = _Looped.apply(course, *state, *loop.params)
-    return tree.build(iter(found))
+        end = _Looped.apply(course, *state, *loop.params)
+    return tree.build(iter(end))
 
 
 class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
@@ -160,7 +160,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         self.step, self.n, self._options = step, n, options
 
     def forward(self, x0: Any, n: int | None = None, /) -> Any:
-        """x_n."""
+        """Return x_n."""
         steps = self.n if n is None else n
         return checkpointed_loop(self.step, x0, steps, **self._options)
 
@@ -168,13 +168,13 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         return f"n={self.n}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of; a platform goes as its text."""
+        """Return the attributes of a copy; a platform goes as its text."""
         platform = self._options.get("platform")
         text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
         return {**self.__dict__, "_options": self._options | text}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Be the copy."""
+        """Become the copy of an instance that had this state."""
         options = dict(state["_options"])
         if isinstance(text := options.get("platform"), str):
             options["platform"] = Platform.loads(text)
@@ -183,15 +183,15 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a loop is run: by a schedule, or by a rule until it is done."""
+    """A loop with its plan: a schedule, or a rule where its length is not known."""
 
     loop: Loop
     plan: Schedule | Online
     platform: Platform
     done: Done | None
 
-    def run(self, model: Steps, backends: Sequence[Backend], /) -> Iterator[None]:
-        """A run in two halves: it yields once, where the loop has come to its end."""
+    def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
+        """Run in two halves: this yields once, where the loop has come to its end."""
         if isinstance(self.plan, Online):
             return _until_done(self.plan, model, backends)
         return _by_schedule(self.plan, self.platform, model, backends)
@@ -238,13 +238,13 @@ def planned(
 
 @lru_cache(maxsize=64)
 def _schedule(planner: Any, chain: Chain, platform: Platform) -> Schedule:
-    """A schedule; the same loop is often run many times."""
+    """Return a schedule, which is planned once: the same loop is often run many times."""
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     return plan(chain, platform)
 
 
 def _by_schedule(
-    schedule: Schedule, platform: Platform, model: Steps, backends: Sequence[Backend]
+    schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
 ) -> Iterator[None]:
     turned = False
     for event in perform(schedule, platform, model, backends):
@@ -254,7 +254,7 @@ def _by_schedule(
                 yield
 
 
-def _until_done(rule: Online, model: Steps, backends: Sequence[Backend]) -> Iterator[None]:
+def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -> Iterator[None]:
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
     performance = Performance(rule, model, backends, clock=None, watch=None)
@@ -266,7 +266,7 @@ def _until_done(rule: Online, model: Steps, backends: Sequence[Backend]) -> Iter
 
 
 def _memory(nbytes: int, n: int | None) -> Platform:
-    """Memory for some states, and the tape of one step.
+    """Return memory for some states, and the tape of one step.
 
     So many that no step is run more than three times: with s of them, (s + 1)(s + 2) / 2 >= n.
     """
@@ -280,7 +280,7 @@ def _has_price(level: Level, nbytes: int) -> bool:
 
 
 def _seconds(loop: Loop, at: At) -> float:
-    """Of a step as this; a loop that is trained asks a thousand times, and plans but once."""
+    """Return the seconds of a step, measured once: a loop that is trained asks often."""
     owner = getattr(loop.step, "__self__", loop.step)
     if not isinstance(owner, torch.nn.Module):
         owner = getattr(loop.step, "__code__", type(owner))
@@ -291,7 +291,7 @@ def _seconds(loop: Loop, at: At) -> float:
 
 
 def _measured(loop: Loop, at: At) -> float:
-    """Seconds of the first step; what it does the first time is not counted."""
+    """Return the seconds of the first step when it is run for the second time."""
     took = 0.0
     for _ in range(2):
         with torch.no_grad(), loop.inside(at.random):
@@ -305,7 +305,7 @@ class _Passage:
     """A loop on its way: forward when it is made, and back once."""
 
     def __init__(self, course: Course, at: At) -> None:
-        self.model = Steps(course.loop, at, done=course.done)
+        self.model = TensorSteps(course.loop, at, done=course.done)
         with ExitStack() as stack:
             levels = stack.enter_context(Scratch(course.platform))
             self._run = course.run(self.model, levels.backends)
@@ -313,7 +313,7 @@ class _Passage:
             self._levels = stack.pop_all()
 
     def back(self, cotangent: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The gradient of the state, and of the parameters."""
+        """Return the gradient of the state, and of the parameters."""
         self.model.cotangent = list(cotangent)
         with self._levels:
             for _ in self._run:
@@ -333,9 +333,9 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         ctx.passage = _Passage(course, At(owned(state), ctx.random))
         end = ctx.passage.model.at
         loop.restore(end.random)  # as a loop without ckio leaves it
-        found = tuple(t.detach() for t in end.state)
-        ctx.mark_non_differentiable(*(t for t in found if not is_smooth(t)))
-        return found
+        state_n = tuple(t.detach() for t in end.state)
+        ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
+        return state_n
 
     @staticmethod
     def backward(ctx: Any, *cotangent: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -353,7 +353,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
 
 
 def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tensors:
-    """The loop where no gradient is asked for."""
+    """Run the loop where no gradient is asked for."""
     state, i = owned(state), 0
     while i != n and not (done is not None and done(loop.tree.build(iter(state)), i)):
         state = loop.after(state, i)

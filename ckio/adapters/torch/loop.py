@@ -1,7 +1,7 @@
 """A loop of tensors: its state, its step and all that this depends on, and a run of it.
 
-`Loop` is what does not change; `Steps` is a loop that ckio drives, which is a model: the state,
-tapes, a cotangent, and checkpoints.
+`Loop` is what does not change; `TensorSteps` is a loop that ckio drives, which is a model: the
+state, tapes, a cotangent, and checkpoints.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,17 +25,17 @@ Edge = tuple[Any, int]
 """A node of a graph, and which of its outputs."""
 
 _LEAF: Final = "AccumulateGrad"
-"""What torch calls the node of a tensor that was computed from nothing."""
+"""The name that torch gives to the node of a tensor that was computed from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """How a state is made of tensors: it is one, or a tuple, list or dict of such.
+    """The structure of a state: a tensor, or a tuple, list or dict of such.
 
     Attributes
     ----------
     name : str
-        What it is called in messages and in files.
+        Its name in messages and in files.
     kind : type or None
         Of the tuple, list or dict; None for a tensor.
     keys : tuple
@@ -50,7 +50,7 @@ class Tree:
 
     @staticmethod
     def of(x: Any, name: str = "x", /) -> "Tree":
-        """Raises BadInput where anything else is in it."""
+        """Return the tree of a state; raises BadInput where anything else is in it."""
         match x:
             case torch.Tensor():
                 if x.layout != torch.strided:
@@ -72,7 +72,7 @@ class Tree:
         return Tree(name, type(x), keys, parts)
 
     def leaves(self, x: Any, /) -> Iterator[torch.Tensor]:
-        """The tensors of a state that is made alike; raises BadInput for another."""
+        """Yield the tensors of a state of this structure; raises BadInput for another."""
         if self.kind is None:
             if not isinstance(x, torch.Tensor):
                 raise BadInput(f"{self.name} is a {type(x).__name__}, and was a tensor")
@@ -85,18 +85,18 @@ class Tree:
             yield from part.leaves(x[key])
 
     def build(self, leaves: Iterator[torch.Tensor], /) -> Any:
-        """The state of these tensors."""
+        """Return the state of these tensors."""
         if self.kind is None:
             return next(leaves)
         parts = [part.build(leaves) for part in self.parts]
         if issubclass(self.kind, dict):
-            found = self.kind()
-            found.update(zip(self.keys, parts, strict=True))
-            return found
+            state = self.kind()
+            state.update(zip(self.keys, parts, strict=True))
+            return state
         return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
 
     def names(self) -> Iterator[str]:
-        """Of all tensors."""
+        """Yield the names of all tensors."""
         if self.kind is None:
             yield self.name
         for part in self.parts:
@@ -108,7 +108,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a loop stands, as far as what comes depends on it.
+    """The state of a loop, and of its sources of random numbers: what follows depends on both.
 
     Attributes
     ----------
@@ -128,19 +128,19 @@ class At:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """What a loop is.
+    """A step, and all that it depends on except the state.
 
     Attributes
     ----------
     step : callable
     tree : Tree
-        How its state is made of tensors.
+        The structure of its state.
     like : tuple of (shape, dtype, device)
-        What those are.
+        The properties of its tensors.
     params : tuple of tensors
-        What steps read beside the state, and the gradient is taken of; those that require it.
+        Tensors that steps read beside the state, and that require a gradient.
     sources : tuple of torch.Generator
-        What is random in steps comes from these.
+        Sources of the random numbers of steps.
     casts : tuple of (device type, enabled, dtype)
         The autocasting that steps run in.
     """
@@ -171,22 +171,22 @@ class Loop:
         return tuple(map(_edge, self.params))
 
     def names(self) -> Iterator[str]:
-        """Of all that a checkpoint holds."""
+        """Yield the names of all tensors in a checkpoint."""
         yield from self.tree.names()
         yield from (f"random {number}" for number in range(len(self.sources)))
 
     def random(self) -> Tensors:
-        """Where the sources of random numbers are."""
+        """Return the states of the sources of random numbers."""
         return tuple(source.get_state() for source in self.sources)
 
     def restore(self, random: Tensors) -> None:
-        """Put the sources of random numbers there."""
+        """Set the states of the sources of random numbers."""
         for source, state in zip(self.sources, random, strict=True):
             source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
-        """Within, it is as within the loop; afterwards as before."""
+        """Run a block with these random states and the autocasting of the loop."""
         outside = self.random()
         try:
             self.restore(random)
@@ -200,25 +200,25 @@ class Loop:
             self.restore(outside)
 
     def after(self, state: Tensors, i: int) -> Tensors:
-        """One step; raises BadInput where it returns another kind of state, or changed this one."""
+        """Do one step; raises BadInput where it returns another kind of state, or changes this."""
         before = versions(state)
-        found = self.step(self.tree.build(iter(state)), i)
+        returned = self.step(self.tree.build(iter(state)), i)
         if versions(state) != before:
             raise BadInput(
                 f"step {i} changed its state in place; let it return new tensors"
                 " (begin with x = x.clone(), say)"
             )
-        leaves = tuple(self.tree.leaves(found))
+        leaves = tuple(self.tree.leaves(returned))
         for name, like, leaf in zip(self.tree.names(), self.like, leaves, strict=True):
             if (now := described(leaf)) != like:
                 raise BadInput(f"step {i} returns {name} as {_said(now)}; it was {_said(like)}")
         return tuple(leaf.contiguous().resolve_conj().resolve_neg() for leaf in leaves)
 
     def traced(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
-        """One step with its graph: its inputs, and what it returns; raises BadInput as `after`.
+        """Do one step with its graph, and return its inputs and outputs; raises BadInput.
 
-        And where the gradient would flow to a tensor that is neither in the state nor in `params`:
-        its part would be lost.
+        It does so where `after` does, and where the gradient would flow to a tensor that is neither
+        in the state nor in `params`: its part would be lost.
         """
         inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
         with torch.enable_grad():
@@ -241,7 +241,7 @@ class Loop:
 
 
 def refuse(i: int, tensor: torch.Tensor) -> None:
-    """Say that this tensor was not given."""
+    """Raise BadInput, because this tensor was not given."""
     raise BadInput(
         f"step {i} reads a tensor of shape {tuple(tensor.shape)} that requires a gradient, and is"
         " neither in the state nor in `params`; give it in params=[...], or detach it"
@@ -249,7 +249,7 @@ def refuse(i: int, tensor: torch.Tensor) -> None:
 
 
 def described(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What must be the same of a tensor in every state."""
+    """Return the properties of a tensor that are the same in every state."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
@@ -264,7 +264,7 @@ def check_mode() -> None:
 
 
 def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
-    """The autocasting of now, for these types of devices."""
+    """Return the autocasting that is on now, for these types of devices."""
     return tuple(
         (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         for kind in sorted({"cpu", *devices})
@@ -272,11 +272,11 @@ def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
 
 
 def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
-    """PyTorch's own sources of random numbers for these devices, and the CPU.
+    """Return PyTorch's own sources of random numbers for these devices, and the CPU.
 
     Raises BadInput where it does not say which they are.
     """
-    found = [torch.default_generator]
+    generators = [torch.default_generator]
     for device in sorted(set(devices), key=str):
         if device.type == "cpu":
             continue
@@ -286,24 +286,24 @@ def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
                 f"the generators of {device} are not known: give preserve_rng_state=False, and"
                 " those that steps draw from in generators=[...]"
             )
-        found.append(own[device.index or 0])
-    return tuple(found)
+        generators.append(own[device.index or 0])
+    return tuple(generators)
 
 
 def params_of(step: Step, params: Any) -> Tensors:
-    """What was given as parameters, or else those of a step that is a module, or its method."""
+    """Return the given parameters, or else those of a step that is a module, or its method."""
     module = params if params is not None else step
     module = getattr(module, "__self__", module)
     if isinstance(module, torch.nn.Module):
-        found: Sequence[Any] = list(module.parameters())
+        tensors: Sequence[Any] = list(module.parameters())
     elif isinstance(params, torch.Tensor):
-        found = [params]
+        tensors = [params]
     else:
-        found = [] if params is None else list(params)
-    for tensor in found:
+        tensors = [] if params is None else list(params)
+    for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise BadInput(f"params holds a {type(tensor).__name__}; it is a module, or tensors")
-    return tuple({id(t): t for t in found if t.requires_grad}.values())
+    return tuple({id(t): t for t in tensors if t.requires_grad}.values())
 
 
 def check_apart(params: Tensors) -> None:
@@ -332,27 +332,27 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def versions(state: Tensors, /) -> tuple[int, ...]:
-    """How often each was changed in place; torch does not count that in inference mode."""
+    """Return how often each was changed in place; in inference mode torch does not count."""
     return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
 
 
 @contextmanager
 def without_hooks(tensors: Tensors, /) -> Iterator[None]:
-    """Within, what was hooked to these is not called, nor `.grad` set: a part is no gradient.
+    """Run a block without the hooks of these tensors, nor setting `.grad`: a part is no gradient.
 
     The whole gradient comes to them later, through the graph that the loop is part of.
     """
     hooked = [t._backward_hooks for t in tensors if t._backward_hooks]  # noqa: SLF001, the only way to ask
-    hooks = [dict(there) for there in hooked]
-    kept = [(t, t.grad) for t in tensors if t.retains_grad]
+    hooks = [dict(current) for current in hooked]
+    gradients = [(t, t.grad) for t in tensors if t.retains_grad]
     try:
-        for there in hooked:
-            there.clear()
+        for current in hooked:
+            current.clear()
         yield
     finally:
-        for there, before in zip(hooked, hooks, strict=True):
-            there.update(before)
-        for tensor, grad in kept:
+        for current, before in zip(hooked, hooks, strict=True):
+            current.update(before)
+        for tensor, grad in gradients:
             tensor.grad = grad
 
 
@@ -361,7 +361,7 @@ def _said(what: tuple[Any, ...]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
 
 
-class Steps:
+class TensorSteps:
     """Forward steps without a graph, and back a step at a time, each by autograd.
 
     The tape of step i is x_i, as a checkpoint is: from it the step is done again with its graph. Of
@@ -467,16 +467,16 @@ class Steps:
             raise BadInput(f"{key} does not fit this loop: was it written by another?")
 
     def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
-        there = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
+        tensors = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
         states = len(self.at.state)
-        at = At(tuple(there[:states]), tuple(there[states:]))
+        at = At(tuple(tensors[:states]), tuple(tensors[states:]))
         if key.kind is Kind.RESTART:
             self.at = at
         else:
             self._tapes, self._traced = {key.step: (at, versions(at.state))}, None
 
     def is_done(self, i: int, /) -> bool:
-        """Whether the loop ends where it stands, which is x_i."""
+        """Return whether the loop ends at its state, which is x_i."""
         if self._done is None:
             return False
         return bool(self._done(self.loop.tree.build(iter(self.at.state)), i))
@@ -504,7 +504,7 @@ class Steps:
             return self.loop.traced(at.state, i)
 
     def _pull(self, inputs: Tensors, outputs: Tensors) -> None:
-        """The cotangent from what a step returned to what it was given."""
+        """Pull the cotangent back from the outputs of a step to its inputs."""
         back = [
             (y, g)
             for y, g in zip(outputs, self.cotangent, strict=True)
@@ -512,12 +512,14 @@ class Steps:
         ]
         smooth = [x for x in inputs if x.requires_grad]
         wanted = [*smooth, *self.loop.params]
-        found: list[torch.Tensor | None] = [None] * len(wanted)
+        gradients: list[torch.Tensor | None] = [None] * len(wanted)
         if back and wanted:
             ends, cotangent = zip(*back, strict=True)
             try:
                 with without_hooks(self.loop.params):
-                    found = list(torch.autograd.grad(ends, wanted, cotangent, allow_unused=True))
+                    gradients = list(
+                        torch.autograd.grad(ends, wanted, cotangent, allow_unused=True)
+                    )
             except RuntimeError as error:
                 if "second time" not in str(error):
                     raise
@@ -525,7 +527,7 @@ class Steps:
                     "a step reads what was computed before it, with a graph, from `params`: give"
                     " what was computed in `params`, or compute it within the step"
                 ) from error
-        of_state = iter(found)
+        of_state = iter(gradients)
         self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]
         for number, more in enumerate(of_state):
             self._add(number, more)

@@ -24,7 +24,7 @@ Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 @cache
 def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
-    """The dtype that NumPy has for the same bytes; whole numbers where it has none."""
+    """Return the dtype that NumPy has for the same bytes; whole numbers where it has none."""
     try:
         same: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
@@ -33,17 +33,17 @@ def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
 
 
 def flat(tensor: torch.Tensor, /) -> NDArray[Any]:
-    """The memory of a contiguous tensor on the CPU, in one dimension and without a copy.
+    """Return the memory of a contiguous tensor on the CPU, in one dimension and without a copy.
 
     Of a tensor elsewhere it is a copy.
     """
-    there = tensor.detach().cpu()
-    there = there.as_strided((there.numel(),), (1,))  # strides of 1 element may be anything
-    return there.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
+    memory = tensor.detach().cpu()
+    memory = memory.as_strided((memory.numel(),), (1,))  # strides of 1 element may be anything
+    return memory.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
 
 
 def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """A new tensor on the CPU, without content; a large one begins where a page begins."""
+    """Return a new tensor on the CPU, not filled; a large one begins where a page begins."""
     count = math.prod(shape)
     if not count:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -52,7 +52,7 @@ def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
 
 
 def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """A tensor on the CPU in this memory; a copy of it where no such tensor may begin there."""
+    """Return a tensor on the CPU in this memory, or in a copy where it may not begin there."""
     array = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
     if not array.flags.writeable or array.ctypes.data % max(1, dtype_of(dtype).alignment):
         array = array.copy()
@@ -60,17 +60,17 @@ def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch
 
 
 def field(name: str, tensor: torch.Tensor, /) -> Field:
-    """What a tensor is in a checkpoint."""
+    """Return the field of a tensor in a checkpoint."""
     return Field(name, dtype_of(tensor.dtype).str, tuple(tensor.shape))
 
 
 def is_smooth(tensor: torch.Tensor, /) -> bool:
-    """Whether its numbers have derivatives."""
+    """Return whether the numbers of a tensor have derivatives."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
-    """Copies in C order that belong to no graph."""
+    """Return copies in C order that belong to no graph."""
     return tuple(
         t.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         for t in tensors
@@ -83,7 +83,7 @@ AT_LEAST: Final = 1 << 20
 
 @contextmanager
 def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
-    """Within, what autograd saves is stored on these levels, and read when its gradient is taken.
+    """Store on these levels what autograd saves in a block; read it when the gradient is taken.
 
     A tensor goes to the first level that has room, and is removed with the graph that saved it. One
     that many operations save is stored once. Parameters, and all other leaves that require a
@@ -124,12 +124,12 @@ def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
     if not levels:
         raise BadInput("saved_on needs at least one level")
     scratch = Scratch(Platform(levels))
-    shelf = _Shelf(scratch, at_least)
-    with torch.autograd.graph.saved_tensors_hooks(shelf.pack, _unpack):
+    saved = _SavedTensors(scratch, at_least)
+    with torch.autograd.graph.saved_tensors_hooks(saved.pack, _unpack):
         yield scratch
 
 
-class _Stored:
+class _StoredTensor:
     """A tensor on a level, for as long as somebody refers to this."""
 
     def __init__(self, scratch: Scratch, tensor: torch.Tensor) -> None:
@@ -144,15 +144,15 @@ class _Stored:
         self._end = weakref.finalize(self, _drop, scratch, *self._place)
 
     def tensor(self) -> torch.Tensor:
-        """What was stored, with the strides that it had."""
+        """Return the stored tensor, with the strides that it had."""
         order = _order(self._like)
-        found = room([self._like.shape[i] for i in order], self._like.dtype)
-        self._scratch.get(*self._place, {"": flat(found)})
+        whole = room([self._like.shape[i] for i in order], self._like.dtype)
+        self._scratch.get(*self._place, {"": flat(whole)})
         back = sorted(range(len(order)), key=order.__getitem__)
-        return found.permute(back).to(self._device).expand(self._shape)
+        return whole.permute(back).to(self._device).expand(self._shape)
 
 
-class _Left:
+class _TensorInPlace:
     """A tensor that stays where it is, and must not be changed in place meanwhile."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -167,30 +167,30 @@ class _Left:
         return self._tensor
 
 
-_Packed: TypeAlias = _Stored | _Left
+_Packed: TypeAlias = _StoredTensor | _TensorInPlace
 
 
-class _Shelf:
-    """What is saved by one `saved_on`."""
+class _SavedTensors:
+    """The tensors that are saved within one `saved_on`."""
 
     def __init__(self, scratch: Scratch, at_least: int) -> None:
         self._scratch, self._at_least = scratch, at_least
-        self._known: weakref.WeakValueDictionary[Any, _Stored] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[Any, _StoredTensor] = weakref.WeakValueDictionary()
         self._lock = Lock()
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
         if tensor.layout != torch.strided or _nbytes(tensor) < self._at_least or _is_alive(tensor):
-            return _Left(tensor)
+            return _TensorInPlace(tensor)
         storage = StorageWeakRef(tensor.untyped_storage())  # which nobody else's gets the number of
-        what = _What(storage, tensor)
+        what = _TensorView(storage, tensor)
         with self._lock:
             if (stored := self._known.get(what)) is None:
-                stored = self._known[what] = _Stored(self._scratch, tensor)
+                stored = self._known[what] = _StoredTensor(self._scratch, tensor)
         return stored
 
 
-class _What:
-    """Which numbers a tensor holds: two that are equal hold the same ones."""
+class _TensorView:
+    """An identity of the numbers in a tensor: two that are equal hold the same ones."""
 
     def __init__(self, storage: StorageWeakRef, tensor: torch.Tensor) -> None:
         self._storage = storage
@@ -209,7 +209,7 @@ class _What:
         return hash(self._view)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _What) and self._view == other._view
+        return isinstance(other, _TensorView) and self._view == other._view
 
 
 def _unpack(packed: _Packed) -> torch.Tensor:
@@ -217,7 +217,7 @@ def _unpack(packed: _Packed) -> torch.Tensor:
 
 
 def _is_alive(tensor: torch.Tensor) -> bool:
-    """Whether it is a leaf that waits for its gradient, or a view of one."""
+    """Return whether a tensor is a leaf that waits for its gradient, or a view of one."""
     base: Any = tensor if tensor._base is None else tensor._base  # noqa: SLF001, the only way to ask
     return bool(base.is_leaf and base.requires_grad)
 
@@ -227,13 +227,13 @@ def _once(size: int, stride: int) -> slice:
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Of what is stored of it."""
+    """Return the bytes that are stored of a tensor."""
     different = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return int(math.prod(different) * tensor.element_size())
 
 
 def _order(tensor: torch.Tensor) -> list[int]:
-    """Its dimensions, from the one with the largest stride to that with the least."""
+    """Return the dimensions, from the one with the largest stride to that with the least."""
     strides: tuple[int, ...] = tensor.stride()
     return sorted(range(len(strides)), key=lambda i: (-strides[i], i))
 

@@ -17,14 +17,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A type's way to the levels and back."""
+class Conversion:
+    """A conversion of the values of a type to arrays and back."""
 
     to_arrays: Callable[[Any], Arrays]
     from_arrays: Callable[[Any, Arrays], Any]
 
 
-_WAYS: Final[dict[type, Way | None]] = {AdjFloat: None}
+_CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
 """By type; None is for what stays in memory: a float is smaller than what pyadjoint keeps of it."""
 
 
@@ -46,14 +46,14 @@ def register(
         A new value. It is called with one that is like it (the variable's, whatever it holds now),
         for what is the same in all of them, and with the arrays, which it may keep.
     """
-    _WAYS[kind] = Way(to_arrays, from_arrays)
+    _CONVERSIONS[kind] = Conversion(to_arrays, from_arrays)
 
 
-def way_of(variable: Any, /) -> Way | None:
-    """How a block variable's values are stored, None if they stay in memory; raises BadInput."""
+def conversion_of(variable: Any, /) -> Conversion | None:
+    """Return how values of a block variable are stored, None if not; raises BadInput."""
     for kind in type(variable.output).__mro__:
-        if kind in _WAYS:
-            return _WAYS[kind]
+        if kind in _CONVERSIONS:
+            return _CONVERSIONS[kind]
         if (framework := _FRAMEWORKS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
             return framework
     raise BadInput(
@@ -63,27 +63,29 @@ def way_of(variable: Any, /) -> Way | None:
 
 
 def leaves_memory(variable: Any, /) -> bool:
-    """Whether a variable's value goes and comes again: it is made of arrays, by a later step.
+    """Return whether a value leaves memory and returns: it is made of arrays, by a later step.
 
     What no block makes cannot be had again. What step 0 makes, and whoever comes before the loop,
     is often used by all steps: one of it in memory is less than one in every checkpoint.
     """
-    return variable.creation_timestep > 0 and way_of(variable) is not None
+    return variable.creation_timestep > 0 and conversion_of(variable) is not None
 
 
 def arrays_of(variable: Any, /) -> dict[str, NDArray[Any]]:
-    """The arrays of a variable's value, which it has now; raises MissingCheckpoint."""
-    if (way := way_of(variable)) is None:
+    """Return the arrays of the value that a variable has now; raises MissingCheckpoint."""
+    if (conversion := conversion_of(variable)) is None:
         return {}
     if variable.checkpoint is None:  # pyadjoint would take the object's, of whatever step it is
         raise MissingCheckpoint("the value of a tape variable has left memory before it was stored")
-    return {name: np.asarray(it) for name, it in way.to_arrays(variable.saved_output).items()}
+    return {
+        name: np.asarray(it) for name, it in conversion.to_arrays(variable.saved_output).items()
+    }
 
 
 def give(variable: Any, arrays: Arrays, /) -> None:
     """Let a variable have the value that these arrays make."""
-    if (way := way_of(variable)) is not None:
-        variable.checkpoint = way.from_arrays(variable.output, arrays)
+    if (conversion := conversion_of(variable)) is not None:
+        variable.checkpoint = conversion.from_arrays(variable.output, arrays)
 
 
 class NotInMemory:
@@ -127,23 +129,23 @@ def _dolfinx_function(like: Any, arrays: Arrays) -> Any:
 
 
 _FRAMEWORKS: Final = {
-    "firedrake.function.Function": Way(_firedrake_arrays, _firedrake_function),
-    "firedrake.cofunction.Cofunction": Way(_firedrake_arrays, _firedrake_function),
-    "dolfinx.fem.function.Function": Way(lambda u: {"x": u.x.array}, _dolfinx_function),
+    "firedrake.function.Function": Conversion(_firedrake_arrays, _firedrake_function),
+    "firedrake.cofunction.Cofunction": Conversion(_firedrake_arrays, _firedrake_function),
+    "dolfinx.fem.function.Function": Conversion(lambda u: {"x": u.x.array}, _dolfinx_function),
 }
 """Types of frameworks that are not imported here: who has a value of theirs has them."""
 
 
 @dataclass
-class _Checkpoint:
-    """What is in a checkpoint: its variables, and the keys under which a level has their arrays."""
+class _TapeCheckpoint:
+    """The variables of a checkpoint, and the keys under which a level has their arrays."""
 
     variables: dict[Any, None] = field(default_factory=dict)  # in the order in which they came
     parts: list[tuple[Key, tuple[Any, ...]]] = field(default_factory=list)
 
 
-class Shelf(TapePackageData):  # type: ignore[misc]
-    """What of a tape is stored where; pyadjoint clears it with the tape.
+class TapeStorage(TapePackageData):  # type: ignore[misc]
+    """Checkpoints of a tape on levels; pyadjoint clears them with the tape.
 
     Attributes
     ----------
@@ -154,11 +156,11 @@ class Shelf(TapePackageData):  # type: ignore[misc]
     def __init__(self, scratch: Scratch, /) -> None:
         self.scratch = scratch
         self._cleared = False
-        self._stored: list[dict[Key, _Checkpoint]] = [{} for _ in scratch.backends]
+        self._stored: list[dict[Key, _TapeCheckpoint]] = [{} for _ in scratch.backends]
 
     @property
     def stored(self) -> list[set[Key]]:
-        """The checkpoints on each level, as a schedule names them."""
+        """Return the checkpoints on each level, as a schedule names them."""
         return [set(level) for level in self._stored]
 
     def check_open(self) -> None:
@@ -168,7 +170,7 @@ class Shelf(TapePackageData):  # type: ignore[misc]
 
     def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
         """Store variables, which have their values now, under a key; raises StorageErrors."""
-        checkpoint = _Checkpoint()
+        checkpoint = _TapeCheckpoint()
         self._add(checkpoint, level, tuple(variables))
         self._stored[level][key] = checkpoint
 
@@ -198,7 +200,7 @@ class Shelf(TapePackageData):  # type: ignore[misc]
     def copy_to(self, key: Key, source: int, target: int, /) -> None:
         """Store on one level what is stored on another."""
         checkpoint = self._stored[source][key]
-        copied = _Checkpoint(dict(checkpoint.variables))
+        copied = _TapeCheckpoint(dict(checkpoint.variables))
         for part, variables in checkpoint.parts:
             arrays = self.scratch.get(source, part)
             copied.parts.append((self.scratch.put(target, arrays), variables))
@@ -209,7 +211,7 @@ class Shelf(TapePackageData):  # type: ignore[misc]
         for part, _ in self._stored[level].pop(key).parts:
             self.scratch.drop(level, part)
 
-    def _add(self, checkpoint: _Checkpoint, level: int, variables: tuple[Any, ...]) -> None:
+    def _add(self, checkpoint: _TapeCheckpoint, level: int, variables: tuple[Any, ...]) -> None:
         arrays = {
             f"{number}.{name}": array
             for number, variable in enumerate(variables)
@@ -226,7 +228,7 @@ class Shelf(TapePackageData):  # type: ignore[misc]
                 self.discard(key, level)
 
     def reset(self) -> None:
-        """Nothing: a new evaluation begins, and the manager empties the levels for it."""
+        """Do nothing: a new evaluation begins, and the manager empties the levels for it."""
 
     def clear(self) -> None:
         """Discard everything, and close the levels: the tape is cleared, and may be used again."""
@@ -250,7 +252,7 @@ class Shelf(TapePackageData):  # type: ignore[misc]
         return self
 
     def continue_checkpointing(self) -> None:
-        """Nothing: this is for managers that know no levels."""
+        """Do nothing: this is for managers that know no levels."""
 
     def pause_checkpointing(self) -> None:
-        """Nothing, as above."""
+        """Do nothing, as above."""
