@@ -44,7 +44,7 @@ _FAILED, _MEETING = 0, 1
 
 
 def world(*, grace: float = GRACE) -> Comm:
-    """All ranks of the job that this process belongs to; this process alone where it is none.
+    """Return all ranks of the job of this process; this process alone where it is in none.
 
     Raises BadInput where a launcher started several processes that cannot talk to each other: they
     would be as many serial runs, in the same files.
@@ -62,19 +62,19 @@ def world(*, grace: float = GRACE) -> Comm:
             f"{size} ranks were started, and MPI cannot be used: {error}; install 'ckio[mpi]'"
             " beside the MPI that started them, or 'ckio[mpi-test]', which brings one"
         ) from None
-    found = MPI.COMM_WORLD.Get_size()
-    if found != size:
+    ranks = MPI.COMM_WORLD.Get_size()
+    if ranks != size:
         raise BadInput(
-            f"{size} ranks were started, and mpi4py sees {found}: it was made for another MPI than"
+            f"{size} ranks were started, and mpi4py sees {ranks}: it was made for another MPI than"
             f" the one that started them ({MPI.Get_library_version().splitlines()[0].strip()});"
             " use the launcher of that one"
         )
-    return of(MPI.COMM_WORLD, grace=grace) if found > 1 else SOLO
+    return of(MPI.COMM_WORLD, grace=grace) if ranks > 1 else SOLO
 
 
 def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
-    """The ranks of an mpi4py communicator; all of them call this."""
-    return Mpi(communicator.Dup(), _Alarm(communicator.Dup(), grace))
+    """Return the ranks of an mpi4py communicator; all of them call this."""
+    return Mpi(communicator.Dup(), _RankAlarm(communicator.Dup(), grace))
 
 
 class Mpi:
@@ -87,7 +87,7 @@ class Mpi:
         of a rank that has failed.
     """
 
-    def __init__(self, mpi: Any, alarm: "_Alarm", *, heeds: bool = False) -> None:
+    def __init__(self, mpi: Any, alarm: "_RankAlarm", *, heeds: bool = False) -> None:
         self.mpi = mpi
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
@@ -109,9 +109,9 @@ class Mpi:
         from mpi4py import MPI
 
         mine = np.array(values, _TAKEN.get(values.dtype.char, values.dtype.newbyteorder("=")))
-        found = np.empty_like(mine)
-        self._wait((self.mpi.Iallreduce(mine, found, op=MPI.MAX), self._others))
-        return found.astype(values.dtype, copy=False)
+        maxima = np.empty_like(mine)
+        self._wait((self.mpi.Iallreduce(mine, maxima, op=MPI.MAX), self._others))
+        return maxima.astype(values.dtype, copy=False)
 
     def gather(self, value: T, /) -> list[T]:
         from mpi4py import MPI
@@ -132,7 +132,7 @@ class Mpi:
         self._alarm.ring(why)
 
     def _wait(self, *requests: tuple[Any, Collection[int]]) -> None:
-        """Until all are done, which wait for these ranks; raises RankFailed where one never is."""
+        """Wait for requests, each of some ranks; raises RankFailed where one is never done."""
         if not self._heeds:
             self._alarm.met += 1
         try:
@@ -158,8 +158,8 @@ class Mpi:
             os.sched_yield()  # another rank may be waiting for this processor
 
 
-class _Alarm:
-    """What ranks that have failed tell all others, whether or not anybody asks.
+class _RankAlarm:
+    """Notices of ranks that have failed, to all others, also to those that ask for nothing.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class _Alarm:
 
 
 def _beside(mpi: Any) -> dict[int, int]:
-    """The processes of the other ranks on this host."""
+    """Return the processes of the other ranks on this host."""
     me, here = mpi.Get_rank(), (socket.gethostname(), _boot())
     every = mpi.allgather((here, os.getpid()))
     return {
@@ -256,7 +256,7 @@ def _beside(mpi: Any) -> dict[int, int]:
 
 
 def _boot() -> str:
-    """What tells two hosts of one name apart, where the system says it."""
+    """Return an identity of this boot of the host, where the system has one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -264,7 +264,7 @@ def _boot() -> str:
 
 
 def _runs(process: int) -> bool:
-    """Whether a process is there, and not only waited for."""
+    """Return whether a process runs, and is not only waited for."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -126,7 +126,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
 
 
 def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[CkioStorage]:
-    """A storage for each level that can hold a checkpoint, nearest first: a `storage_list`.
+    """Return a storage for each level that can hold a checkpoint, nearest first.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[Cki
     """
     scratch = levels if isinstance(levels, Scratch) else Scratch(levels)
     numbers = range(len(scratch.platform.levels))
-    found = [CkioStorage(scratch, number, nbytes, steps) for number in numbers]
-    if not (useful := [storage for storage in found if storage.n_ckp]):
+    every = [CkioStorage(scratch, number, nbytes, steps) for number in numbers]
+    if not (useful := [storage for storage in every if storage.n_ckp]):
         raise BadInput(f"no level of the platform can hold a checkpoint of {nbytes} bytes")
     return useful
 

@@ -38,33 +38,33 @@ AUTO: Final = "auto"
 """The codec that calibration chooses."""
 
 METHODS: Final = ("layout", "advance", "record", "reverse", "dump", "load")
-"""What every model can do."""
+"""The methods of every model."""
 
 _PRIVATE: Final = "_ckio_file_"
-"""How the names of modules begin that are files."""
+"""The beginning of the names of modules that are files."""
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
-"""The types of what one can write in a word."""
+"""The types of options that can be written as text."""
 
 
 @cache
 def _entries(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """Return the entry points of each name: one, unless packages disagree."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    entries: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"ckio.{group}"):
-        found[entry.name] = *found.get(entry.name, ()), entry
-    return found
+        entries[entry.name] = *entries.get(entry.name, ()), entry
+    return entries
 
 
 def names(group: str, /) -> list[str]:
-    """The names known in a group, sorted."""
+    """Return the names known in a group, sorted."""
     return sorted(_entries(group))
 
 
 def find(group: str, name: str, /) -> Any:
-    """The object called `name` in a group.
+    """Return the object called `name` in a group.
 
     Raises BadInput, where there is none with the nearest known names, and where there are two.
     """
@@ -88,15 +88,15 @@ def find(group: str, name: str, /) -> Any:
 
 
 def is_ours(group: str, name: str, /) -> bool:
-    """Whether ckio itself brings it, and no other package."""
+    """Return whether ckio itself brings a name, and no other package."""
     entries = _entries(group).get(name, ())
     return bool(entries) and all(entry.module.partition(".")[0] == "ckio" for entry in entries)
 
 
 def _package(entry: EntryPoint) -> str:
-    """The package that brings it, with its version."""
-    found = entry.dist
-    return entry.module if found is None else f"{found.name} {found.version}"
+    """Return the package that brings an entry, with its version."""
+    package = entry.dist
+    return entry.module if package is None else f"{package.name} {package.version}"
 
 
 def find_model(name: str, /) -> Callable[..., Any]:
@@ -130,7 +130,7 @@ def find_object(name: str, /) -> Any:
 
 
 def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
-    """The Python file that a model is in, and what is said of it after a colon; None of each.
+    """Return the Python file of a model, and the attributes after a colon; None where absent.
 
     >>> _file_and_attributes("runs/wave.py:Wave"), _file_and_attributes("wave:Wave")
     ((PosixPath('runs/wave.py'), 'Wave'), (None, None))
@@ -142,7 +142,7 @@ def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
 
 
 def _import_module(name: str, module: str) -> ModuleType:
-    """A module by its name, which may be in the current directory; raises BadInput."""
+    """Import a module, which may be in the current directory; raises BadInput."""
     _import_from(Path.cwd())
     try:
         return importlib.import_module(module)
@@ -154,16 +154,16 @@ def _import_module(name: str, module: str) -> ModuleType:
 
 
 def _near_module(module: str, missing: str) -> str:
-    """A question after a module that is much like the missing one, among those beside it."""
+    """Return a question after a similar module beside a missing one."""
     parent, _, last = missing.rpartition(".")
     if not f"{module}.".startswith(f"{missing}.") or not last:
         return ""  # what is missing is imported by the module, and was not typed
     places = getattr(sys.modules.get(parent), "__path__", None) if parent else [str(Path.cwd())]
-    return _near(last, [found.name for found in pkgutil.iter_modules(places)] if places else [])
+    return _near(last, [it.name for it in pkgutil.iter_modules(places)] if places else [])
 
 
 def _import_file(name: str, file: Path) -> ModuleType:
-    """A file of Python as a module under a name of its own, once in a process; raises BadInput.
+    """Import a file as a module under a name of its own, once in a process; raises BadInput.
 
     The name is made from the whole path, so that two files called alike are two modules. It is
     among the known modules, so that pickled instances are read back in this process and its forks.
@@ -205,7 +205,7 @@ def _import_from(folder: Path) -> None:
 
 
 def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
-    """An attribute, which may be one of another; raises BadInput with the nearest name."""
+    """Return an attribute, maybe one of another; raises BadInput with the nearest name."""
     where: Any = module
     for attribute in attributes.split("."):
         try:
@@ -213,22 +213,22 @@ def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
         except Exception as error:
             known = [it for it in dir(where) if not it.startswith("_")]
             hint = _near(attribute, known) if isinstance(error, AttributeError) else ""
-            told = _told(error)
+            text = _told(error)
             if module.__name__.startswith(_PRIVATE):
-                told = told.replace(module.__name__, Path(module.__file__ or "").name)
-            raise BadInput(f"model {name!r} cannot be imported: {told}{hint}") from error
+                text = text.replace(module.__name__, Path(module.__file__ or "").name)
+            raise BadInput(f"model {name!r} cannot be imported: {text}{hint}") from error
     return where
 
 
 def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
-    """The one model that a file defines; raises BadInput where it has none, or several."""
-    found = _models_of(module)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
+    """Return the one model that a file defines; raises BadInput where it has none, or several."""
+    models = _models_of(module)
+    if len(models) == 1:
+        return next(iter(models.values()))
+    if models:
         raise BadInput(
-            f"model {name!r}: the file has several models: {', '.join(found)}; say which one,"
-            f" as in {name}:{next(iter(found))}"
+            f"model {name!r}: the file has several models: {', '.join(models)}; say which one,"
+            f" as in {name}:{next(iter(models))}"
         )
     others = [
         word
@@ -244,7 +244,7 @@ def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The models that a module defines itself, by name.
+    """Return the models that a module defines itself, by name.
 
     They are its classes with the methods of a model, and the functions that are annotated to return
     such a class, as far as all that they need can be written in a word. Without any, they are the
@@ -256,19 +256,19 @@ def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
         if _is_defined_in(module, word, thing) and _is_made_of_words(thing)
     }
     returned = {word: _returned(thing) for word, thing in own.items()}
-    made = [word for word, thing in own.items() if _is_model_class(thing)]
-    made += [word for word, kind in returned.items() if _has_methods(kind)]
-    if not made:
+    words = [word for word, thing in own.items() if _is_model_class(thing)]
+    words += [word for word, kind in returned.items() if _has_methods(kind)]
+    if not words:
         classes = {word for word, thing in vars(module).items() if _is_model_class(thing)}
         for word, thing in own.items():
             named = getattr(getattr(thing, "__code__", None), "co_names", ())
             if returned[word] is inspect.Signature.empty and classes.intersection(named):
-                made.append(word)
-    return {word: own[word] for word in made}
+                words.append(word)
+    return {word: own[word] for word in words}
 
 
 def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
-    """Whether a name is that of a class or function of this module: public, and not imported."""
+    """Return whether a module defines a name as a public class or function."""
     is_code = inspect.isclass(thing) or inspect.isfunction(thing)
     named = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
     return is_code and named == (module.__name__, word) and not word.startswith("_")
@@ -293,12 +293,9 @@ def _returned(thing: Callable[..., Any]) -> Any:
 
 
 def _is_made_of_words(thing: Callable[..., Any]) -> bool:
-    """Whether all that a call needs can be given as --set NAME=VALUE."""
-    try:
-        parameters = inspect.signature(thing).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return all(
+    """Return whether all that a call needs can be given as --set NAME=VALUE."""
+    parameters = _parameters(thing)
+    return parameters is not None and all(
         parameter.kind in _NAMED
         and (parameter.annotation is parameter.empty or _WORDS.issuperset(_types(parameter)))
         for parameter in parameters
@@ -307,17 +304,23 @@ def _is_made_of_words(thing: Callable[..., Any]) -> bool:
     )
 
 
+def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return the parameters of a factory; None for something in C that does not say."""
+    try:
+        return list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
 def _near(name: str, known: Iterable[str]) -> str:
-    """A question after the known name that is most like this one; "" where none is."""
+    """Return a question after the most similar known name; "" where none is similar."""
     question = meant(name, known, rule=" ")
     return f"; {question}" if question.strip() else ""
 
 
 def check_options(what: str, factory: Callable[..., Any], options: Iterable[str], /) -> None:
     """Raise BadInput where `factory` has no such option, or needs one that is not given."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # something in C that does not say
+    if (parameters := _parameters(factory)) is None:
         return
     known = [parameter.name for parameter in parameters if parameter.kind in _NAMED]
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
@@ -331,20 +334,16 @@ def check_options(what: str, factory: Callable[..., Any], options: Iterable[str]
 
 
 def options_of(factory: Callable[..., Any], /) -> dict[str, Any]:
-    """The options of `factory` that can be given in words, with their defaults."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # something in C that does not say
-        return {}
+    """Return the options of `factory` that can be given as text, with their defaults."""
     return {
         parameter.name: parameter.default
-        for parameter in parameters
+        for parameter in _parameters(factory) or ()
         if parameter.kind in _NAMED and _WORDS.issuperset(_types(parameter))
     }
 
 
 def _types(parameter: inspect.Parameter) -> list[str]:
-    """The names of what an option may be, however its annotation is written."""
+    """Return the names of the types of an option, however its annotation is written."""
     return inspect.formatannotation(parameter.annotation).strip("'").split(" | ")
 
 
@@ -364,7 +363,7 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
 
 
 def place(level: Level, run: str, /) -> Path | None:
-    """Where a level keeps the files of the run called `run`; None where it keeps none."""
+    """Return the path of the files of the run called `run`; None where a level has no files."""
     path, factory = level.options.get("path"), find("backends", level.backend)
     for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
@@ -374,7 +373,7 @@ def place(level: Level, run: str, /) -> Path | None:
 
 
 def is_shared(level: Level, /) -> bool:
-    """Whether all ranks of a job have one storage of it, which is told the team."""
+    """Return whether all ranks of a job share one storage of a level, which takes the team."""
     return takes(find("backends", level.backend), "team")
 
 
@@ -408,11 +407,8 @@ def open_level(
 
 
 def takes(factory: Callable[..., Any], option: str, /) -> bool:
-    """Whether what it calls has such an option."""
-    try:
-        return option in inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # something in C that does not say
-        return False
+    """Return whether a factory has such an option."""
+    return any(parameter.name == option for parameter in _parameters(factory) or ())
 
 
 def codec_of(level: Level, /) -> "Codec | None":
@@ -437,23 +433,23 @@ def codec_of(level: Level, /) -> "Codec | None":
 
 
 def lossless_codecs() -> "dict[str, Codec]":
-    """Every codec that is installed with what it needs, and gives back the very bytes; by name."""
+    """Return every codec that can be used and gives back the very bytes, by name."""
     return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
 
 
 def installed_codecs() -> "dict[str, Codec]":
-    """Every codec that is installed with what it needs and can be made without options, by name."""
-    found = {}
+    """Return every codec that can be used without options, by name."""
+    codecs = {}
     for name in names("codecs"):
         with suppress(BadInput):  # it needs what is not installed, or an option
-            found[name] = make(name, find("codecs", name), {})
-    return found
+            codecs[name] = make(name, find("codecs", name), {})
+    return codecs
 
 
 def plain(level: Level, /) -> Level:
-    """The level without its codec."""
-    kept = {name: value for name, value in level.options.items() if not _of_codec(name)}
-    return replace(level, options=kept)
+    """Return the level without its codec."""
+    options = {name: value for name, value in level.options.items() if not _of_codec(name)}
+    return replace(level, options=options)
 
 
 def _codec_options(level: Level) -> dict[str, Option]:
@@ -470,20 +466,20 @@ def _of_codec(option: str) -> bool:
 
 
 def lossy(platform: Platform, /) -> dict[str, str]:
-    """The levels whose codec does not give back the very bytes it got, each with the codec's name.
+    """Return the levels whose codec may not give back the very bytes, with the codec's name.
 
     A codec that cannot be asked here is not taken for lossless.
     """
-    found = {}
+    codecs = {}
     for level in platform.levels:
         try:
             codec = codec_of(level)
         except BadInput:
-            found[level.name] = f"{level.options.get('codec')}, which cannot be asked here"
+            codecs[level.name] = f"{level.options.get('codec')}, which cannot be asked here"
             continue
         if codec is not None and not codec.lossless:
-            found[level.name] = codec.name
-    return found
+            codecs[level.name] = codec.name
+    return codecs
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:

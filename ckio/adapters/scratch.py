@@ -25,8 +25,8 @@ _NATIVE: Final = "biufc"
 class Scratch:
     """Open levels whose files go when this is closed, is forgotten, or the process ends well.
 
-    What a framework keeps for itself is put into a level, under a key that is nobody else's, and
-    got back from there. May be used by many threads.
+    A framework puts its own arrays into a level, under a key that is nobody else's, and gets them
+    back from there. May be used by many threads.
 
     >>> from ckio import Level, Platform
     >>> with Scratch(Platform((Level(name="ram"),))) as scratch:
@@ -80,7 +80,7 @@ class Scratch:
     def get(
         self, level: int, key: Key, into: Mapping[str, NDArray[Any]] | None = None, /
     ) -> dict[str, NDArray[Any]]:
-        """What is stored under a key, in new arrays or `into` those that have its names.
+        """Return the arrays under a key, which are new ones or those of `into`.
 
         Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where it does not fit `into`, or
         nothing can be written there.
@@ -91,11 +91,11 @@ class Scratch:
             _check_plain(name, array)
         with self._locks[level]:
             layout = self.backends[level].layout(key)
-            found = dict(into) if into is not None else _room(layout)
-            if tuple(_field(name, array) for name, array in found.items()) != layout:
+            arrays = dict(into) if into is not None else _room(layout)
+            if tuple(_field(name, array) for name, array in arrays.items()) != layout:
                 raise BadInput(f"{key} does not fit these arrays: it was stored from others")
-            self.backends[level].read(key, [as_bytes(array) for array in found.values()])
-        return found
+            self.backends[level].read(key, [as_bytes(array) for array in arrays.values()])
+        return arrays
 
     def drop(self, level: int, key: Key, /) -> None:
         """Let go of what is stored under a key; raises MissingCheckpoint."""
@@ -124,7 +124,7 @@ def _closed(stack: ExitStack) -> None:
 
 
 def _contiguous(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy in C order; raises BadInput where its bytes mean nothing."""
+    """Return the array, or a copy in C order; raises BadInput where its bytes mean nothing."""
     _check_plain(name, array)
     return array if array.flags.forc else copy(array)
 
@@ -137,7 +137,7 @@ def _check_plain(name: str, array: NDArray[Any]) -> None:
 
 
 def _field(name: str, array: NDArray[Any]) -> Field:
-    """What an array is; one in Fortran order is described with its shape reversed."""
+    """Return the field of an array; one in Fortran order has its shape reversed."""
     shape = array.shape if array.flags.c_contiguous else array.shape[::-1]
     return Field(name, array.dtype.str, shape)
 

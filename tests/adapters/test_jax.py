@@ -18,12 +18,15 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from ckio import Level, Platform  # noqa: E402
+from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
 from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
+from ckio.adapters.jax.plans import SweepRow, plan  # noqa: E402
 from ckio.adapters.jax.store import STORE  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
 from ckio.platform import Affine  # noqa: E402
+from ckio.schedule import Schedule  # noqa: E402
 
 N = 53
 
@@ -400,6 +403,23 @@ def test_plans_that_cannot_be_are_refused_where_a_gradient_is_asked_for() -> Non
         gradient(platform=Platform((Level(name="tiny", capacity=8),)))(jnp.ones(3))
     with pytest.raises(BadInput, match="keeps no tape"):
         gradient(planner="store-all")(jnp.ones(3))
+
+
+def test_a_table_has_a_row_for_each_turn_and_the_state_catches_up_late() -> None:
+    def by_hand(chain: Any, _platform: Platform) -> Schedule:
+        read = Read(Key(Kind.RESTART, 0), 0)
+        back = [Advance(0, 1), Record(1, 2), Reverse(1, 2), read, Record(0, 1), Reverse(0, 1)]
+        first = [Write(Key(Kind.RESTART, 0), 0), Advance(0, 2), Record(2, 3), Reverse(2, 3)]
+        return Schedule(chain, [*first, read, *back])
+
+    table = plan(3, 8, Platform((Level(name="memory"),)), by_hand, lambda: (1.0, 3.0))
+    assert table.forward == (SweepRow(write=0), SweepRow(begin=0, end=2))
+    assert table.backward == (
+        SweepRow(reverse=2),
+        SweepRow(read=1, begin=0, end=1, reverse=1),
+        SweepRow(read=2, reverse=0),
+    )
+    assert table.accesses_forward == 1
 
 
 def test_blocks_are_as_long_as_memory_allows_and_equal() -> None:

@@ -67,7 +67,7 @@ def test_gradients_are_those_of_a_tape_that_stores_all(
         assert np.array_equal(reduced.derivative().data, gradient_there)
     assert float(reduced(Field(BEFORE))) == functional
     assert np.array_equal(reduced.derivative().data, gradient)
-    assert manager.shelf.stored == [set(), set()]
+    assert manager.storage.stored == [set(), set()]
     manager.close()
     assert files(tmp_path) == []
 
@@ -109,7 +109,7 @@ def test_the_schedule_is_what_is_done(tmp_path: Path) -> None:
     def use(tape: Tape) -> Manager:
         room = platform(tmp_path)
         manager = enable(tape, room, steps=STEPS, planner="multistage", chain=CHAIN)
-        scratch = manager.shelf.scratch
+        scratch = manager.storage.scratch
         put, get = scratch.put, scratch.get
 
         def counted_put(level: int, arrays: Any) -> Any:

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from ckio import Level  # noqa: E402
 from ckio.adapters.scratch import Scratch  # noqa: E402
 from ckio.adapters.torch import saved_on  # noqa: E402
-from ckio.adapters.torch.saved import _Stored  # noqa: E402
+from ckio.adapters.torch.tensors import _StoredTensor  # noqa: E402
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, RunFailed  # noqa: E402
 from ckio.platform import Platform  # noqa: E402
 
@@ -97,7 +97,7 @@ def test_what_comes_back_is_what_was_given(dtype: Any) -> None:
     whole = (3 * torch.randn(4, 5, 6)).to(dtype)
     for name, view in VIEWS.items():
         tensor = view(whole)
-        back = _Stored(scratch, tensor).tensor()
+        back = _StoredTensor(scratch, tensor).tensor()
         assert back.dtype == dtype, name
         assert back.shape == tensor.shape, name
         assert torch.equal(bits(back), bits(tensor))
@@ -108,8 +108,8 @@ def test_what_comes_back_is_what_was_given(dtype: Any) -> None:
 
 def test_a_conjugate_is_stored_as_what_it_is() -> None:
     scratch, z = Scratch(Platform((RAM,))), torch.randn(5, dtype=torch.complex64)
-    assert torch.equal(_Stored(scratch, z.conj()).tensor(), z.conj())
-    assert torch.equal(_Stored(scratch, z.conj().imag).tensor(), z.conj().imag)
+    assert torch.equal(_StoredTensor(scratch, z.conj()).tensor(), z.conj())
+    assert torch.equal(_StoredTensor(scratch, z.conj().imag).tensor(), z.conj().imag)
 
 
 def test_one_that_is_saved_often_is_stored_once_and_again_where_it_has_changed() -> None:

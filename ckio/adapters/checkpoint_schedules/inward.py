@@ -8,8 +8,7 @@ from checkpoint_schedules import Copy, EndForward, EndReverse, Forward, Move, St
 from checkpoint_schedules import Reverse as Back
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.checkpoint_schedules.later import Later
-from ckio.adapters.checkpoint_schedules.outward import CkioSchedule
+from ckio.adapters.checkpoint_schedules.outward import CkioSchedule, Later
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -27,7 +26,7 @@ def from_checkpoint_schedule(
     *,
     levels: Mapping[StorageType, int] | None = None,
 ) -> Schedule:
-    """One of their schedules as a legal schedule of ckio, up to its first EndReverse.
+    """Return one of their schedules as a legal schedule of ckio, up to its first EndReverse.
 
     Storing what is there already, and what is never read, is left out; what is read for the last
     time is discarded then, also where they never do, or later. The note of the schedule says how
@@ -50,12 +49,12 @@ def from_checkpoint_schedule(
         It was begun before, is of another length, never reverses, stores where there is no level,
         or does not fit: too little capacity, or working memory for the tapes that it holds at once.
     """
-    found = _levels(platform) if levels is None else dict(levels)
-    for storage, number in found.items():
+    numbers = _levels(platform) if levels is None else dict(levels)
+    for storage, number in numbers.items():
         if storage not in _STORED or not 0 <= number < len(platform.levels):
             raise BadInput(f"levels: {storage!r} is level {number}, which cannot be")
     asked = _Reading(theirs, chain.length)
-    schedule = _placed(Schedule(chain, asked.actions()), asked, found)
+    schedule = _placed(Schedule(chain, asked.actions()), asked, numbers)
     try:
         adjoint = validate(schedule, platform).adjoint
     except IllegalAction as error:
@@ -66,7 +65,7 @@ def from_checkpoint_schedule(
 
 
 def _levels(platform: Platform) -> dict[StorageType, int]:
-    """Which level is RAM and which is DISK, where nobody says."""
+    """Return which level is RAM and which is DISK by default."""
     numbers = range(len(platform.levels))
     ram = next((number for number in numbers if platform.levels[number].backend == "ram"), 0)
     disk = (n for n in numbers if n != ram and platform.levels[n].backend != "ram")
@@ -75,7 +74,7 @@ def _levels(platform: Platform) -> dict[StorageType, int]:
 
 @dataclass(slots=True)
 class _Reading:
-    """Their actions in the words of ckio, one by one; RAM is level 0 here, and DISK is level 1."""
+    """Their actions as actions of ckio, one by one; RAM is level 0 here, and DISK is level 1."""
 
     theirs: Any
     length: int
@@ -106,7 +105,7 @@ class _Reading:
         raise BadInput(f"{self.name} ends without an EndReverse: there is no adjoint to run")
 
     def _asked(self) -> Iterator[Any]:
-        """What it yields; told of the end of the forward if it does not know."""
+        """Yield its actions; it is told of the end of the forward if it does not know."""
         if isinstance(self.theirs, CkioSchedule):
             yield from self.theirs.actions
             return
@@ -161,7 +160,7 @@ class _Reading:
 
 
 def _placed(asked: Schedule, reading: _Reading, levels: Mapping[StorageType, int]) -> Schedule:
-    """The same on levels of the platform, without what is of no use there."""
+    """Return the schedule on levels of the platform, without useless accesses."""
     used = {action.level for action in asked.actions if isinstance(action, Write)}
     for place in used:
         if _STORED[place] not in levels:

@@ -1,27 +1,37 @@
 """A schedule of ckio as a `CheckpointSchedule`: for pyadjoint, tlm_adjoint and all who ask for one.
 
-What the actions become is in `translation.py`; this is the object that yields them.
+In checkpoint_schedules a checkpoint is stored by the Forward that leaves its step, and can be used
+for the steps that this Forward ran over: one of step 3 that was stored by Forward(3, 7) can be
+loaded only once the adjoint is at 7 or before. Nothing can be loaded while a tape is held: it is
+reversed or stored by then. So `Translation` delays each of their actions until it is known what
+follows.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NoReturn, TypeVar, assert_never
 
 from checkpoint_schedules import (
     CheckpointSchedule,
     Copy,
+    EndForward,
     EndReverse,
     Forward,
     Move,
     StorageType,
 )
+from checkpoint_schedules import Reverse as Back
 
-from ckio.actions import Kind
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import KIND_CODE, WRITE
-from ckio.adapters.checkpoint_schedules.translation import Translation
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.replay import validate
+
+_WORK = StorageType.WORK
+
+Place = TypeVar("Place")
 
 
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types
@@ -59,16 +69,16 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the adjoint has arrived; another is only for who begins anew."""
+        """Return whether the adjoint has arrived; another one takes a new loop."""
         return self._exhausted
 
     @property
     def is_running(self) -> bool:
-        """Whether anything was yielded."""
+        """Return whether an action was yielded."""
         return hasattr(self, "iter")
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
-        """Whether any action names it."""
+        """Return whether any action names this storage."""
         return storage_type in self._used
 
 
@@ -79,7 +89,7 @@ def as_checkpoint_schedule(
     *,
     storage: Mapping[int, StorageType] | None = None,
 ) -> CkioSchedule:
-    """A schedule of ckio, of whole checkpoints and a known number of steps, as one of theirs.
+    """Return a schedule of ckio, of whole checkpoints and a known length, as one of theirs.
 
     Its forward steps are the same, and so are the reads and writes, with these exceptions: what is
     never read is not written; what is on two levels of one storage is there once; what is read
@@ -121,15 +131,15 @@ def as_checkpoint_schedule(
 def _storage(
     used: int, platform: Platform | None, given: Mapping[int, StorageType] | None
 ) -> dict[int, StorageType]:
-    """Where each level is, for them; raises BadInput."""
-    found = dict(given) if given is not None else {}
+    """Return the storage type of each level; raises BadInput."""
+    types = dict(given) if given is not None else {}
     for level in range(used) if given is None else ():
         near = platform.levels[level].backend == "ram" if platform else level == 0
-        found[level] = StorageType.RAM if near else StorageType.DISK
+        types[level] = StorageType.RAM if near else StorageType.DISK
     for level in range(used):
-        if found.get(level) not in {StorageType.RAM, StorageType.DISK}:
-            raise BadInput(f"storage: level {level} is {found.get(level)}; it must be RAM or DISK")
-    return found
+        if types.get(level) not in {StorageType.RAM, StorageType.DISK}:
+            raise BadInput(f"storage: level {level} is {types.get(level)}; it must be RAM or DISK")
+    return types
 
 
 def _places(action: Any) -> tuple[StorageType, ...]:
@@ -140,3 +150,343 @@ def _places(action: Any) -> tuple[StorageType, ...]:
             return action.from_storage, action.to_storage
         case _:
             return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An action of theirs; after it the forward is at step n, and r steps are reversed."""
+
+    action: Any
+    n: int
+    r: int
+
+
+@dataclass(slots=True)
+class _PendingForward:
+    """A Forward that is not said yet: more steps may follow, or where its tape is stored."""
+
+    begin: int
+    end: int
+    into: list[StorageType]
+    tape: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingRead:
+    """A Read that is not said yet: what follows decides where to."""
+
+    number: int
+    key: Key
+    place: StorageType
+    last: bool
+
+
+@dataclass(slots=True)
+class Translation:
+    """One pass over a legal schedule; `lines` raises BadInput for what they cannot express."""
+
+    schedule: Schedule
+    places: Mapping[int, StorageType]
+    said: list[Line] = field(default_factory=list)
+    stored: dict[tuple[StorageType, int], int] = field(default_factory=dict)
+    """By place and step, up to where what is stored there can be used."""
+    state: int | None = 0
+    tape: tuple[int, int] | None = None
+    adjoint: int = field(init=False)
+    n: int = 0
+    turned: bool = False
+    sweep: _PendingForward | None = None
+    fetched: _PendingRead | None = None
+    waiting: dict[StorageType, int] = field(default_factory=dict)
+    """Where the state, or what was fetched, is to be stored; and by which action."""
+    parked: dict[StorageType, int] = field(default_factory=dict)
+    """`waiting` of a state that is read again, once others were copied from level to level."""
+    moves: list[tuple[_PendingRead, StorageType]] = field(default_factory=list)
+    """What is copied from level to level once the Forward that waits is said."""
+    now: int = 0
+
+    def __post_init__(self) -> None:
+        self.adjoint = self.schedule.chain.length
+
+    def lines(self) -> tuple[Line, ...]:
+        """Return all actions, each with the state of their machine after it."""
+        later = Later.of(self.schedule, self.places)
+        for number, action in enumerate(self.schedule.actions):
+            self.now = number
+            match action:
+                case Advance(begin, end):
+                    self._forward(begin, end)
+                case Record(begin, end) if number in later.taped:
+                    self._record(begin, end)
+                case Record(begin, end):
+                    self._forward(begin, end)
+                case Reverse(begin, end):
+                    self._reverse(begin, end, clear=number in later.cleared)
+                case Write(key, level) if number in later.written:
+                    self._write(key, self.places[level])
+                case Read(key, level) if number in later.read:
+                    self._settle()
+                    self._fetch(_PendingRead(number, key, self.places[level], number in later.last))
+                case Write() | Read() | Discard():
+                    pass  # what is not used is not stored, and the last Read is a Move
+                case _:
+                    assert_never(action)
+        self._settle()
+        self._finish()
+        self._check_stored()
+        self._say(EndReverse())
+        return tuple(self.said)
+
+    def _say(self, action: Any) -> None:
+        self.said.append(Line(action, self.n, self.schedule.chain.length - self.adjoint))
+
+    def _forward(self, begin: int, end: int) -> None:
+        if self.sweep and not self.sweep.tape and not self.waiting and not self.fetched:
+            self.sweep.end = end
+            return
+        self._finish()
+        self._deliver()
+        self.sweep = _PendingForward(begin, end, list(self.waiting))
+        self.waiting = {}
+
+    def _record(self, begin: int, end: int) -> None:
+        self._finish()
+        self._copy_on()
+        for number in self.waiting.values():
+            self._refuse(number, "they store a state as the forward leaves it, and cannot record")
+        self._deliver()
+        self.sweep = _PendingForward(begin, end, [], tape=True)
+
+    def _reverse(self, begin: int, end: int, *, clear: bool) -> None:
+        self._finish()
+        if self.fetched and self.fetched.key.kind is Kind.TAPE:
+            self._copy_on()
+            self._deliver()
+        if self.tape is None or not self.tape[0] <= begin < end <= self.tape[1]:
+            self._refuse(self.now, "they store this tape, or lost it, and do not hold it any more")
+        self.adjoint = begin
+        self._say(Back(end, begin, clear))
+        if clear:
+            self.tape = None
+
+    def _write(self, key: Key, place: StorageType) -> None:
+        fetched, sweep = self.fetched, self.sweep
+        if key.kind is Kind.RESTART or (fetched and fetched.key == key):
+            self.waiting[place] = self.now
+        elif sweep and sweep.tape and sweep.begin == key.step and not fetched:
+            sweep.into.append(place)
+        else:
+            self._refuse(self.now, "they store a tape when it is recorded, and not later")
+
+    def _settle(self) -> None:
+        """Make up for what was fetched and is not used, before something else is."""
+        if fetched := self.fetched:
+            if fetched.last and not self.waiting:
+                self._refuse(fetched.number, "nothing is done with what it reads")
+            if self.waiting.pop(fetched.place, None) is not None:
+                fetched = replace(fetched, last=False)  # it stays where it is
+            self.moves += [(fetched, place) for place in self.waiting]
+        else:
+            self.parked |= self.waiting
+        self.fetched, self.waiting = None, {}
+
+    def _fetch(self, fetched: _PendingRead) -> None:
+        at = self.sweep.end if self.sweep else self.state
+        if not self.parked or fetched.key.kind is Kind.TAPE or fetched.key.step != at:
+            self.fetched = fetched
+            return
+        self.waiting, self.parked = self.parked, {}
+        if fetched.last:  # it was stored for this alone; their forward has never left it
+            del self.waiting[fetched.place]
+
+    def _check_stored(self) -> None:
+        for number in self.parked.values():
+            self._refuse(number, "they store a state as the forward leaves it; here it does not")
+
+    def _finish(self) -> None:
+        """Say the Forward that waits, and what was moved meanwhile."""
+        if self.sweep:
+            self._say_forward(self.sweep)
+        self.sweep, moves, self.moves = None, self.moves, []
+        for number, (fetched, place) in enumerate(moves):
+            more = any(other is fetched for other, _ in moves[number + 1 :])
+            self._load(fetched, place, move=fetched.last and not more)
+
+    def _say_forward(self, sweep: _PendingForward) -> None:
+        begin, end = sweep.begin, sweep.end
+        if self.state != begin or end > self.adjoint:
+            self._refuse(self.now, f"their forward cannot go from {self.state} to {end} before it")
+        place = sweep.into[0] if sweep.into else _WORK
+        self.state = self.n = end
+        self.tape = (begin, end) if sweep.tape and not sweep.into else None
+        self._say(Forward(begin, end, bool(sweep.into) and not sweep.tape, sweep.tape, place))
+        if end == self.schedule.chain.length and not self.turned:
+            self.turned = True
+            self._say(EndForward())
+        if sweep.into:
+            self._put(place, begin, end)
+            for other in sweep.into[1:]:
+                self._put(other, begin, end)
+                self._say(Copy(begin, place, other))
+
+    def _put(self, place: StorageType, step: int, until: int) -> None:
+        if (place, step) in self.stored:
+            self._refuse(self.now, f"two checkpoints of step {step} would be in {place.name}")
+        self.stored[place, step] = until
+
+    def _deliver(self) -> None:
+        """Say that what was fetched goes into the register."""
+        self._check_stored()
+        if (fetched := self.fetched) is None:
+            return
+        step, until = fetched.key.step, self._until(fetched)
+        taped = fetched.key.kind is Kind.TAPE
+        if until < self.adjoint and not taped:
+            self._refuse(
+                fetched.number,
+                f"what they stored of it serves up to step {until}, the adjoint is at"
+                f" {self.adjoint}",
+            )
+        self.state, self.n = (None, step + 1) if taped else (step, step)
+        self._load(fetched, _WORK, move=fetched.last)
+        self.tape = (step, step + 1) if taped else None
+        self.fetched = None
+
+    def _copy_on(self) -> None:
+        """Say that what was fetched is stored elsewhere too."""
+        if self.fetched:
+            for place in self.waiting:
+                self._load(self.fetched, place, move=False)
+            self.waiting = {}
+
+    def _load(self, fetched: _PendingRead, place: StorageType, *, move: bool) -> None:
+        """Say that a checkpoint goes into the register, or to where it is stored then."""
+        step, until = fetched.key.step, self._until(fetched)
+        if place is not _WORK:
+            self._put(place, step, until)
+        if move:
+            del self.stored[fetched.place, step]
+        self._say((Move if move else Copy)(step, fetched.place, place))
+
+    def _until(self, fetched: _PendingRead) -> int:
+        """Return the step up to which a checkpoint can be used, if it can be loaded now."""
+        if self.tape is not None:
+            self._refuse(fetched.number, "they load nothing while they hold a tape to be reversed")
+        if fetched.key.step >= self.adjoint:
+            self._refuse(fetched.number, "the adjoint has been there")
+        return self.stored[fetched.place, fetched.key.step]
+
+    def _refuse(self, number: int, why: str) -> NoReturn:
+        action = self.schedule.actions[number]
+        raise BadInput(f"checkpoint_schedules has no words for #{number} {action}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Numbers of actions, by how a schedule uses their results later.
+
+    Attributes
+    ----------
+    read : set of int
+        The Reads with which something is done: a step is computed or reversed, or what was read is
+        written to where it is read again.
+    written : set of int
+        The Writes of what is read again. A checkpoint on two levels of one place is written once.
+    last : set of int
+        The Reads after which their checkpoint is not needed, and is discarded at some time.
+    left : set of int
+        The last Reads of checkpoints that are never discarded.
+    taped : set of int
+        The Records whose tape is reversed or stored.
+    cleared : set of int
+        The Reverses after which nothing is used of their tape.
+    """
+
+    read: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    last: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    taped: set[int] = field(default_factory=set)
+    cleared: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(schedule: Schedule, places: Mapping[int, Place], /) -> "Later":
+        """Look through a legal schedule whose levels are in these places."""
+        read, useful = _used(schedule)
+        later = Later(read)
+        _stays(schedule, places, useful, later)
+        _tapes(schedule, later)
+        return later
+
+
+@dataclass(slots=True)
+class _Stay(Generic[Place]):
+    """A checkpoint in a place: who wrote it, who read it last, and on which levels it is."""
+
+    written: int
+    read: int = -1
+    levels: set[int] = field(default_factory=set)
+
+
+def _used(schedule: Schedule) -> tuple[set[int], set[int]]:
+    """Return the Reads that are used, and the Writes of what they read, from the end backwards."""
+    read, written = set[int](), set[int]()
+    wanted = set[tuple[Key, int]]()
+    needed = {Kind.RESTART: False, Kind.TAPE: False}  # whether what is in a register is used
+    for number in reversed(range(len(schedule.actions))):
+        match schedule.actions[number]:
+            case Advance():
+                needed[Kind.RESTART] = True
+            case Record():
+                needed[Kind.RESTART], needed[Kind.TAPE] = True, False
+            case Reverse():
+                needed[Kind.TAPE] = True
+            case Write(key, level) if (key, level) in wanted:
+                wanted.remove((key, level))
+                written.add(number)
+                needed[key.kind] = True
+            case Read(key, level):
+                if needed[key.kind]:
+                    read.add(number)
+                    wanted.add((key, level))
+                needed[key.kind] = False
+            case Write() | Discard():
+                pass
+    return read, written
+
+
+def _stays(schedule: Schedule, places: Mapping[int, Place], useful: set[int], later: Later) -> None:
+    stays: dict[tuple[Place, Key], _Stay[Place]] = {}
+    for number, action in enumerate(schedule.actions):
+        match action:
+            case Write(key, level) if number in useful:
+                stays.setdefault((places[level], key), _Stay(number)).levels.add(level)
+            case Read(key, level) if number in later.read:
+                stay = stays[places[level], key]
+                stay.read = number
+                later.written.add(stay.written)
+            case Discard(key, level) if (places[level], key) in stays:
+                stay = stays[places[level], key]
+                stay.levels.discard(level)
+                if not stay.levels:
+                    later.last.add(stays.pop((places[level], key)).read)
+            case _:
+                pass
+    later.left.update(stay.read for stay in stays.values() if stay.read >= 0)
+
+
+def _tapes(schedule: Schedule, later: Later) -> None:
+    record = reverse = -1
+    for number, action in enumerate(schedule.actions):
+        match action:
+            case Record() | Read(Key(kind=Kind.TAPE)):
+                later.cleared.add(reverse)
+                record = number
+            case Write(Key(kind=Kind.TAPE)) if number in later.written:
+                later.taped.add(record)
+            case Reverse():
+                later.taped.add(record)
+                reverse = number
+            case _:
+                pass
+    later.cleared.add(reverse)

@@ -1,7 +1,6 @@
 """JAX: a loop whose reverse mode keeps its states on the levels of a platform, and models."""
 
-from ckio.adapters.jax.model import JaxModel
-from ckio.adapters.jax.partitioned import PartitionedModel
+from ckio.adapters.jax.model import JaxModel, PartitionedModel
 from ckio.adapters.jax.scan import checkpointed_scan
 
 __all__ = ["JaxModel", "PartitionedModel", "checkpointed_scan"]

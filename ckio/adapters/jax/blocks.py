@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
@@ -22,18 +24,18 @@ Leaves = list[Any]
 like: Any = jax.ShapeDtypeStruct
 """A shape and a dtype."""
 
-ROOM: Final = 16 * 2**20
+BLOCK_BYTES: Final = 16 * 2**20
 """Bytes that the states between the steps of a block may take where nobody says how long it is.
 
 Allocators give larger pieces back to the system each time, and get them anew page by page.
 """
 
-MOST: Final = 2**31 - 1
+MAX_STEPS: Final = 2**31 - 1
 """Steps are counted in 32 bits."""
 
 
 class Given(NamedTuple):
-    """What all steps read: the leaves of the parameters, and of rows of which each step has one."""
+    """Leaves that all steps read: of the parameters, and of rows of which each step has one."""
 
     params: Leaves
     rows: Leaves
@@ -49,7 +51,7 @@ class Back(NamedTuple):
 
 @dataclass(frozen=True)
 class Shapes:
-    """What goes into a step, as shapes and dtypes: of a state, parameters, and all n rows.
+    """Shapes and dtypes of all that goes into a step: a state, parameters, and all n rows.
 
     Attributes
     ----------
@@ -79,24 +81,23 @@ class Shapes:
         return bool(self.leaves[2])
 
     def row(self) -> tuple[Any, ...]:
-        """The leaves of one row."""
+        """Return the leaves of one row."""
         return tuple(like(a.shape[1:], a.dtype) for a in self.leaves[2])
 
     def arguments(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> list[Any]:
-        """What a step is called with."""
-        given = [(0, x), (1, params)]
-        args = [jax.tree.unflatten(self.trees[which], leaves) for which, leaves in given]
-        return [*args, i, *([jax.tree.unflatten(self.trees[2], row)] if self.has_rows else [])]
+        """Return the arguments of a call of the step."""
+        trees = [jax.tree.unflatten(*it) for it in zip(self.trees, (x, params, row), strict=True)]
+        return [*trees[:2], i, *(trees[2:] if self.has_rows else ())]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class LoopBlocks:
     """n steps in blocks of `size`; the last may be shorter.
 
     Attributes
     ----------
     step : callable
-        `step(x, params, i)` or, with rows, `step(x, params, i, row)`: x_{i+1}, as x_i.
+        `step(x, params, i)` or, with rows, `step(x, params, i, row)`: x_{i+1}, like x_i.
     shapes : Shapes
     n, size : int
     """
@@ -112,36 +113,37 @@ class Blocks:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of a state."""
+        """Return the bytes of a state."""
         return sum(map(nbytes_of, self.shapes.leaves[0]))
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
-        """From the beginning of a block to that of another, which may be numbers not yet known."""
+        """Go from the beginning of a block to that of another; both may be traced numbers."""
 
         def one(i: Any, x: Leaves) -> Leaves:
             row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
             return self.one(x, given.params, i, row)
 
         first, last = jnp.int32(begin * self.size), jnp.int32(jnp.minimum(end * self.size, self.n))
-        done: Leaves = lax.fori_loop(first, last, one, x)
-        return done
+        return lax.fori_loop(first, last, one, x)  # type: ignore[no-any-return]
 
     def length(self, number: int, /) -> int:
-        """How many steps a block has."""
+        """Return the number of steps of a block."""
         return min(self.size, self.n - number * self.size)
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        """Over one block, from its first state; the cotangents of parameters grow by its part."""
+        """Go back over one block, from its first state; cotangents of parameters grow by its part.
+
+        The number of the block may be traced.
+        """
         last = self.count - 1
         whole, short = self.length(0), self.length(last)
         if whole == short:
-            return self.reverse_of(whole, x, given, number, back)
-        either = [partial(self.reverse_of, short), partial(self.reverse_of, whole)]
-        found: Back = lax.cond(number == last, *either, x, given, number, back)
-        return found
+            return self._reverse(whole, x, given, number, back)
+        for length, fits in (whole, number != last), (short, number == last):
+            back = when(fits, partial(self._reverse, length, x, given, number), back)
+        return back
 
-    def reverse_of(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        """The same, where it is known how long the block is."""
+    def _reverse(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
 
@@ -152,8 +154,8 @@ class Blocks:
                 return self.one(x, params, *at), None
 
             steps = begin + jnp.arange(length, dtype=jnp.int32)
-            done, _ = lax.scan(one, merged(x, x_), (steps, merged(rows, rows_)))
-            return smooth(done)
+            end, _ = lax.scan(one, merged(x, x_), (steps, merged(rows, rows_)))
+            return smooth(end)
 
         _, pull = jax.vjp(block, smooth(x), smooth(given.params), smooth(rows))
         x_bar, params_bar, rows_bar = pull(back.x)
@@ -165,16 +167,25 @@ class Blocks:
         )
 
     def one(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
-        """One step."""
+        """Take one step."""
         after = self.step(*self.shapes.arguments(x, params, i, row))
         return [_strong(leaf) for leaf in jax.tree.leaves(after)]
 
 
-def blocks_of(step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /) -> Blocks:
-    """The blocks of a loop, checked; raises BadInput where it is none.
+def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
+    """Return `apply(carry)` where a condition holds, which may be traced, and else the carry."""
+    if isinstance(condition, bool):
+        return apply(carry) if condition else carry
+    return lax.cond(condition, apply, lambda it: it, carry)
 
-    With "auto", a block is as long as its states have room in `ROOM`; then all are made as long as
-    each other, if that does not make them much shorter: one of another length is compiled, too.
+
+def blocks_of(
+    step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /
+) -> LoopBlocks:
+    """Return the blocks of a loop; raises BadInput where it is none.
+
+    With "auto", a block is as long as its states fit into `BLOCK_BYTES`; then all are made equally
+    long, if that does not make them much shorter: one of another length is compiled, too.
     """
     try:
         hash(step)
@@ -182,35 +193,34 @@ def blocks_of(step: Callable[..., Any], shapes: Shapes, n: int, segment: int | s
         raise BadInput(f"step cannot be hashed, so nothing is compiled for it: {error}") from error
     _check_step(step, shapes)
     if segment == "auto":
-        most = min(n, _automatic(step, shapes))
-        count = -(-n // most)
+        count = -(-n // min(n, _automatic(step, shapes)))
         equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
         size = -(-n // next(equal, count))
     elif not isinstance(segment, str) and is_whole(segment) and segment >= 1:
         size = min(n, int(segment))
     else:
         raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
-    return Blocks(step, shapes, n, size)
+    return LoopBlocks(step, shapes, n, size)
 
 
 @lru_cache(maxsize=64)
 def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
-    """Steps whose states have room in `ROOM`."""
-    two, three = (_tape(Blocks(step, shapes, length, length)) for length in (2, 3))
-    return max(1, ROOM // max(1, three - two))
+    """Return the number of steps whose states fit into `BLOCK_BYTES`."""
+    two, three = (_tape(LoopBlocks(step, shapes, length, length)) for length in (2, 3))
+    return max(1, BLOCK_BYTES // max(1, three - two))
 
 
-def _tape(blocks: Blocks) -> int:
-    """Bytes between the way forward and the way back over the first block."""
+def _tape(blocks: LoopBlocks) -> int:
+    """Return the bytes that JAX keeps between the forward and the reverse of the first block."""
     leaves, params = blocks.shapes.leaves[:2]
     rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]
 
     def pullback(x: Leaves, params: Leaves, rows: Leaves) -> Any:
         def run(x_: Leaves, params_: Leaves) -> Leaves:
-            kept = merged(params, params_)
+            read = merged(params, params_)
 
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
-                return blocks.one(x, kept, *at), None
+                return blocks.one(x, read, *at), None
 
             steps = jnp.arange(blocks.size, dtype=jnp.int32)
             return smooth(lax.scan(one, merged(x, x_), (steps, rows))[0])
@@ -247,7 +257,7 @@ def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
 
 
 def arrays(what: str, tree: Any, /) -> Any:
-    """The same tree with arrays as leaves; raises BadInput where one cannot be an array."""
+    """Return the tree with arrays as leaves; raises BadInput where one cannot be an array."""
 
     def one(path: Any, leaf: Any) -> Any:
         try:
@@ -260,8 +270,8 @@ def arrays(what: str, tree: Any, /) -> Any:
 
 
 def check_steps(n: object, rows: Any, /) -> int:
-    """The number of steps; raises BadInput where it is none, or rows are not as many."""
-    if not is_whole(n) or not 0 <= n <= MOST:
+    """Return the number of steps; raises BadInput where it is none, or rows are not as many."""
+    if not is_whole(n) or not 0 <= n <= MAX_STEPS:
         raise BadInput(f"n = {n!r}; it must be a whole number of steps, below 2**31")
     for path, leaf in jax.tree.leaves_with_path(rows):
         if leaf.shape[:1] != (n,):
@@ -271,37 +281,61 @@ def check_steps(n: object, rows: Any, /) -> int:
 
 
 def is_smooth(leaf: Any, /) -> bool:
-    """Whether an array has a cotangent: real or complex numbers."""
+    """Return whether an array has a cotangent: it has real or complex numbers."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def smooth(leaves: Sequence[Any], /) -> Leaves:
-    """Those that have a cotangent."""
+    """Return the leaves that have a cotangent."""
     return [leaf for leaf in leaves if is_smooth(leaf)]
 
 
 def merged(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
-    """These leaves, with others in the place of those that have a cotangent."""
+    """Return these leaves, with others in the place of those that have a cotangent."""
     others = iter(smooth)
     return [next(others) if is_smooth(leaf) else leaf for leaf in leaves]
 
 
 def zeros(leaves: Sequence[Any], /) -> Leaves:
-    """Cotangents that are zero, of the leaves that have one."""
+    """Return zero cotangents, of the leaves that have one."""
     return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves if is_smooth(leaf)]
 
 
 def is_key(leaf: Any, /) -> bool:
-    """Whether it holds keys of random numbers."""
+    """Return whether an array holds keys of random numbers."""
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def nbytes_of(leaf: Any, /) -> int:
-    """Bytes of an array, or of what has its shape and dtype."""
-    like = jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
-    return int(like.size * like.dtype.itemsize)
+    """Return the bytes of an array, or of a shape with a dtype."""
+    plain = plain_shape(leaf)
+    return int(plain.size * plain.dtype.itemsize)
+
+
+def plain(leaves: Sequence[Any], /) -> Leaves:
+    """Return arrays that NumPy has: of keys of random numbers, their whole numbers."""
+    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
+
+
+def plain_shape(leaf: Any, /) -> Any:
+    """Return the shape and dtype of what `plain` makes of an array."""
+    return jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
+
+
+def bits_of(leaf: Any, /) -> NDArray[Any]:
+    """Return an array as numbers of NumPy's own, without a copy where JAX allows it."""
+    array = np.asarray(*plain([leaf]))
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+
+
+def array_of(old: Any, bits: Any, /) -> Any:
+    """Return the array like `old` that has these bits; on the CPU, it lies in their memory."""
+    if is_key(old):
+        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
+    place = old.sharding if old.committed else None  # functions are compiled anew for the other
+    return jax.device_put(bits.view(old.dtype), place, may_alias=True)
 
 
 def _strong(leaf: Any) -> Any:
-    """An array whose dtype does not give way to others, as that of a number from Python does."""
+    """Return an array whose dtype does not yield to others, as that of a Python number does."""
     return lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf

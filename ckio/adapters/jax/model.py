@@ -1,4 +1,7 @@
-"""A loop of JAX as a model that ckio schedules, runs, and goes on with after a kill."""
+"""Models of JAX, which ckio schedules, runs, and resumes after a kill.
+
+`JaxModel` is a loop in blocks of steps; `PartitionedModel` has a step in two halves, and tapes.
+"""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,20 +15,23 @@ import numpy as np
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.adapters.jax.blocks import (
     Back,
-    Blocks,
     Given,
     Leaves,
+    LoopBlocks,
     Shapes,
+    array_of,
     arrays,
+    bits_of,
     blocks_of,
     check_steps,
-    is_key,
     is_smooth,
     like,
     merged,
+    plain_shape,
     smooth,
     zeros,
 )
+from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
@@ -224,7 +230,7 @@ class JaxModel:
                 self._state, self._late = list(map(array_of, first, filled)), None
 
     def _now(self, *, late: bool = True) -> Leaves:
-        """The state; x_0 where there is none yet. What was recorded and put off is done now."""
+        """Return the state, or x_0; does a recorded step that was put off."""
         if self._state is None:
             values = iter([jnp.array(array) for array in self._control.values()])
             x, params, rows = (
@@ -253,7 +259,7 @@ class JaxModel:
             self.on_step(i)
 
     def _started(self, n: int | None) -> tuple[Back, Any]:
-        """The adjoint; where it has not started, as it starts at the farthest state, x_n."""
+        """Return the adjoint; if it has not started, as it starts at the farthest state, x_n."""
         if self._adjoint is not None:
             return self._adjoint
         self._now()
@@ -272,8 +278,10 @@ class JaxModel:
 
 
 @lru_cache(maxsize=8)
-def _compiled(blocks: Blocks, functional: Callable[[Any], Any]) -> tuple[Callable[..., Any], ...]:
-    """Forward over blocks, back over one, and J with its derivative."""
+def _compiled(
+    blocks: LoopBlocks, functional: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], ...]:
+    """Compile forward over blocks, back over one, and J with its derivative."""
 
     def j(moving: Leaves, state: Leaves) -> Any:
         return functional(jax.tree.unflatten(blocks.shapes.trees[0], merged(state, moving)))
@@ -283,28 +291,194 @@ def _compiled(blocks: Blocks, functional: Callable[[Any], Any]) -> tuple[Callabl
 
 
 def _names(what: str, tree: Any) -> list[str]:
-    """Of each leaf, the way to it."""
+    """Return the name of each leaf, which is its path in the tree."""
     ways = (path for path, _ in jax.tree.leaves_with_path(tree))
     tails = (jax.tree_util.keystr(path, simple=True, separator=".") for path in ways)
     return [f"{what}.{tail}".rstrip(".") for tail in tails]
 
 
+class PartitionedModel:
+    """A model whose tapes are what a `Partition` of its step stores.
+
+    The gradient refers to all real and complex arrays of x_0; a parameter is an array of the state
+    that no step overwrites, and lies in no checkpoint. Every schedule calls the same two compiled
+    functions on the same arrays; where these give the same bits each time, so does the gradient.
+    On a CPU, JAX does not promise that: adjoints of a larger step were seen to differ by rounding
+    from call to call, and those of `jax.vjp` do so too.
+
+    >>> from ckio.analysis.partitioned import partition
+    >>> x = {"u": jnp.array([1.0, 2.0]), "k": jnp.array([0.5, 0.25])}
+    >>> halves = partition(lambda x: {"u": x["u"] * x["k"]}, x, seconds="declared")
+    >>> model = PartitionedModel(halves, x, lambda x: jnp.sum(x["u"]))
+    >>> model.record(0, 3)
+    3
+    >>> model.reverse(0, 3)
+    >>> model.functional, model.gradient["k"].tolist()
+    (0.15625, [0.75, 0.375])
+
+    Parameters
+    ----------
+    halves : Partition
+        Of a step that was traced. Processes of one run need the same: let it be chosen by bytes, or
+        by seconds that are declared.
+    state : mapping of str to array
+        x_0; copied.
+    functional : callable
+        J(x_n), from the dict of arrays to a real number, by functions of JAX.
+    on_step : callable, optional
+        Called after each step of either sweep with where it now stands.
+    """
+
+    def __init__(
+        self,
+        halves: Partition,
+        state: Values,
+        functional: Callable[[Any], Any],
+        /,
+        *,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        self.halves, self.on_step = halves, on_step
+        self._first = {name: jnp.array(state[name]) for name in halves.program.inputs}
+        smooth = [name for name, array in self._first.items() if is_smooth(array)]
+        self._control = Arrays({name: np.array(self._first[name]) for name in smooth})
+
+        self._differentiated = _differentiated(functional)
+        after, tape = halves.forward(self._first)
+        cotangent = {name: after[name] for name in smooth}
+        j = jax.eval_shape(functional, after)
+        if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
+            raise BadInput(f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number")
+        self._like = {
+            Kind.RESTART: {name: after[name] for name in halves.program.overwritten},
+            Kind.TAPE: tape,
+            Kind.ADJOINT: {**cotangent, "functional J": jnp.zeros((), j.dtype)},
+        }
+        self._state: dict[str, Any] = {}  # until x_0 is made of the controls
+        self._farthest: tuple[int, Values] = (-1, {})
+        self._tapes: dict[int, Values] = {}
+        self._adjoint: dict[str, Any] = {}  # the cotangent and J, once the adjoint has started
+
+    @property
+    def control(self) -> Arrays:
+        return self._control
+
+    @property
+    def gradient(self) -> Mapping[str, Array]:
+        return {name: np.asarray(self._adjoint[name]) for name in self._control}
+
+    @property
+    def functional(self) -> float:
+        return float((self._adjoint or self._seed())["functional J"])
+
+    def layout(self, key: Key, /) -> Layout:
+        return tuple(field_of(name, array) for name, array in self._like[key.kind].items())
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._forward(begin, end, keep=False)
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._tapes = {}
+        return self._forward(begin, end, keep=True)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._start_adjoint(end)
+        for i in reversed(range(begin, end)):
+            if i not in self._tapes:
+                raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
+            j = self._adjoint["functional J"]
+            back = self.halves.backward(self._tapes.pop(i), self._cotangent(), self._known())
+            self._adjoint = {**back, "functional J": j}
+            self._report(i)
+
+    def dump(self, key: Key, /) -> Buffers:
+        match key.kind:
+            case Kind.RESTART:
+                arrays = self._known()
+            case Kind.TAPE:
+                arrays = dict(self._tapes[key.step])
+            case Kind.ADJOINT:
+                self._start_adjoint(key.step)
+                arrays = self._adjoint
+        named = (arrays[name] for name in self._like[key.kind])
+        return [as_bytes(np.ascontiguousarray(bits_of(array))) for array in named]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} does not fit this model; was its step partitioned otherwise?")
+        filled = [empty(field.shape, field.dtype) for field in layout]
+        yield [as_bytes(array) for array in filled]
+        like = self._like[key.kind]
+        read = {n: array_of(like[n], bits) for n, bits in zip(like, filled, strict=True)}
+        match key.kind:
+            case Kind.RESTART:
+                self._state = {**self._known(), **read}
+            case Kind.TAPE:
+                self._tapes = {key.step: read}
+            case Kind.ADJOINT:
+                self._adjoint = read
+
+    def _known(self) -> dict[str, Any]:
+        """Return the state; x_0 where there is none yet."""
+        if not self._state:
+            controls = {name: jnp.array(x) for name, x in self._control.items()}
+            self._state = {**self._first, **controls}
+            self._farthest = (0, self._state)
+        return self._state
+
+    def _forward(self, begin: int, end: int, *, keep: bool) -> int:
+        self._known()
+        # One compiled function, whether its tape is kept or not: x_n is the same to the last bit.
+        for i in range(begin, end):
+            self._state, tape = self.halves.forward(self._state)
+            if keep:
+                self._tapes[i] = tape
+            if i + 1 > self._farthest[0] and not self._adjoint:
+                self._farthest = (i + 1, self._state)
+            self._report(i + 1)
+        return end
+
+    def _report(self, i: int) -> None:
+        if self.on_step is not None:
+            self.on_step(i)
+
+    def _cotangent(self) -> dict[str, Any]:
+        return {name: self._adjoint[name] for name in self._control}
+
+    def _seed(self) -> dict[str, Any]:
+        """Return J at the farthest state, and its derivatives."""
+        self._known()
+        _, state = self._farthest
+        j, cotangent = self._differentiated({name: state[name] for name in self._control}, state)
+        return {**cotangent, "functional J": j}
+
+    def _start_adjoint(self, n: int) -> None:
+        if self._adjoint:
+            return
+        self._known()
+        if self._farthest[0] != n:
+            raise RunFailed(
+                f"the adjoint cannot start at step {n}: the forward has come to"
+                f" {self._farthest[0]}, and J is known only where it ends"
+            )
+        self._adjoint, self._farthest = self._seed(), (n, {})
+
+
+@lru_cache(maxsize=8)
+def _differentiated(functional: Callable[[Any], Any]) -> Callable[[Values, Values], Any]:
+    """Compile J and its derivatives by the first arrays, once for all models that have it."""
+
+    def of(moving: Values, state: Values) -> Any:
+        return functional({**state, **moving})
+
+    compiled: Callable[[Values, Values], Any] = jax.jit(jax.value_and_grad(of))
+    return compiled
+
+
 def field_of(name: str, it: Any, /) -> Field:
-    """The field of an array in a checkpoint: of keys of random numbers, the whole numbers."""
-    it = jax.eval_shape(jax.random.key_data, it) if is_key(it) else it
+    """Return the field of an array in a checkpoint."""
+    it = plain_shape(it)
     dtype = np.dtype(it.dtype)
     plain = dtype if dtype.kind in "biufc" else np.dtype(f"u{dtype.itemsize}")
     return Field(name, plain.str, tuple(it.shape))
-
-
-def bits_of(leaf: Any, /) -> Array:
-    """An array as numbers of NumPy's own, without a copy where JAX allows it."""
-    array = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
-
-
-def array_of(old: Any, bits: Any, /) -> Any:
-    """The array that has these bits, which nobody changes any more; on the CPU, in their memory."""
-    if is_key(old):
-        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
-    return jax.device_put(bits.view(old.dtype), may_alias=True)

@@ -1,12 +1,8 @@
-"""A schedule as a table: what a compiled loop walks through, and what the levels do at each row."""
+"""A schedule as a table, whose rows both sweeps of a gradient go through one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import IntEnum
-from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, NamedTuple
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.adapters import registry
@@ -21,49 +17,57 @@ Slot = tuple[int, int]
 """The number of a level, and that of the block whose first state lies there."""
 
 
-class Op(IntEnum):
-    """What a row says; KEEP takes the state for the block that is reversed next."""
-
-    ADVANCE = 0
-    KEEP = 1
-    WRITE = 2
-    READ = 3
-    REVERSE = 4
+ABSENT: Final = -1
 
 
-Row = tuple[Op, int, int]
-"""`begin` and `end` of blocks; for an access, the block, and the number of the access."""
+class SweepRow(NamedTuple):
+    """One turn of the loop over a table: up to four things, done in this order.
+
+    Attributes
+    ----------
+    read : int
+        The number of the access that reads a state, or ABSENT.
+    begin, end : int
+        The blocks to advance over; none where they are equal.
+    write : int
+        The number of the access that writes the state, or ABSENT.
+    reverse : int
+        The block to reverse, at whose first state this is, or ABSENT.
+    """
+
+    read: int = ABSENT
+    begin: int = 0
+    end: int = 0
+    write: int = ABSENT
+    reverse: int = ABSENT
+
+
+_AFTER_ALL: Final = len(SweepRow._fields)
+"""A part that none comes after, so that the next one begins a row."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The two sweeps of a gradient.
+class SweepPlan:
+    """The two sweeps of a gradient; the forward ends where the backward begins, at the last block.
 
     Attributes
     ----------
     platform : Platform
-    forward, backward : tuple of Row
+    forward, backward : tuple of SweepRow
     slots : tuple of Slot
-        Where each access goes to.
+        Of each access.
     drops : tuple of tuple of Slot
-        What is discarded after each access.
-    written : int
+        The slots to discard after each access.
+    accesses_forward : int
         How many of the accesses are on the way forward.
     """
 
     platform: Platform
-    forward: tuple[Row, ...]
-    backward: tuple[Row, ...]
+    forward: tuple[SweepRow, ...]
+    backward: tuple[SweepRow, ...]
     slots: tuple[Slot, ...]
     drops: tuple[tuple[Slot, ...], ...]
-
-    @cached_property
-    def written(self) -> int:
-        return sum(row[0] is Op.WRITE for row in self.forward)
-
-    @staticmethod
-    def columns(rows: tuple[Row, ...]) -> NDArray[np.int32]:
-        return np.array(rows, np.int32).reshape(-1, 3)
+    accesses_forward: int
 
 
 def plan(
@@ -73,11 +77,11 @@ def plan(
     planner: str | Planner,
     seconds: Callable[[], tuple[float, float]],
     /,
-) -> Plan:
-    """The plan of so many blocks, whose states have so many bytes.
+) -> SweepPlan:
+    """Plan so many blocks, whose states have so many bytes.
 
-    What a block takes, forward and back, is asked only where the levels have prices. Raises
-    NoSchedule, and BadInput for a planner that stores anything but states.
+    The seconds of a block, forward and back, are asked for only where the levels have prices.
+    Raises NoSchedule, and BadInput for a planner that stores anything but states.
     """
     priced = any(level.write != FREE or level.read != FREE for level in platform.levels)
     advance, reverse = seconds() if priced else (1.0, 3.0)
@@ -94,49 +98,71 @@ def plan(
     make: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     schedule = make(chain, one)
     validate(schedule, one)
-    return _table(schedule, platform, planner)
+    return _RowWriter(planner).plan(schedule, platform)
 
 
-def _table(schedule: Schedule, platform: Platform, planner: object) -> Plan:
-    rows: list[Row] = []
-    slots: list[Slot] = []
-    drops: list[tuple[Slot, ...]] = []
-    moves = _moves(schedule)
-    for number, action in enumerate(schedule.actions):
-        match action:
-            case Advance(begin, end):
-                rows.append((Op.ADVANCE, begin, end))
-            case Record(begin, end) if end - begin == 1:
-                rows.append((Op.KEEP, begin, end))
-                rows.extend([(Op.ADVANCE, begin, end)] if moves[number] else [])
-            case Reverse(begin, end):
-                rows.append((Op.REVERSE, begin, end))
-            case Write(Key(Kind.RESTART, step), level) | Read(Key(Kind.RESTART, step), level):
-                op = Op.WRITE if isinstance(action, Write) else Op.READ
-                rows.append((op, step, len(slots)))
-                slots.append((level, step))
-                drops.append(())
-            case Discard(Key(_, step), level):
-                drops[-1] += ((level, step),)
-            case _:
-                raise BadInput(
-                    f"planner {planner!r}: {action}; a block of steps keeps no tape: use a planner"
-                    " that stores restart data alone, such as hrevolve"
-                )
-    turn = next(i for i, row in enumerate(rows) if row[0] is Op.REVERSE)
-    return Plan(platform, tuple(rows[:turn]), tuple(rows[turn:]), tuple(slots), tuple(drops))
+class _RowWriter:
+    """The rows of a schedule, as far as it has been read.
 
+    A Record only marks the state that a block starts from. So the state may be one block behind the
+    schedule's; it catches up where the next one is needed.
 
-def _moves(schedule: Schedule) -> list[bool]:
-    """For each Record, whether anybody needs the state that it comes to."""
-    needed, moves = False, []
-    for action in reversed(schedule.actions):
-        moves.append(needed or (isinstance(action, Record) and action.end == schedule.chain.steps))
-        match action:
-            case Advance() | Record() | Write():
-                needed = True
-            case Read():
-                needed = False
-            case _:
-                pass
-    return moves[::-1]
+    [Write x_0, Advance(0, 2), Record(2, 3), Reverse(2, 3), Read x_0, Advance(0, 1), Record(1, 2),
+    Reverse(1, 2), ...] are the rows (write by access 0), (advance 0 to 2), and, on the way back,
+    (reverse 2), (read by access 1, advance 0 to 1, reverse 1), ...
+    """
+
+    def __init__(self, planner: object) -> None:
+        self._planner, self._at = planner, 0
+        self._rows: list[SweepRow] = []
+        self._part = _AFTER_ALL  # of the last row, the last part that is there
+        self._slots: list[Slot] = []
+        self._drops: list[tuple[Slot, ...]] = []
+
+    def plan(self, schedule: Schedule, platform: Platform) -> SweepPlan:
+        turn: tuple[int, int] | None = None  # the rows and accesses of the way forward
+        for action in schedule.actions:
+            match action:
+                case Advance(_, end):
+                    self._advance(end)
+                case Record(begin, end) if end - begin == 1:
+                    self._advance(begin)
+                    if end == schedule.chain.steps and turn is None:
+                        turn, self._part = (len(self._rows), len(self._slots)), _AFTER_ALL
+                case Reverse(begin, _) if begin == self._at:
+                    self._add(reverse=begin)
+                case Write(Key(Kind.RESTART, step), level):
+                    self._advance(step)
+                    self._add(write=self._access(level, step))
+                case Read(Key(Kind.RESTART, step), level):
+                    self._add(read=self._access(level, step))
+                    self._at = step
+                case Discard(Key(_, step), level):
+                    self._drops[-1] += ((level, step),)
+                case _:
+                    raise BadInput(
+                        f"planner {self._planner!r}: {action}; a block of steps keeps no tape: use"
+                        " a planner that stores restart data alone, such as hrevolve"
+                    )
+        assert turn is not None, "a schedule that was validated reverses its last step"
+        rows, slots = tuple(self._rows), tuple(self._slots)
+        return SweepPlan(
+            platform, rows[: turn[0]], rows[turn[0] :], slots, tuple(self._drops), turn[1]
+        )
+
+    def _advance(self, end: int) -> None:
+        if self._at < end:
+            self._add(begin=self._at, end=end)
+            self._at = end
+
+    def _access(self, level: int, step: int) -> int:
+        self._slots.append((level, step))
+        self._drops.append(())
+        return len(self._slots) - 1
+
+    def _add(self, **parts: int) -> None:
+        """Add parts to the last row, or to a new one where they come before what is there."""
+        part = SweepRow._fields.index(min(parts, key=SweepRow._fields.index))
+        if part <= self._part:
+            self._rows.append(SweepRow())
+        self._rows[-1], self._part = self._rows[-1]._replace(**parts), part

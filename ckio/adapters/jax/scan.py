@@ -1,9 +1,18 @@
-"""`jax.lax.scan` over a state, whose reverse mode keeps states on the levels of a platform."""
+"""`jax.lax.scan` over a state, whose reverse mode keeps states on the levels of a platform.
 
+Both sweeps of a gradient go through the rows of a `SweepPlan`, in one of two ways. Outside
+`jax.jit` Python does so, and calls compiled blocks: JAX computes while Python stores, because a
+state is written while the block after it is under way, and read while the block before it is
+reversed. Inside `jax.jit` a loop of XLA does so, and calls Python only to store and to fetch.
+"""
+
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, Final
+from operator import ne
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,33 +22,33 @@ from jax.experimental import io_callback
 
 from ckio.adapters.jax.blocks import (
     Back,
-    Blocks,
     Given,
     Leaves,
+    LoopBlocks,
     Shapes,
+    array_of,
     arrays,
     blocks_of,
     check_steps,
     is_key,
     is_smooth,
     like,
+    plain,
+    plain_shape,
+    when,
     zeros,
 )
-from ckio.adapters.jax.drive import Held, drive_of, is_traced
-from ckio.adapters.jax.plans import Op, Plan, plan
-from ckio.adapters.jax.seconds import measured
-from ckio.adapters.jax.store import GONE, STORE, Run
+from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
+from ckio.adapters.jax.store import GONE, STORE, StoredStates
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 
 MEMORY: Final = Platform((Level(name="memory"),))
-"""Where states go if nobody says."""
-
-_Forth = tuple[Any, Leaves, Leaves]
-_Back = tuple[Any, Leaves, Leaves, Back]
-"""On the way: a gradient's number, the block to be reversed next, the state, and cotangents."""
+"""The levels if none are given."""
 
 _NUMBER: Final = like((), np.int32)
+
+_wait: Any = jax.block_until_ready
 
 
 def checkpointed_scan(
@@ -54,7 +63,7 @@ def checkpointed_scan(
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
 ) -> Any:
-    """x_n, from x_0 by n steps; `jax.grad` of it keeps states on levels, not in JAX's memory.
+    """Return x_n, from x_0 by n steps; `jax.grad` of it keeps states on levels, not in JAX.
 
     Without a derivative this is a loop in XLA and nothing else. For reverse mode, steps are taken
     in blocks, and a schedule says which of their first states are stored on which level, and which
@@ -78,12 +87,12 @@ def checkpointed_scan(
     n : int
         How many steps.
     params : pytree of arrays, optional
-        What all steps read. An array that a step uses otherwise is a constant.
+        Arrays that all steps read. An array that a step uses otherwise is a constant.
     xs : pytree of arrays, optional
-        What each step reads of its own: row i of each array.
+        Rows: step i reads row i of each array.
     platform : Platform, optional
         The levels; memory if not given. Their capacities are those of each gradient under way, and
-        their files are gone when it is done. What blocks take is measured where levels have prices.
+        their files are gone when it is done. Blocks are timed where levels have prices.
     planner : str or callable, optional
         A name, or a function of chain and platform; one that stores no tapes.
     segment : int or "auto", optional
@@ -112,174 +121,293 @@ def checkpointed_scan(
 
 
 @lru_cache(maxsize=64)
-def _loop(blocks: Blocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
-    """The loop with its derivative, compiled once for all calls that are alike."""
+def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
+    """Return the loop with its derivative, compiled once for all calls that are alike."""
     sweeps = Sweeps(blocks, platform, planner)
-    loop: Any = jax.custom_vjp(jax.jit(sweeps.value))
+    loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
     one_by_one: Any = jax.custom_batching.sequential_vmap
-    forward, backward = one_by_one(jax.jit(sweeps.forward)), one_by_one(jax.jit(sweeps.backward))
+    inside = _InsideXla(blocks)
+    forward = one_by_one(jax.jit(partial(sweeps.forward, inside)))
+    backward = one_by_one(jax.jit(partial(sweeps.backward, inside)))
 
     def forth(x: Leaves, given: Given) -> tuple[Leaves, Any]:
-        result: tuple[Leaves, Any] = (forward if is_traced(x, given) else sweeps.drive_forward)(
-            x, given
-        )
-        return result
+        if not _is_traced(x, given):
+            return sweeps.forward(_OutsideXla(blocks), x, given)
+        return forward(x, given)  # type: ignore[no-any-return]
 
     def back(residuals: Any, x_bar: Leaves) -> tuple[Leaves, Given]:
-        held, *arrays = residuals
-        if not is_traced(arrays, x_bar):
-            return sweeps.drive_backward(residuals, x_bar)
-        number = jnp.int32(GONE) if isinstance(held, Held) else held
-        result: tuple[Leaves, Given] = backward((number, *arrays), x_bar)
-        return result
+        token, *arrays = residuals
+        if not _is_traced(arrays, x_bar):
+            return sweeps.backward(_OutsideXla(blocks), residuals, x_bar)
+        number = jnp.int32(GONE) if isinstance(token, _Waiting) else token
+        return backward((number, *arrays), x_bar)  # type: ignore[no-any-return]
 
     loop.defvjp(forth, back)
-    made: Callable[..., Leaves] = loop
-    return made
+    return loop  # type: ignore[no-any-return]
+
+
+def _is_traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+class Turn(NamedTuple):
+    """The carry of a sweep between two rows.
+
+    Attributes
+    ----------
+    token
+        The `StoredStates` of the gradient, or in a compiled program its number.
+    x : list of arrays
+        The state.
+    back : Back
+        Cotangents; on the way forward there are none.
+    """
+
+    token: Any
+    x: Leaves
+    back: Back
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """The way forward and the way back, as functions of JAX that walk through a plan."""
+    """The two sweeps of a gradient, by a plan that is made when it is first needed."""
 
-    blocks: Blocks
+    blocks: LoopBlocks
     platform: Platform
     planner: str | Planner
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> SweepPlan:
         blocks = self.blocks
-        seconds = partial(measured, blocks)
+        seconds = partial(_measured, blocks)
         return plan(blocks.count, max(1, blocks.nbytes), self.platform, self.planner, seconds)
 
-    def value(self, x: Leaves, given: Given, /) -> Leaves:
-        return self.blocks.advance(x, given, 0, self.blocks.count)
+    def forward(self, way: "_Way", x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
+        """Return x_n, and what the way back needs."""
+        token, last = self._to_last(way, x, given)
+        count = self.blocks.count
+        return way.advance(last, given, count - 1, count), (way.waiting(token), last, x, given)
 
-    def forward(self, x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
-        """x_n, and what the way back needs."""
-        number, kept, end = self._forward(x, given)
-        return end, (number, kept, x, given)
-
-    def backward(self, residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
-        """Cotangents of x_0 and of what is given."""
-        number, kept, x, given = residuals
+    def backward(self, way: "_Way", residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
+        """Return the cotangents of x_0 and of what is given."""
+        token, last, x, given = residuals
         if self.plan.slots:
-            number, kept = self._taken(number, kept, x, given)
-        return self._cotangents(self._backward(number, kept, given, self._seed(given, x_bar)))
-
-    def drive_forward(self, x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
-        """As `forward`, outside of any compiled program."""
-        run, kept, end = drive_of(self.blocks).forward(self.plan, x, given)
-        return end, (Held(run), kept, x, given)
-
-    def drive_backward(self, residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
-        """As `backward`, outside of any compiled program."""
-        held, kept, x, given = residuals
-        run: Run | None = held.take() if isinstance(held, Held) else STORE.claim(held)
-        if run is None and self.plan.slots:
-            run, kept, _ = drive_of(self.blocks).forward(self.plan, x, given)
-        seed = jax.tree.map(jnp.array, self._seed(given, x_bar))  # copied, as it is used up
-        return self._cotangents(drive_of(self.blocks).backward(self.plan, run, kept, given, seed))
-
-    def _seed(self, given: Given, x_bar: Leaves) -> Back:
+            token, last = way.taken(token, last, lambda: self._to_last(way, x, given))
         pairs = zip(x_bar, self.blocks.shapes.leaves[0], strict=True)
         seed = [bar for bar, leaf in pairs if is_smooth(leaf)]
-        return Back(seed, zeros(given.params), zeros(given.rows))
+        back = way.owned(Back(seed, zeros(given.params), zeros(given.rows)))
+        back = self._sweep(way, self.plan.backward, given, Turn(token, last, back)).back
+        x_0, params, rows = map(_with_float0, self.blocks.shapes.leaves, back)
+        return x_0, Given(params, rows)
 
-    def _cotangents(self, found: Back) -> tuple[Leaves, Given]:
-        pairs = zip(self.blocks.shapes.leaves, found, strict=True)
-        x, params, rows = (_whole(leaves, bars) for leaves, bars in pairs)
-        return x, Given(params, rows)
+    def _to_last(self, way: "_Way", x: Leaves, given: Given) -> tuple[Any, Leaves]:
+        """Go forward to the first state of the last block."""
+        token = way.begin(self.plan) if self.plan.slots else np.int32(0)
+        end = self._sweep(way, self.plan.forward, given, Turn(token, x, Back([], [], [])))
+        return end.token, end.x
 
-    def _taken(self, number: Any, kept: Leaves, x: Leaves, given: Given) -> tuple[Any, Leaves]:
-        """The gradient that waits for its way back; begun anew where nothing waits any more."""
+    def _sweep(self, way: "_Way", rows: tuple[SweepRow, ...], given: Given, begin: Turn) -> Turn:
+        def after(row: SweepRow, has: SweepRow, at: Turn) -> Turn:
+            token, x, back = at
 
-        def again() -> tuple[Any, Leaves]:
-            number, kept, _ = self._forward(x, given)
-            return io_callback(STORE.take, _NUMBER, number), kept
+            def read(old: tuple[Any, Leaves]) -> tuple[Any, Leaves]:
+                return way.get(old[0], row.read, old[1])
+
+            token, x = when(has.read, read, (token, x))
+            x = when(has.end, lambda x: way.advance(x, given, row.begin, row.end), x)
+            token = when(has.write, lambda token: way.put(token, row.write, x), token)
+            back = when(has.reverse, lambda back: way.reverse(x, given, row.reverse, back), back)
+            return Turn(token, x, back)
+
+        return way.through(rows, after, begin)
+
+
+_After = Callable[[SweepRow, SweepRow, Turn], Turn]
+"""From a row, and which of its parts are there, to the carry after it."""
+
+
+class _InsideXla:
+    """The way of a compiled program: a loop over the table, and callbacks that store and fetch."""
+
+    def __init__(self, blocks: LoopBlocks, /) -> None:
+        self.advance, self.reverse = blocks.advance, blocks.reverse
+        self._like = [plain_shape(leaf) for leaf in blocks.shapes.leaves[0]]
+
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
+        """Go through all rows; a part that is in all of them, or in none, needs no condition."""
+        if not rows:
+            return begin
+        table = np.array(rows, np.int32)
+        has = table != np.array(SweepRow())
+        constant = {
+            number: bool(cells[0])
+            for number, cells in enumerate(has.T)
+            if (cells == cells[0]).all()
+        }
+
+        def one(at: Turn, cells: tuple[Any, Any]) -> tuple[Turn, None]:
+            row, has = cells
+            known = (constant.get(number, it) for number, it in enumerate(has))
+            return after(SweepRow(*row), SweepRow(*known), at), None
+
+        end, _ = lax.scan(one, begin, (list(table.T), list(has.T)))
+        return end
+
+    def begin(self, plan: SweepPlan, /) -> Any:
+        return io_callback(partial(STORE.begin, plan), _NUMBER)
+
+    def waiting(self, number: Any, /) -> Any:
+        return number
+
+    def taken(self, number: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
+        """Begin the way back of a gradient; one that nothing waits for any more is begun anew."""
+
+        def anew(_: Any) -> tuple[Any, Leaves]:
+            number, last = again()
+            return io_callback(STORE.take, _NUMBER, number), last
 
         number = io_callback(STORE.take, _NUMBER, number)
-        found: tuple[Any, Leaves] = lax.cond(number == GONE, again, lambda: (number, kept))
-        return found
+        return when(number == GONE, anew, (number, last))  # type: ignore[no-any-return]
 
-    def _forward(self, x: Leaves, given: Given) -> tuple[Any, Leaves, Leaves]:
-        """The number of the gradient, the first state of the last block, and x_n."""
-        plan = self.plan
+    def owned(self, back: Back, /) -> Back:
+        return back
 
-        def advance(carry: _Forth, begin: Any, end: Any) -> _Forth:
-            number, kept, x = carry
-            return number, kept, self.blocks.advance(x, given, begin, end)
+    def put(self, number: Any, access: Any, x: Leaves, /) -> Any:
+        return io_callback(STORE.put, _NUMBER, number, access, plain(x))
 
-        def keep(carry: _Forth, _begin: Any, _end: Any) -> _Forth:
-            number, _, x = carry
-            return number, x, x
-
-        def write(carry: _Forth, _step: Any, access: Any) -> _Forth:
-            number, kept, x = carry
-            return self._put(number, access, x), kept, x
-
-        number = io_callback(partial(STORE.begin, plan), _NUMBER) if plan.slots else jnp.int32(0)
-        return _walk(plan.forward, (number, x, x), [advance, keep, write])  # type: ignore[no-any-return]
-
-    def _backward(self, number: Any, kept: Leaves, given: Given, back: Back) -> Back:
-        def advance(carry: _Back, begin: Any, end: Any) -> _Back:
-            number, kept, x, back = carry
-            return number, kept, self.blocks.advance(x, given, begin, end), back
-
-        def keep(carry: _Back, _begin: Any, _end: Any) -> _Back:
-            number, _, x, back = carry
-            return number, x, x, back
-
-        def write(carry: _Back, _step: Any, access: Any) -> _Back:
-            number, kept, x, back = carry
-            return self._put(number, access, x), kept, x, back
-
-        def read(carry: _Back, _step: Any, access: Any) -> _Back:
-            number, kept, x, back = carry
-            number, x = self._get(number, access, x)
-            return number, kept, x, back
-
-        def reverse(carry: _Back, begin: Any, _end: Any) -> _Back:
-            number, kept, x, back = carry
-            return number, kept, x, self.blocks.reverse(kept, given, begin, back)
-
-        moves = [advance, keep, write, read, reverse]
-        found: _Back = _walk(self.plan.backward, (number, kept, kept, back), moves)
-        return found[-1]
-
-    def _put(self, number: Any, access: Any, x: Leaves) -> Any:
-        bits = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in x]
-        return io_callback(STORE.put, _NUMBER, number, access, bits)
-
-    def _get(self, number: Any, access: Any, old: Leaves) -> tuple[Any, Leaves]:
-        shapes = self.blocks.shapes.leaves[0]
-        bits = [jax.eval_shape(jax.random.key_data, a) if is_key(a) else a for a in shapes]
-        last = len(self.plan.slots) - 1
-
-        def get(number: Any, access: Any) -> tuple[Any, ...]:
-            return STORE.get(last, number, access, bits)
-
-        number, found = io_callback(get, (_NUMBER, bits), number, access)
+    def get(self, number: Any, access: Any, old: Leaves, /) -> tuple[Any, Leaves]:
+        get = partial(STORE.get, self._like)
+        number, bits = io_callback(get, (_NUMBER, self._like), number, access)
         wrap = jax.random.wrap_key_data
-        x = [
-            wrap(array, impl=jax.random.key_impl(leaf)) if is_key(leaf) else array
-            for array, leaf in zip(found, old, strict=True)
-        ]
-        return number, x
+        pairs = zip(old, bits, strict=True)
+        return number, [wrap(b, impl=jax.random.key_impl(o)) if is_key(o) else b for o, b in pairs]
 
 
-def _walk(rows: Any, carry: Any, moves: list[Callable[..., Any]]) -> Any:
-    """Do what each row says, one after the other."""
-    assert all(row[0] < len(moves) for row in rows), Op
+class _OutsideXla:
+    """The way of Python: compiled blocks, and levels that are used while JAX computes."""
 
-    def one(carry: Any, row: Any) -> tuple[Any, None]:
-        return lax.switch(row[0], moves, carry, row[1], row[2]), None
+    def __init__(self, blocks: LoopBlocks, /) -> None:
+        self._advance, self._reverse = _compiled(blocks)
+        self._late: list[Callable[[], None]] = []  # a write, until JAX has something else to do
 
-    return lax.scan(one, carry, Plan.columns(rows))[0]
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
+        """Go through all rows; levels are closed where something fails or is interrupted."""
+        at = begin
+        try:
+            for row in rows:
+                at = after(row, SweepRow(*map(ne, row, SweepRow())), at)
+            self._write()
+        except BaseException:
+            if isinstance(begin.token, StoredStates):
+                begin.token.close()
+            raise
+        return at
+
+    def begin(self, plan: SweepPlan, /) -> StoredStates:
+        return StoredStates(plan)
+
+    def waiting(self, states: Any, /) -> "_Waiting":
+        return _Waiting(states)
+
+    def taken(self, token: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
+        states = token.take() if isinstance(token, _Waiting) else STORE.claim(token)
+        return again() if states is None else (states, last)
+
+    def owned(self, back: Back, /) -> Back:
+        """Return copies: cotangents are used up."""
+        return jax.tree.map(jnp.array, back)  # type: ignore[no-any-return]
+
+    def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
+        after = self._advance(x, given, begin, end)
+        self._write()
+        return after
+
+    def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+        _wait(back)  # or all states would be read before one is needed
+        return self._reverse(x, given, number, back)
+
+    def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:
+        self._write()
+        self._late.append(lambda: states.put(access, x))
+        return states
+
+    def get(self, states: StoredStates, access: int, old: Leaves, /) -> tuple[Any, Leaves]:
+        self._write()
+        return states, list(map(array_of, old, states.get(access)))
+
+    def _write(self) -> None:
+        while self._late:
+            self._late.pop()()
 
 
-def _whole(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:
-    """A cotangent for each leaf: nothing, as JAX writes it, where it has none."""
+_Way = _InsideXla | _OutsideXla
+
+
+class _Waiting:
+    """A gradient that waits for its way back, as long as somebody may ask for that.
+
+    JAX carries it along in the structure of what the way back needs, because it holds no arrays.
+    """
+
+    def __init__(self, states: Any, /) -> None:
+        self._states = [states]
+
+    def take(self) -> Any:
+        """Return the states that were stored; None if they have been taken."""
+        try:
+            return self._states.pop()
+        except IndexError:
+            return None
+
+
+jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: it)
+
+
+@lru_cache(maxsize=64)
+def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
+    """Compile forward over blocks, and back over one, which uses up the cotangents it is given."""
+    return jax.jit(blocks.advance), jax.jit(blocks.reverse, donate_argnums=3)
+
+
+def _measured(blocks: LoopBlocks) -> tuple[float, float]:
+    """Return the seconds of a block, forward and back: the least of three, of zeros.
+
+    They are taken in a thread of their own, because the caller may be tracing.
+    """
+    seconds: list[float] = []
+
+    def measure() -> None:
+        advance, reverse = _compiled(blocks)
+        x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
+        given = Given(params, rows)
+        seconds.append(_least(lambda: advance(x, given, 0, 1)))
+        seconds.append(_least(lambda: reverse(x, given, 0, Back(*map(zeros, (x, *given))))))
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    thread.join()
+    forward, back = seconds
+    return forward, back
+
+
+def _zero(leaf: Any) -> Any:
+    if is_key(leaf):
+        return jax.random.split(jax.random.key(0), leaf.shape)
+    return jnp.zeros(leaf.shape, leaf.dtype)
+
+
+def _least(call: Callable[[], Any]) -> float:
+    _wait(call())  # compiled now
+    least = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        _wait(call())
+        least = min(least, time.perf_counter() - start)
+    return least
+
+
+def _with_float0(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:
+    """Return a cotangent for each leaf: nothing, as JAX writes it, where it has none."""
     smooth = iter(bars)
     return [
         next(smooth) if is_smooth(leaf) else np.zeros(leaf.shape, jax.dtypes.float0)

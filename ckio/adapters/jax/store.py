@@ -1,17 +1,19 @@
-"""What a gradient keeps on levels between its sweeps, and gradients by number for callbacks.
+"""States of a gradient on the levels of a platform, and gradients by number for callbacks.
 
-XLA may call a `Store` from any of its threads. Nothing here calls JAX to compute: a function that
-is compiled, called from within a callback, may wait for a thread that waits for the callback.
+XLA may call a `GradientStore` from any of its threads. Nothing here calls JAX to compute: a
+compiled function, called within a callback, may wait for a thread that waits for the callback.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key
-from ckio.adapters.jax.plans import Plan, Slot
+from ckio.adapters.jax.blocks import bits_of
+from ckio.adapters.jax.plans import Slot, SweepPlan
 from ckio.adapters.scratch import Scratch
 
 WAITING: Final = 16
@@ -20,118 +22,120 @@ WAITING: Final = 16
 GONE: Final = np.int32(-1)
 
 
-class Run:
-    """The levels of one gradient under way, and what its plan stores there.
+class StoredStates:
+    """The open levels of one gradient under way, and the states that its plan stores there.
 
     They are closed and their files removed after the last access, where one fails, and when nobody
-    knows this object any more.
+    refers to this object any more.
     """
 
-    def __init__(self, plan: Plan, /) -> None:
+    def __init__(self, plan: SweepPlan, /) -> None:
         self._plan, self._scratch = plan, Scratch(plan.platform)
         self._keys: dict[Slot, Key] = {}
-        self.waits = False  # whether the way forward is done, and the way back has not begun
+        self._accesses, self.is_reversing = 0, False
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the way forward is done, and the way back has not begun."""
+        return self._accesses == self._plan.accesses_forward and not self.is_reversing
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the last access is done."""
+        return self._accesses == len(self._plan.slots)
 
     def put(self, access: int, leaves: list[Any], /) -> None:
         """Do a write; raises StorageError."""
-        level, _ = slot = self._plan.slots[access]
-        try:
-            stored = {str(i): _bits(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
-            self._keys[slot] = self._scratch.put(level, stored)
-            self._drop(access)
-        except BaseException:
-            self.close()
-            raise
-        self.waits = access == self._plan.written - 1
 
-    def get(self, access: int, like: list[Any], /) -> list[NDArray[Any]]:
-        """Do a read, of leaves with the dtypes of others; raises StorageError."""
-        level, _ = slot = self._plan.slots[access]
-        try:
-            found = self._scratch.get(level, self._keys[slot])
-            self._drop(access)
-        except BaseException:
-            self.close()
-            raise
-        if access == len(self._plan.slots) - 1:
-            self.close()
-        return [x.view(it.dtype) for x, it in zip(found.values(), like, strict=True)]
+        def write(slot: Slot) -> None:
+            arrays = {str(i): bits_of(leaf) for i, leaf in enumerate(leaves)}
+            self._keys[slot] = self._scratch.put(slot[0], arrays)
+
+        self._access(access, write)
+
+    def get(self, access: int, /) -> list[NDArray[Any]]:
+        """Do a read, of the bits of the leaves; raises StorageError."""
+        read = self._access(access, lambda slot: self._scratch.get(slot[0], self._keys[slot]))
+        return list(read.values())
 
     def close(self) -> None:
         self._scratch.close()
 
-    def _drop(self, access: int) -> None:
-        for slot in self._plan.drops[access]:
-            self._scratch.drop(slot[0], self._keys.pop(slot))
+    def _access(self, access: int, do: Callable[[Slot], Any]) -> Any:
+        try:
+            result = do(self._plan.slots[access])
+            for slot in self._plan.drops[access]:
+                self._scratch.drop(slot[0], self._keys.pop(slot))
+        except BaseException:
+            self.close()
+            raise
+        self._accesses = access + 1
+        if self.is_done:
+            self.close()
+        return result
 
 
-class Store:
+class GradientStore:
     """All gradients under way in compiled programs of this process; each has a number."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, Run] = {}
+        self._gradients: dict[int, StoredStates] = {}
         self._lock = threading.Lock()
         self._last = 0
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._gradients)
 
-    def begin(self, plan: Plan, /) -> NDArray[np.int32]:
+    def begin(self, plan: SweepPlan, /) -> Any:
         """Open the levels; returns the number."""
-        run = Run(plan)
+        states = StoredStates(plan)
         with self._lock:
             self._last = self._last % (2**31 - 1) + 1
             number = self._last
-            self._runs[number] = run
-            waiting = [number for number, run in self._runs.items() if run.waits]
-            old = [self._runs.pop(each) for each in waiting[: len(waiting) - WAITING + 1]]
+            self._gradients[number] = states
+            waiting = [number for number, it in self._gradients.items() if it.waits]
+            old = [self._gradients.pop(each) for each in waiting[: len(waiting) - WAITING + 1]]
         for each in old:
             each.close()
-        return np.int32(number)  # type: ignore[return-value]
+        return np.int32(number)
 
-    def take(self, number: Any, /) -> NDArray[np.int32]:
-        """The same number, whose way back begins now; or GONE."""
+    def take(self, number: Any, /) -> Any:
+        """Begin the way back of a gradient; returns its number, or GONE."""
         with self._lock:
-            run = self._runs.get(int(number))
-            if run is None or not run.waits:
-                return GONE  # type: ignore[return-value]
-            run.waits = False
-        return np.int32(number)  # type: ignore[return-value]
+            states = self._gradients.get(int(number))
+            if states is None or not states.waits:
+                return GONE
+            states.is_reversing = True
+        return np.int32(number)
 
-    def claim(self, number: Any, /) -> Run | None:
-        """The gradient whose way back begins now, which has no number any more; if it is there."""
+    def claim(self, number: Any, /) -> StoredStates | None:
+        """Hand over a gradient that waits for its way back, or None; it has no number any more."""
         with self._lock:
-            run = self._runs.get(int(number))
-            return self._runs.pop(int(number)) if run is not None and run.waits else None
+            states = self._gradients.get(int(number))
+            return self._gradients.pop(int(number)) if states is not None and states.waits else None
 
-    def put(self, number: Any, access: Any, leaves: list[Any], /) -> NDArray[np.int32]:
+    def put(self, number: Any, access: Any, leaves: list[Any], /) -> Any:
         """Do a write; returns the number."""
+        self._access(number, lambda states: states.put(int(access), leaves))
+        return np.int32(number)
+
+    def get(self, like: list[Any], number: Any, access: Any, /) -> tuple[Any, list[Any]]:
+        """Do a read; returns the number, and leaves of these dtypes."""
+        bits = self._access(number, lambda states: states.get(int(access)))
+        return np.int32(number), [x.view(it.dtype) for x, it in zip(bits, like, strict=True)]
+
+    def _access(self, number: Any, do: Callable[[StoredStates], Any]) -> Any:
+        """Do an access; the last one and one that fails end the gradient."""
+        states = self._gradients[int(number)]
+        is_over = True
         try:
-            self._runs[int(number)].put(int(access), leaves)
-        except BaseException:
-            self._forget(number)
-            raise
-        return np.int32(number)  # type: ignore[return-value]
-
-    def get(self, last: int, number: Any, access: Any, like: list[Any], /) -> tuple[Any, ...]:
-        """Do a read; returns the number and the leaves. The last read ends the gradient."""
-        try:
-            leaves = self._runs[int(number)].get(int(access), like)
-        except BaseException:
-            self._forget(number)
-            raise
-        if int(access) == last:
-            self._forget(number)
-        return np.int32(number), leaves
-
-    def _forget(self, number: Any) -> None:
-        with self._lock:
-            self._runs.pop(int(number), None)
+            result = do(states)
+            is_over = states.is_done
+        finally:
+            if is_over:
+                with self._lock:
+                    self._gradients.pop(int(number), None)
+        return result
 
 
-def _bits(array: NDArray[Any]) -> NDArray[Any]:
-    """The same bits as numbers of NumPy's own, where they are not: of bfloat16 and its like."""
-    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
-
-
-STORE: Final = Store()
+STORE: Final = GradientStore()

@@ -7,7 +7,7 @@
 A time step of the tape is a step of the chain. What it starts from (pyadjoint's checkpointable
 state) is restart data x_i; the inputs and outputs of its blocks are its tape t_i. pyadjoint asks
 four things of what manages its checkpoints, and `Manager` does them by the actions of a schedule;
-`Shelf` has what is on the levels, `values` knows types, and `steps` goes forward and back.
+`TapeStorage` has the checkpoints on the levels, and `steps` goes forward and back.
 """
 
 from ckio.errors import BadInput
@@ -20,7 +20,6 @@ except ImportError as error:
     ) from error
 
 from ckio.adapters.pyadjoint.manager import Manager, enable
-from ckio.adapters.pyadjoint.shelf import Shelf
-from ckio.adapters.pyadjoint.values import register
+from ckio.adapters.pyadjoint.storage import TapeStorage, register
 
-__all__ = ["Manager", "Shelf", "enable", "register"]
+__all__ = ["Manager", "TapeStorage", "enable", "register"]

@@ -1,4 +1,4 @@
-"""What pyadjoint's tape asks of what manages its checkpoints, done by a schedule of ckio's."""
+"""A manager of the checkpoints of a tape, as pyadjoint calls it, by a schedule of ckio."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,14 +8,11 @@ from typing import Any, Final, Self, assert_never
 
 from pyadjoint import Tape
 
-from ckio.actions import Action, Advance, Discard, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
-from ckio.adapters.pyadjoint.measured import FIRST, chain_of
-from ckio.adapters.pyadjoint.recording import Recording, endless, split
-from ckio.adapters.pyadjoint.shelf import Shelf
-from ckio.adapters.pyadjoint.steps import Held, Steps, live, used
-from ckio.adapters.pyadjoint.values import AWAY
+from ckio.adapters.pyadjoint.steps import Held, Recording, TapeSteps, endless, live, split, used
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, arrays_of
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
@@ -28,6 +25,11 @@ from ckio.schedule.replay import validate
 
 NAME: Final = "ckio"
 """Of ckio's data on a tape."""
+
+FIRST: Final = 5
+"""Steps that are measured before anything is planned: the last of them is the first of a scheme of
+third order that starts from nothing that step 0 has made.
+"""
 
 
 def enable(
@@ -55,7 +57,7 @@ def enable(
     planner
         A planner, or the name of one. Where the end is not known the first time goes by `online`.
     chain
-        What steps cost and their checkpoints weigh. Without it the first five steps are measured:
+        Costs of steps and sizes of their checkpoints. Without it the first five steps are measured:
         their largest checkpoints, and the seconds of the fastest; recording and reversing are
         taken to last as long.
 
@@ -77,8 +79,8 @@ def enable(
     if steps is not None and chain is not None and chain.steps not in (None, steps):
         raise BadInput(f"steps = {steps}, but the chain has {chain.steps}")
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
-    manager = Manager(tape, Shelf(Scratch(platform)), steps, plan, chain)
-    tape._package_data[NAME] = manager.shelf  # noqa: SLF001  which is meant for packages
+    manager = Manager(tape, TapeStorage(Scratch(platform)), steps, plan, chain)
+    tape._package_data[NAME] = manager.storage  # noqa: SLF001  which is meant for packages
     tape._checkpoint_manager = manager  # noqa: SLF001  as Tape.enable_checkpointing does
     return manager
 
@@ -88,24 +90,29 @@ class Manager:
 
     Attributes
     ----------
-    shelf : Shelf
-        What is stored.
+    storage : TapeStorage
+        The stored checkpoints.
     schedule : Schedule or None
-        What is done in an evaluation and a derivative: known from the fifth step on, or, where
+        The actions of an evaluation and a derivative: known from the fifth step on, or, where
         the end is not known, when the functional is evaluated again.
     """
 
     def __init__(
-        self, tape: Tape, shelf: Shelf, steps: int | None, planner: Planner, chain: Chain | None
+        self,
+        tape: Tape,
+        storage: TapeStorage,
+        steps: int | None,
+        planner: Planner,
+        chain: Chain | None,
     ) -> None:
-        self.shelf = shelf
+        self.storage = storage
         self.schedule: Schedule | None = None
         self._tape, self._length, self._planner, self._chain = tape, steps, planner, chain
         self._held, self._pinned = Held(), set[Any]()
         self._begun, self._seconds, self._sound = time.perf_counter(), list[float](), True
         self._rule: Online | None = None
         self._recording: Recording | None = None
-        self._steps: Steps | None = None
+        self._steps: TapeSteps | None = None
         self._blocks, self._count = tape.get_blocks(), 0
         self._forward: Sequence[Action] = ()
         self._back: Sequence[Action] = ()
@@ -117,7 +124,7 @@ class Manager:
     # What the tape asks for.
 
     def end_timestep(self, step: int, /) -> None:
-        """A step has been annotated, and another one begins; raises BadInput, StorageError."""
+        """End an annotated step, and begin another one; raises BadInput, StorageError."""
         if self._steps is not None:
             raise BadInput("the loop goes on after its functional was evaluated; use a new tape")
         if self._length is not None and step + 1 >= self._length:
@@ -133,7 +140,7 @@ class Manager:
         self._evaluate(steps)
 
     def evaluate_adj(self, last_block: int, markings: bool) -> None:
-        """The adjoints of all blocks, from the last to the first."""
+        """Evaluate the adjoints of all blocks, from the last to the first."""
         if last_block != 0:
             raise BadInput("with checkpoints the adjoint of a tape is evaluated as a whole")
         steps = self._taped()
@@ -149,7 +156,7 @@ class Manager:
 
     def close(self) -> None:
         """Close the levels and remove what they kept; the tape cannot be evaluated any more."""
-        self.shelf.clear()
+        self.storage.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -202,16 +209,16 @@ class Manager:
 
     def _begin_recording(self, last: int) -> None:
         """Plan, and catch up with the steps that have been annotated."""
-        measured = chain_of(self._blocks.steps, self._seconds, self._chain)
+        measured = _chain_of(self._blocks.steps, self._seconds, self._chain)
         if self._length is None:
             self._chain = measured.with_steps(1)
-            self._rule = Online(self._chain, self.shelf.scratch.platform)
+            self._rule = Online(self._chain, self.storage.scratch.platform)
             forward = endless(self._rule)
         else:
             self._plan(measured.with_steps(self._length))
             forward = iter(self._forward)
         steps = self._blocks.steps
-        self._recording = Recording(steps, self._held, self.shelf, forward)
+        self._recording = Recording(steps, self._held, self.storage, forward)
         kept = [it for step in steps for it in (*live(step), *used(step))]
         self._held.take(kept)
         for step in range(last + 1):
@@ -220,7 +227,7 @@ class Manager:
 
     def _plan(self, chain: Chain) -> None:
         """Plan all that is done when the number of steps is known."""
-        platform = self.shelf.scratch.platform
+        platform = self.storage.scratch.platform
         schedule = self._planner(chain, platform)
         if validate(schedule, platform).adjoint != 0:
             raise BadInput("the planner's schedule does not reverse all steps")
@@ -229,9 +236,9 @@ class Manager:
 
     # When it has been recorded.
 
-    def _taped(self) -> Steps:
-        """The steps; ends the recording if it still goes on."""
-        self.shelf.check_open()
+    def _taped(self) -> TapeSteps:
+        """Return the steps; ends the recording if it still goes on."""
+        self.storage.check_open()
         if self._steps is None:
             self._steps = self._turn(len(self._blocks.steps))
             self._count, self._evaluated = len(self._blocks), True
@@ -242,7 +249,7 @@ class Manager:
             )
         return self._steps
 
-    def _turn(self, length: int) -> Steps:
+    def _turn(self, length: int) -> TapeSteps:
         """End the recording, where it shows how many steps there are."""
         self._check_sound()
         if self._length not in (None, length):
@@ -252,15 +259,15 @@ class Manager:
         self._annotated(length - 1, last=True)
         self._length = length
         if self._rule is not None:
-            self._back = list(self._rule.finish(length, self.shelf.stored).actions)
-        steps = Steps(self._blocks.steps, self._held)
+            self._back = list(self._rule.finish(length, self.storage.stored).actions)
+        steps = TapeSteps(self._blocks.steps, self._held)
         steps.begin(self._recording.tapes if self._recording else ())
         return steps
 
-    def _evaluate(self, steps: Steps) -> None:
-        """From x_0 to the end."""
+    def _evaluate(self, steps: TapeSteps) -> None:
+        """Evaluate all steps, from x_0 to the end."""
         self._evaluated = False
-        self.shelf.empty()
+        self.storage.empty()
         steps.forget()
         if self.schedule is None and self._chain is not None:
             self._plan(self._chain.with_steps(len(self._blocks.steps)))
@@ -269,8 +276,8 @@ class Manager:
                 self._do(action, steps, bar)
         self._evaluated = True
 
-    def _do(self, action: Action, steps: Steps, bar: Any, *, markings: bool = False) -> None:
-        """One action of the schedule."""
+    def _do(self, action: Action, steps: TapeSteps, bar: Any, *, markings: bool = False) -> None:
+        """Do one action of the schedule."""
         match action:
             case Advance(begin, end):
                 for step in range(begin, end):
@@ -286,11 +293,11 @@ class Manager:
                     steps.back(step, markings=markings)
                     _tick(bar)
             case Write(key, level):
-                self.shelf.write(key, level, steps.variables(key))
+                self.storage.write(key, level, steps.variables(key))
             case Read(key, level):
-                steps.set(key, self.shelf.read(key, level))
+                steps.set(key, self.storage.read(key, level))
             case Discard(key, level):
-                self.shelf.discard(key, level)
+                self.storage.discard(key, level)
             case _:
                 assert_never(action)
 
@@ -300,7 +307,7 @@ class Manager:
         self._pinned |= new
         self._held.take(new)
 
-    def _recover_controls(self, steps: Steps) -> None:
+    def _recover_controls(self, steps: TapeSteps) -> None:
         """Compute the values of controls that blocks have made, as long as nobody has set them."""
         outputs = (it for block in self._blocks for it in block.get_outputs())
         lost = [it for it in outputs if it.is_control and it.checkpoint in (None, AWAY)]
@@ -320,3 +327,39 @@ def _tick(bar: Any) -> None:
     """Show that a step is done; pyadjoint's bar that shows nothing is None."""
     if bar is not None:
         bar.next()
+
+
+def _chain_of(steps: Sequence[Any], seconds: Sequence[float], said: Chain | None, /) -> Chain:
+    """Return the chain that was given, where it holds for these steps; otherwise a measured one.
+
+    Raises BadInput where they have more bytes than was said.
+    """
+    if said is not None:
+        _check(steps, said)
+        return said
+    tape = max(_bytes(used(it)) for it in steps)
+    restart = max((_bytes(live(it)) for it in steps[1:]), default=tape)
+    fastest = min(seconds[1:] or seconds)
+    return Chain(
+        steps=None,
+        advance=fastest,
+        record=fastest,
+        reverse=fastest,
+        restart=restart,
+        tape=tape,
+        adjoint=restart,
+    )
+
+
+def _check(steps: Sequence[Any], said: Chain) -> None:
+    for number in range(1, len(steps)):
+        for kind, there in (Kind.RESTART, live), (Kind.TAPE, used):
+            key, has = Key(kind, number), _bytes(there(steps[number]))
+            if has > said.nbytes(key):
+                raise BadInput(
+                    f"the chain says that {key} has {said.nbytes(key)} bytes; it has {has}"
+                )
+
+
+def _bytes(variables: Iterable[Any]) -> int:
+    return sum(array.nbytes for it in variables for array in arrays_of(it).values())

@@ -1,25 +1,28 @@
-"""The time steps of a tape that has been recorded: forward, back, and what each needs.
+"""The time steps of a tape: while pyadjoint records them, and after that forward and back.
 
-Every variable of a tape has one value in an evaluation, so that values are only ever there or not.
-They are counted: the state and the tapes hold variables, and what nothing holds leaves memory.
+Every variable of a tape has one value in an evaluation, so that values are only ever in memory or
+not. They are counted: the state and the tapes hold variables, and what nothing holds leaves memory.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, assert_never
 
-from ckio.actions import Key, Kind
-from ckio.adapters.pyadjoint.values import AWAY, leaves_memory
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
+from ckio.errors import BadInput
+from ckio.runner.rule import Rule
+from ckio.schedule import Schedule
 
 
 def live(step: Any, /) -> list[Any]:
-    """x_i: the variables that blocks have made before a step, and use in it or later."""
+    """Return x_i: the variables that blocks have made before a step, and use in it or later."""
     return [it for it in step.checkpointable_state if leaves_memory(it)]
 
 
 def used(step: Any, /) -> list[Any]:
-    """t_i: the variables that the blocks of a step take and make."""
+    """Return t_i: the variables that the blocks of a step take and make."""
     pairs = ((*block.get_dependencies(), *block.get_outputs()) for block in step)
     return [it for it in dict.fromkeys(chain.from_iterable(pairs)) if leaves_memory(it)]
 
@@ -27,7 +30,7 @@ def used(step: Any, /) -> list[Any]:
 class Held:
     """Which variables have their values in memory, and for how many reasons.
 
-    `absent` is what a variable has whose value has left: None while pyadjoint records, which then
+    `absent` stands for a value that has left memory: None while pyadjoint records, which then
     takes that of the object again when it needs it.
     """
 
@@ -36,11 +39,11 @@ class Held:
         self._count: Counter[Any] = Counter()
 
     def take(self, variables: Iterable[Any], /) -> None:
-        """One more reason for each of these."""
+        """Count one more reason for each of these."""
         self._count.update(variables)
 
     def release(self, variables: Iterable[Any], /) -> None:
-        """One reason less; what has none left leaves memory."""
+        """Count one reason less for each; what has none left leaves memory."""
         for variable in variables:
             self._count[variable] -= 1
             self.sweep((variable,))
@@ -53,7 +56,7 @@ class Held:
                 variable.checkpoint = self.absent
 
 
-class Steps:
+class TapeSteps:
     """The steps as registers of ckio's machine: a state, and the tapes of some steps.
 
     Parameters
@@ -61,7 +64,7 @@ class Steps:
     steps : sequence of TimeStep
         All of them.
     held : Held
-        What is in memory.
+        The variables in memory.
     """
 
     def __init__(self, steps: list[Any], held: Held, /) -> None:
@@ -72,18 +75,18 @@ class Steps:
         self._tapes: dict[int, list[Any]] = {}
 
     def begin(self, recorded: Iterable[int] = (), /) -> None:
-        """Behind the last step, of which and others before it there are tapes; nothing else."""
+        """Begin behind the last step, with the tapes of it and of others before it."""
         self._held.absent = AWAY
         self._tapes = {step: self._used[step] for step in recorded}
         self._held.sweep(chain.from_iterable(chain(self._live, self._used)))
 
     def forget(self) -> None:
-        """At x_0, of which nothing has to be stored: no block has made anything yet."""
+        """Go to x_0, of which nothing has to be stored: no block has made anything yet."""
         self._set_state([])
         self._clear_tapes()
 
     def variables(self, key: Key, /) -> list[Any]:
-        """What a checkpoint consists of."""
+        """Return the variables of a checkpoint."""
         return (self._live if key.kind is Kind.RESTART else self._used)[key.step]
 
     def set(self, key: Key, variables: list[Any], /) -> None:
@@ -112,7 +115,7 @@ class Steps:
         self._clear_tapes()
 
     def back(self, step: int, /, *, markings: bool) -> None:
-        """The adjoint of a step, whose tape it takes."""
+        """Evaluate the adjoint of a step, and let go of its tape."""
         blocks = self._steps[step]
         for block in reversed(blocks):
             block.evaluate_adj(markings=markings)
@@ -133,3 +136,120 @@ class Steps:
         tapes, self._tapes = self._tapes, {}
         for variables in tapes.values():
             self._held.release(variables)
+
+
+def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
+    """Split a schedule into a forward, through every step once and in order, and the rest.
+
+    Raises BadInput for a schedule that does not begin with such a way.
+    """
+    actions, reached = list(schedule.actions), 0
+    for number, action in enumerate(actions):
+        match action:
+            case Advance(begin, end) | Record(begin, end) if begin == reached:
+                reached = end
+                if end == schedule.chain.length:
+                    return actions[: number + 1], actions[number + 1 :]
+            case Write() | Read() | Discard():
+                pass
+            case _:
+                raise BadInput(
+                    f"#{number} {action} comes before x_{schedule.chain.length} is reached: this"
+                    " schedule cannot be followed while the program goes forward once"
+                )
+    raise BadInput(f"the schedule never reaches x_{schedule.chain.length}")
+
+
+def endless(rule: Rule, /) -> Iterator[Action]:
+    """Yield the way forward of a run that does not know its end."""
+    follower, step = rule.follow(0, ()), 0
+    while True:
+        yield from follower.at(step)
+        until = max(step + 1, follower.until(step))
+        yield Advance(step, until)
+        step = until
+
+
+class Recording:
+    """The first way forward, which the program goes itself while pyadjoint records it.
+
+    The variables that a step starts from are only known when its blocks are there. So a checkpoint
+    x_i is written at the end of step i, while its values are still in memory. Older variables that
+    a later step turns out to need are added to those that are stored.
+
+    Parameters
+    ----------
+    steps : sequence of TimeStep
+        To which the tape adds.
+    held : Held
+        The variables in memory.
+    storage : TapeStorage
+        The stored checkpoints.
+    actions
+        The way forward.
+    """
+
+    def __init__(
+        self, steps: Sequence[Any], held: Held, storage: TapeStorage, actions: Iterator[Action], /
+    ) -> None:
+        self._steps, self._held, self._storage = steps, held, storage
+        self._actions = actions
+        self._action = next(actions, None)
+        self._source: tuple[Key, int] | None = None
+        self._tapes: dict[int, list[Any]] = {}
+
+    @property
+    def tapes(self) -> list[int]:
+        """Return the steps whose tapes are in memory."""
+        return list(self._tapes)
+
+    def annotated(self, step: int, /) -> None:
+        """Do what is to be done with the values of a step, and let go of the others."""
+        self._complete(step)
+        while self._action is not None and self._do(self._action, step):
+            self._action = next(self._actions, None)
+        self._held.sweep(chain(live(self._steps[step]), used(self._steps[step])))
+
+    def _do(self, action: Action, step: int) -> bool:
+        """Do an action, or what of it concerns a step; returns whether it is done with."""
+        match action:
+            case Advance(begin, _) | Record(begin, _) if begin > step:
+                return False
+            case Record(begin, end):
+                self._keep(step, fresh=begin == step)
+                return end == step + 1
+            case Advance(_, end):
+                return end == step + 1
+            case Write(Key(Kind.RESTART, at), _) if at > step:
+                return False
+            case Write(key, level) if self._source is not None and self._source[0] == key:
+                self._storage.copy_to(key, self._source[1], level)
+            case Write(Key(Kind.RESTART), level):
+                self._storage.write(action.key, level, live(self._steps[step]))
+            case Write(key, level):
+                self._storage.write(key, level, used(self._steps[key.step]))
+            case Read(key, level):
+                self._source = key, level
+            case Discard(key, level):
+                self._storage.discard(key, level)
+            case Reverse():
+                raise BadInput(f"{action} is on the way forward")
+            case _:
+                assert_never(action)
+        return True
+
+    def _keep(self, step: int, *, fresh: bool) -> None:
+        """Hold the tape of a step, beside those before it or in their place."""
+        replaced = list(self._tapes) if fresh else []
+        self._tapes[step] = used(self._steps[step])
+        self._held.take(self._tapes[step])  # first: what both have stays
+        for earlier in replaced:
+            self._held.release(self._tapes.pop(earlier))
+
+    def _complete(self, step: int) -> None:
+        """Add to what is stored the older variables that this step uses, and none before it did."""
+        older = [it for it in live(self._steps[step]) if it.creation_timestep < step - 1]
+        for key in {key for level in self._storage.stored for key in level} if older else ():
+            if key.kind is Kind.RESTART and key.step < step:
+                since = [it for it in older if it.creation_timestep < key.step]
+                self._storage.complete(key, since)

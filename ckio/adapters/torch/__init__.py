@@ -13,6 +13,6 @@ except ImportError:
 
 from ckio.adapters.torch.checkpointed import CheckpointedLoop, checkpointed_loop
 from ckio.adapters.torch.model import TorchModel
-from ckio.adapters.torch.saved import saved_on
+from ckio.adapters.torch.tensors import saved_on
 
 __all__ = ["CheckpointedLoop", "TorchModel", "checkpointed_loop", "saved_on"]

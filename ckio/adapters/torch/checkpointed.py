@@ -1,31 +1,52 @@
 """A time loop that autograd goes back through by a schedule of ckio."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from time import perf_counter
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
+from ckio.actions import Record
 from ckio.actions.checks import is_whole
+from ckio.adapters import registry
 from ckio.adapters.scratch import Scratch
-from ckio.adapters.torch.course import Course, Done, planned
 from ckio.adapters.torch.loop import (
     At,
     Loop,
     Step,
-    casts_of,
+    TensorSteps,
+    Tree,
     check_apart,
     check_mode,
-    described,
     generators_of,
     params_of,
     refuse,
 )
-from ckio.adapters.torch.steps import Steps
-from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth, owned
+from ckio.adapters.torch.tensors import Tensors, is_smooth, owned
+from ckio.backends.base import Backend
 from ckio.errors import BadInput, RunFailed
 from ckio.planners.base import Planner
-from ckio.platform import Platform
+from ckio.planners.online import Online
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.runner import perform
+from ckio.runner.stepwise import Performance
+from ckio.runner.unknown import check_fit, forward, reserve
+from ckio.schedule import Schedule
+
+Done = Callable[[Any, int], Any]
+"""A function of x_i and i: whether the loop ends there."""
+
+_STATES: Final = 100
+"""States in memory, of a loop whose end is not known, where no platform is given."""
+
+_took: WeakKeyDictionary[Any, dict[Any, float]] = WeakKeyDictionary()
+"""Seconds of a step, by its code, or its module, and its states: it is measured once."""
 
 
 def checkpointed_loop(
@@ -42,7 +63,7 @@ def checkpointed_loop(
     preserve_rng_state: bool = True,
     generators: Sequence[torch.Generator] = (),
 ) -> Any:
-    """x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
+    """Return x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
 
     The way forward keeps no graph but that of the last step, and stores states where the schedule
     says. The way back performs the rest of the schedule: it goes on from states that are stored,
@@ -58,8 +79,8 @@ def checkpointed_loop(
     Parameters
     ----------
     step
-        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. What
-        it does is a function of these, of `params`, and of what is random.
+        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. It
+        depends on these, on `params`, and on random numbers, and on nothing else.
     x0
         A tensor, or tuples, lists and dicts of tensors, some of which may be of whole numbers.
     n
@@ -98,26 +119,19 @@ def checkpointed_loop(
     check_mode()
     tree = Tree.of(x0)
     state = tuple(tree.leaves(x0))
-    devices = {t.device for t in state}
-    loop = Loop(
-        step=step,
-        tree=tree,
-        like=tuple(map(described, state)),
-        params=params_of(step, params),
-        sources=(*(generators_of(devices) if preserve_rng_state else ()), *generators),
-        casts=casts_of(device.type for device in devices),
-    )
+    own = generators_of({t.device for t in state}) if preserve_rng_state else ()
+    loop = Loop.of(step, tree, state, params_of(step, params), (*own, *generators))
     if n == 0 or (done is not None and done(x0, 0)):
         return x0
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in (*state, *loop.params))):
-        found = _plain(loop, state, n, done)
+        end = _plain(loop, state, n, done)
     else:
         check_apart(loop.params)
         course = planned(
             loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
         )
-        found = _Looped.apply(course, *state, *loop.params)
-    return tree.build(iter(found))
+        end = _Looped.apply(course, *state, *loop.params)
+    return tree.build(iter(end))
 
 
 class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
@@ -146,7 +160,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         self.step, self.n, self._options = step, n, options
 
     def forward(self, x0: Any, n: int | None = None, /) -> Any:
-        """x_n."""
+        """Return x_n."""
         steps = self.n if n is None else n
         return checkpointed_loop(self.step, x0, steps, **self._options)
 
@@ -154,24 +168,144 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         return f"n={self.n}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of; a platform goes as its text."""
+        """Return the attributes of a copy; a platform goes as its text."""
         platform = self._options.get("platform")
         text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
         return {**self.__dict__, "_options": self._options | text}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Be the copy."""
+        """Become the copy of an instance that had this state."""
         options = dict(state["_options"])
         if isinstance(text := options.get("platform"), str):
             options["platform"] = Platform.loads(text)
         super().__setstate__({**state, "_options": options})
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A loop with its plan: a schedule, or a rule where its length is not known."""
+
+    loop: Loop
+    plan: Schedule | Online
+    platform: Platform
+    done: Done | None
+
+    def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
+        """Run in two halves: this yields once, where the loop has come to its end."""
+        if isinstance(self.plan, Online):
+            return _until_done(self.plan, model, backends)
+        return _by_schedule(self.plan, self.platform, model, backends)
+
+
+def planned(
+    loop: Loop,
+    state: Tensors,
+    n: int | None,
+    /,
+    *,
+    done: Done | None,
+    platform: Platform | None,
+    planner: str | Planner,
+    seconds: float | None,
+) -> Course:
+    """Plan a loop of n steps from this state, or one that ends where it is done.
+
+    Raises NoSchedule and BadInput as planners do.
+    """
+    random = loop.random()
+    nbytes = sum(t.nbytes for t in (*state, *random))
+    platform = platform or _memory(nbytes, n)
+    if seconds is None:
+        priced = any(_has_price(level, nbytes) for level in platform.levels)
+        seconds = _seconds(loop, At(owned(state), random)) if priced else 1.0
+    # Plans do not depend on what the way back costs: here a rule of thumb, the step itself in it.
+    chain = Chain(
+        steps=n,
+        advance=seconds,
+        record=seconds,
+        reverse=3 * seconds,
+        restart=nbytes,
+        tape=nbytes,
+        adjoint=0,
+    )
+    if n is None:
+        rule = Online(chain, platform)
+        _ = rule.levels  # raises where none is of use
+        return Course(loop, rule, platform, done)
+    plan: Any = planner  # who gives one that has no hash is told so
+    return Course(loop, _schedule(plan, chain, platform), platform, None)
+
+
+@lru_cache(maxsize=64)
+def _schedule(planner: Any, chain: Chain, platform: Platform) -> Schedule:
+    """Return a schedule, which is planned once: the same loop is often run many times."""
+    plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
+    return plan(chain, platform)
+
+
+def _by_schedule(
+    schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
+) -> Iterator[None]:
+    turned = False
+    for event in perform(schedule, platform, model, backends):
+        match event.action:
+            case Record(_, end) if end == schedule.chain.length and not turned:
+                turned = True
+                yield
+
+
+def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -> Iterator[None]:
+    check_fit(rule, model, backends, [])
+    reserve(rule, model, backends)
+    performance = Performance(rule, model, backends, clock=None, watch=None)
+    steps = forward(rule, performance, 0)
+    performance.turn(steps)
+    yield
+    for action in rule.finish(steps, performance.machine.stored).actions:
+        performance.do(action)
+
+
+def _memory(nbytes: int, n: int | None) -> Platform:
+    """Return memory for some states, and the tape of one step.
+
+    So many that no step is run more than three times: with s of them, (s + 1)(s + 2) / 2 >= n.
+    """
+    slots = _STATES if n is None else math.ceil(math.sqrt(2 * n + 0.25) - 1.5)
+    level = Level(name="ram", capacity=max(1, slots) * nbytes)
+    return Platform((level,), working_memory=nbytes)
+
+
+def _has_price(level: Level, nbytes: int) -> bool:
+    return any(price(nbytes) > 0 for price in (level.write, level.read, level.discard))
+
+
+def _seconds(loop: Loop, at: At) -> float:
+    """Return the seconds of a step, measured once: a loop that is trained asks often."""
+    owner = getattr(loop.step, "__self__", loop.step)
+    if not isinstance(owner, torch.nn.Module):
+        owner = getattr(loop.step, "__code__", type(owner))
+    known = _took.setdefault(owner, {})
+    if loop.like not in known:
+        known[loop.like] = _measured(loop, at)
+    return known[loop.like]
+
+
+def _measured(loop: Loop, at: At) -> float:
+    """Return the seconds of the first step when it is run for the second time."""
+    took = 0.0
+    for _ in range(2):
+        with torch.no_grad(), loop.inside(at.random):
+            start = perf_counter()
+            loop.after(at.state, 0)
+            took = perf_counter() - start
+    return took
+
+
 class _Passage:
     """A loop on its way: forward when it is made, and back once."""
 
     def __init__(self, course: Course, at: At) -> None:
-        self.model = Steps(course.loop, at, done=course.done)
+        self.model = TensorSteps(course.loop, at, done=course.done)
         with ExitStack() as stack:
             levels = stack.enter_context(Scratch(course.platform))
             self._run = course.run(self.model, levels.backends)
@@ -179,7 +313,7 @@ class _Passage:
             self._levels = stack.pop_all()
 
     def back(self, cotangent: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The gradient of the state, and of the parameters."""
+        """Return the gradient of the state, and of the parameters."""
         self.model.cotangent = list(cotangent)
         with self._levels:
             for _ in self._run:
@@ -199,9 +333,9 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         ctx.passage = _Passage(course, At(owned(state), ctx.random))
         end = ctx.passage.model.at
         loop.restore(end.random)  # as a loop without ckio leaves it
-        found = tuple(t.detach() for t in end.state)
-        ctx.mark_non_differentiable(*(t for t in found if not is_smooth(t)))
-        return found
+        state_n = tuple(t.detach() for t in end.state)
+        ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
+        return state_n
 
     @staticmethod
     def backward(ctx: Any, *cotangent: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -219,7 +353,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
 
 
 def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tensors:
-    """The loop where no gradient is asked for."""
+    """Run the loop where no gradient is asked for."""
     state, i = owned(state), 0
     while i != n and not (done is not None and done(loop.tree.build(iter(state)), i)):
         state = loop.after(state, i)

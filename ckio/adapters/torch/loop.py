@@ -1,6 +1,10 @@
-"""What a loop is, apart from where it stands: its step, and all that a step depends on."""
+"""A loop of tensors: its state, its step and all that this depends on, and a run of it.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+`Loop` is what does not change; `TensorSteps` is a loop that ckio drives, which is a model: the
+state, tapes, a cotangent, and checkpoints.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +13,10 @@ from typing import Any, Final
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ckio.adapters.torch.tensors import Tensors, Tree, is_smooth
-from ckio.errors import BadInput
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.adapters.torch.tensors import Tensors, field, flat, is_smooth, over, room
+from ckio.errors import BadInput, UnsupportedKind
+from ckio.model.arrays import as_bytes
 
 Step = Callable[[Any, int], Any]
 """From x_i and i to x_{i+1}."""
@@ -19,12 +25,90 @@ Edge = tuple[Any, int]
 """A node of a graph, and which of its outputs."""
 
 _LEAF: Final = "AccumulateGrad"
-"""What torch calls the node of a tensor that was computed from nothing."""
+"""The name that torch gives to the node of a tensor that was computed from nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The structure of a state: a tensor, or a tuple, list or dict of such.
+
+    Attributes
+    ----------
+    name : str
+        Its name in messages and in files.
+    kind : type or None
+        Of the tuple, list or dict; None for a tensor.
+    keys : tuple
+        Of its parts.
+    parts : tuple of Tree
+    """
+
+    name: str
+    kind: Any = None
+    keys: tuple[Any, ...] = ()
+    parts: tuple["Tree", ...] = ()
+
+    @staticmethod
+    def of(x: Any, name: str = "x", /) -> "Tree":
+        """Return the tree of a state; raises BadInput where anything else is in it."""
+        match x:
+            case torch.Tensor():
+                if x.layout != torch.strided:
+                    raise BadInput(f"{name} is a tensor of layout {x.layout}; the state is dense")
+                if x.is_meta:
+                    raise BadInput(f"{name} is on the device 'meta', where there are no numbers")
+                return Tree(name)
+            case tuple() | list():
+                keys: tuple[Any, ...] = tuple(range(len(x)))
+            case dict():
+                keys = tuple(x)
+            case _:
+                raise BadInput(
+                    f"{name} is a {type(x).__name__}; a state is a tensor, or a tuple, list or"
+                    " dict of tensors"
+                )
+        inner = "" if name == "x" else f"{name}."
+        parts = tuple(Tree.of(x[key], f"{inner}{key}") for key in keys)
+        return Tree(name, type(x), keys, parts)
+
+    def leaves(self, x: Any, /) -> Iterator[torch.Tensor]:
+        """Yield the tensors of a state of this structure; raises BadInput for another."""
+        if self.kind is None:
+            if not isinstance(x, torch.Tensor):
+                raise BadInput(f"{self.name} is a {type(x).__name__}, and was a tensor")
+            yield x
+            return
+        mine = type(x) is self.kind and len(x) == len(self.keys)
+        if not mine or (isinstance(x, Mapping) and not all(key in x for key in self.keys)):
+            raise BadInput(f"{self.name} is another {type(x).__name__} than it was: {self}")
+        for key, part in zip(self.keys, self.parts, strict=True):
+            yield from part.leaves(x[key])
+
+    def build(self, leaves: Iterator[torch.Tensor], /) -> Any:
+        """Return the state of these tensors."""
+        if self.kind is None:
+            return next(leaves)
+        parts = [part.build(leaves) for part in self.parts]
+        if issubclass(self.kind, dict):
+            state = self.kind()
+            state.update(zip(self.keys, parts, strict=True))
+            return state
+        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all tensors."""
+        if self.kind is None:
+            yield self.name
+        for part in self.parts:
+            yield from part.names()
+
+    def __str__(self) -> str:
+        return ", ".join(self.names()) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a loop stands, as far as what comes depends on it.
+    """The state of a loop, and of its sources of random numbers: what follows depends on both.
 
     Attributes
     ----------
@@ -44,19 +128,19 @@ class At:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """What a loop is.
+    """A step, and all that it depends on except the state.
 
     Attributes
     ----------
     step : callable
     tree : Tree
-        How its state is made of tensors.
+        The structure of its state.
     like : tuple of (shape, dtype, device)
-        What those are.
+        The properties of its tensors.
     params : tuple of tensors
-        What steps read beside the state, and the gradient is taken of; those that require it.
+        Tensors that steps read beside the state, and that require a gradient.
     sources : tuple of torch.Generator
-        What is random in steps comes from these.
+        Sources of the random numbers of steps.
     casts : tuple of (device type, enabled, dtype)
         The autocasting that steps run in.
     """
@@ -68,27 +152,41 @@ class Loop:
     sources: tuple[Any, ...] = ()
     casts: tuple[Any, ...] = ()
 
+    @staticmethod
+    def of(
+        step: Step, tree: Tree, state: Tensors, params: Tensors, sources: tuple[Any, ...], /
+    ) -> "Loop":
+        """Make the loop of steps that run as they would here and now, from states like this one."""
+        return Loop(
+            step=step,
+            tree=tree,
+            like=tuple(map(described, state)),
+            params=params,
+            sources=sources,
+            casts=casts_of(t.device.type for t in state),
+        )
+
     @cached_property
     def _edges(self) -> tuple[Edge, ...]:
         return tuple(map(_edge, self.params))
 
     def names(self) -> Iterator[str]:
-        """Of all that a checkpoint holds."""
+        """Yield the names of all tensors in a checkpoint."""
         yield from self.tree.names()
         yield from (f"random {number}" for number in range(len(self.sources)))
 
     def random(self) -> Tensors:
-        """Where the sources of random numbers are."""
+        """Return the states of the sources of random numbers."""
         return tuple(source.get_state() for source in self.sources)
 
     def restore(self, random: Tensors) -> None:
-        """Put the sources of random numbers there."""
+        """Set the states of the sources of random numbers."""
         for source, state in zip(self.sources, random, strict=True):
             source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
-        """Within, it is as within the loop; afterwards as before."""
+        """Run a block with these random states and the autocasting of the loop."""
         outside = self.random()
         try:
             self.restore(random)
@@ -102,25 +200,25 @@ class Loop:
             self.restore(outside)
 
     def after(self, state: Tensors, i: int) -> Tensors:
-        """One step; raises BadInput where it returns another kind of state, or changed this one."""
+        """Do one step; raises BadInput where it returns another kind of state, or changes this."""
         before = versions(state)
-        found = self.step(self.tree.build(iter(state)), i)
+        returned = self.step(self.tree.build(iter(state)), i)
         if versions(state) != before:
             raise BadInput(
                 f"step {i} changed its state in place; let it return new tensors"
                 " (begin with x = x.clone(), say)"
             )
-        leaves = tuple(self.tree.leaves(found))
+        leaves = tuple(self.tree.leaves(returned))
         for name, like, leaf in zip(self.tree.names(), self.like, leaves, strict=True):
             if (now := described(leaf)) != like:
                 raise BadInput(f"step {i} returns {name} as {_said(now)}; it was {_said(like)}")
         return tuple(leaf.contiguous().resolve_conj().resolve_neg() for leaf in leaves)
 
     def traced(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
-        """One step with its graph: its inputs, and what it returns; raises BadInput as `after`.
+        """Do one step with its graph, and return its inputs and outputs; raises BadInput.
 
-        And where the gradient would flow to a tensor that is neither in the state nor in `params`:
-        its part would be lost.
+        It does so where `after` does, and where the gradient would flow to a tensor that is neither
+        in the state nor in `params`: its part would be lost.
         """
         inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
         with torch.enable_grad():
@@ -143,7 +241,7 @@ class Loop:
 
 
 def refuse(i: int, tensor: torch.Tensor) -> None:
-    """Say that this tensor was not given."""
+    """Raise BadInput, because this tensor was not given."""
     raise BadInput(
         f"step {i} reads a tensor of shape {tuple(tensor.shape)} that requires a gradient, and is"
         " neither in the state nor in `params`; give it in params=[...], or detach it"
@@ -151,7 +249,7 @@ def refuse(i: int, tensor: torch.Tensor) -> None:
 
 
 def described(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What must be the same of a tensor in every state."""
+    """Return the properties of a tensor that are the same in every state."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
@@ -166,7 +264,7 @@ def check_mode() -> None:
 
 
 def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
-    """The autocasting of now, for these types of devices."""
+    """Return the autocasting that is on now, for these types of devices."""
     return tuple(
         (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         for kind in sorted({"cpu", *devices})
@@ -174,11 +272,11 @@ def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
 
 
 def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
-    """PyTorch's own sources of random numbers for these devices, and the CPU.
+    """Return PyTorch's own sources of random numbers for these devices, and the CPU.
 
     Raises BadInput where it does not say which they are.
     """
-    found = [torch.default_generator]
+    generators = [torch.default_generator]
     for device in sorted(set(devices), key=str):
         if device.type == "cpu":
             continue
@@ -188,24 +286,24 @@ def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
                 f"the generators of {device} are not known: give preserve_rng_state=False, and"
                 " those that steps draw from in generators=[...]"
             )
-        found.append(own[device.index or 0])
-    return tuple(found)
+        generators.append(own[device.index or 0])
+    return tuple(generators)
 
 
 def params_of(step: Step, params: Any) -> Tensors:
-    """What was given as parameters, or else those of a step that is a module, or its method."""
+    """Return the given parameters, or else those of a step that is a module, or its method."""
     module = params if params is not None else step
     module = getattr(module, "__self__", module)
     if isinstance(module, torch.nn.Module):
-        found: Sequence[Any] = list(module.parameters())
+        tensors: Sequence[Any] = list(module.parameters())
     elif isinstance(params, torch.Tensor):
-        found = [params]
+        tensors = [params]
     else:
-        found = [] if params is None else list(params)
-    for tensor in found:
+        tensors = [] if params is None else list(params)
+    for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise BadInput(f"params holds a {type(tensor).__name__}; it is a module, or tensors")
-    return tuple({id(t): t for t in found if t.requires_grad}.values())
+    return tuple({id(t): t for t in tensors if t.requires_grad}.values())
 
 
 def check_apart(params: Tensors) -> None:
@@ -234,30 +332,210 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def versions(state: Tensors, /) -> tuple[int, ...]:
-    """How often each was changed in place; torch does not count that in inference mode."""
+    """Return how often each was changed in place; in inference mode torch does not count."""
     return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
 
 
 @contextmanager
 def without_hooks(tensors: Tensors, /) -> Iterator[None]:
-    """Within, what was hooked to these is not called, nor `.grad` set: a part is no gradient.
+    """Run a block without the hooks of these tensors, nor setting `.grad`: a part is no gradient.
 
     The whole gradient comes to them later, through the graph that the loop is part of.
     """
     hooked = [t._backward_hooks for t in tensors if t._backward_hooks]  # noqa: SLF001, the only way to ask
-    hooks = [dict(there) for there in hooked]
-    kept = [(t, t.grad) for t in tensors if t.retains_grad]
+    hooks = [dict(current) for current in hooked]
+    gradients = [(t, t.grad) for t in tensors if t.retains_grad]
     try:
-        for there in hooked:
-            there.clear()
+        for current in hooked:
+            current.clear()
         yield
     finally:
-        for there, before in zip(hooked, hooks, strict=True):
-            there.update(before)
-        for tensor, grad in kept:
+        for current, before in zip(hooked, hooks, strict=True):
+            current.update(before)
+        for tensor, grad in gradients:
             tensor.grad = grad
 
 
 def _said(what: tuple[Any, ...]) -> str:
     shape, dtype, device = what
     return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
+
+
+class TensorSteps:
+    """Forward steps without a graph, and back a step at a time, each by autograd.
+
+    The tape of step i is x_i, as a checkpoint is: from it the step is done again with its graph. Of
+    the last step that was recorded the graph is kept, so that one that is reversed at once is not.
+
+    Parameters
+    ----------
+    loop : Loop
+    at : At
+        Where it begins.
+    done : callable, optional
+        Whether the loop ends at x_i, of x_i and i.
+    on_step : callable, optional
+        Called after each step of either sweep with where it now stands.
+
+    Attributes
+    ----------
+    at : At
+        x_i, and what is random from there on.
+    cotangent : list of tensor or None
+        Of each tensor of the state, where the adjoint stands; None is zero. Set it before going
+        back.
+    gradient : list of tensor or None
+        Of each of the loop's params.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        at: At,
+        /,
+        *,
+        done: Callable[[Any, int], Any] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
+        self.loop, self.at, self.on_step = loop, at, on_step
+        self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
+        self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
+        self._done = done
+        self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # and how often it was changed
+        self._traced: tuple[int, Tensors, Tensors] | None = None
+        fields = zip(loop.names(), at.tensors, strict=True)
+        self._layout: Layout = tuple(field(name, tensor) for name, tensor in fields)
+        self._like = [(tuple(t.shape), t.dtype, t.device) for t in at.tensors]
+
+    def layout(self, key: Key, /) -> Layout:
+        if key.kind is Kind.ADJOINT or key.name:
+            raise UnsupportedKind(f"{key} is no checkpoint of a loop: it has whole states")
+        return self._layout
+
+    def advance(self, begin: int, end: int, /) -> int:
+        with torch.no_grad(), self.loop.inside(self.at.random):
+            for i in range(begin, end):
+                if self.is_done(i):
+                    return i
+                self._go_to(self.loop.after(self.at.state, i), i)
+        return end
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._tapes, self._traced = {}, None
+        with torch.no_grad(), self.loop.inside(self.at.random):
+            for i in range(begin, end):
+                if self.is_done(i):
+                    return i
+                self._tapes[i] = self.at, versions(self.at.state)
+                if i < end - 1:
+                    self._go_to(self.loop.after(self.at.state, i), i)
+                else:
+                    inputs, outputs = self.loop.traced(self.at.state, i)
+                    self._traced = i, inputs, outputs
+                    self._go_to(tuple(t.detach() for t in outputs), i)
+        return end
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        for i in reversed(range(begin, end)):
+            self._pull(*self._graph_of(i))
+            if self.on_step is not None:
+                self.on_step(i)
+
+    def dump(self, key: Key, /) -> Buffers:
+        self.layout(key)
+        at = self.at if key.kind is Kind.RESTART else self._tape(key.step)
+        return [as_bytes(flat(tensor)) for tensor in at.tensors]
+
+    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        """Adopt a checkpoint where it is."""
+        self._check_layout(key, layout)
+        filled = [
+            over(view, shape, dtype)
+            for view, (shape, dtype, _) in zip(data, self._like, strict=True)
+        ]
+        self._adopt(key, filled)
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
+        self._check_layout(key, layout)
+        filled = [room(shape, dtype) for shape, dtype, _ in self._like]
+        yield [as_bytes(flat(tensor)) for tensor in filled]
+        self._adopt(key, filled)
+
+    def _check_layout(self, key: Key, layout: Layout) -> None:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} does not fit this loop: was it written by another?")
+
+    def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
+        tensors = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
+        states = len(self.at.state)
+        at = At(tuple(tensors[:states]), tuple(tensors[states:]))
+        if key.kind is Kind.RESTART:
+            self.at = at
+        else:
+            self._tapes, self._traced = {key.step: (at, versions(at.state))}, None
+
+    def is_done(self, i: int, /) -> bool:
+        """Return whether the loop ends at its state, which is x_i."""
+        if self._done is None:
+            return False
+        return bool(self._done(self.loop.tree.build(iter(self.at.state)), i))
+
+    def _go_to(self, state: Tensors, i: int) -> None:
+        self.at = At(state, self.loop.random())
+        if self.on_step is not None:
+            self.on_step(i + 1)
+
+    def _tape(self, i: int) -> At:
+        at, before = self._tapes[i]
+        if versions(at.state) != before:
+            raise BadInput(
+                f"a step changed in place what step {i} was given, after that step: let a step"
+                " return new tensors, and no room that others use again"
+            )
+        return at
+
+    def _graph_of(self, i: int) -> tuple[Tensors, Tensors]:
+        at, traced, self._traced = self._tape(i), self._traced, None
+        del self._tapes[i]
+        if traced is not None and traced[0] == i:
+            return traced[1:]
+        with self.loop.inside(at.random):
+            return self.loop.traced(at.state, i)
+
+    def _pull(self, inputs: Tensors, outputs: Tensors) -> None:
+        """Pull the cotangent back from the outputs of a step to its inputs."""
+        back = [
+            (y, g)
+            for y, g in zip(outputs, self.cotangent, strict=True)
+            if g is not None and y.requires_grad
+        ]
+        smooth = [x for x in inputs if x.requires_grad]
+        wanted = [*smooth, *self.loop.params]
+        gradients: list[torch.Tensor | None] = [None] * len(wanted)
+        if back and wanted:
+            ends, cotangent = zip(*back, strict=True)
+            try:
+                with without_hooks(self.loop.params):
+                    gradients = list(
+                        torch.autograd.grad(ends, wanted, cotangent, allow_unused=True)
+                    )
+            except RuntimeError as error:
+                if "second time" not in str(error):
+                    raise
+                raise BadInput(
+                    "a step reads what was computed before it, with a graph, from `params`: give"
+                    " what was computed in `params`, or compute it within the step"
+                ) from error
+        of_state = iter(gradients)
+        self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]
+        for number, more in enumerate(of_state):
+            self._add(number, more)
+
+    def _add(self, number: int, more: torch.Tensor | None) -> None:
+        if more is None:
+            return
+        if (so_far := self.gradient[number]) is None:
+            self.gradient[number] = more.clone()
+        else:
+            so_far.add_(more)

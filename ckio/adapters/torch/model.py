@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.loop import At, Loop, described, generators_of
-from ckio.adapters.torch.steps import Steps
-from ckio.adapters.torch.tensors import Tree, field, flat, is_smooth, owned, room
+from ckio.adapters.torch.loop import At, Loop, TensorSteps, Tree, described, generators_of
+from ckio.adapters.torch.tensors import field, flat, is_smooth, owned, room
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes
 
@@ -49,7 +48,7 @@ class TorchModel:
     functional : callable
         J(x_n), a tensor that holds one real number.
     params : module, or mapping of str to tensor
-        What steps read beside the state, and the gradient is taken of, too.
+        Tensors that steps read beside the state; the gradient is taken of them, too.
     done : callable, optional
         Of x_i and i, whether the loop ends there, for runs whose length is not known.
     seed : int
@@ -98,7 +97,7 @@ class TorchModel:
         )
         random = torch.Generator().manual_seed(seed).get_state()
         self._begin = At(tuple(self._first.values()), (random,))
-        self._steps = Steps(loop, self._begin, done=done)
+        self._steps = TensorSteps(loop, self._begin, done=done)
         self.on_step = on_step
         self._started = False
         self._farthest = 0, self._begin
@@ -106,12 +105,12 @@ class TorchModel:
 
     @property
     def on_step(self) -> Callable[[int], None] | None:
-        """Told of each step."""
+        """Return the function that is called after each step."""
         return self._steps.on_step
 
     @on_step.setter
-    def on_step(self, told: Callable[[int], None] | None) -> None:
-        self._steps.on_step = told
+    def on_step(self, function: Callable[[int], None] | None) -> None:
+        self._steps.on_step = function
 
     @property
     def control(self) -> Arrays:
@@ -185,12 +184,12 @@ class TorchModel:
         self._steps.gradient = list(read)
 
     def _sums(self) -> dict[str, torch.Tensor]:
-        """The adjoint of the state and the gradient of the parameters, as they are now."""
+        """Return the adjoint of the state and the gradient of the parameters, as they are now."""
         whole = [*self._first.items(), *self._params.items()]
         sums: Sequence[torch.Tensor | None] = self._steps.cotangent + self._steps.gradient
         return {
-            name: torch.zeros_like(like, requires_grad=False) if found is None else found
-            for (name, like), found in zip(whole, sums, strict=True)
+            name: torch.zeros_like(like, requires_grad=False) if total is None else total
+            for (name, like), total in zip(whole, sums, strict=True)
             if is_smooth(like)
         }
 
@@ -210,7 +209,7 @@ class TorchModel:
         return dict(zip(self._first, at.state, strict=True))
 
     def _start_adjoint(self, n: int) -> torch.Tensor:
-        """J, and its derivative as the adjoint that the way back begins with."""
+        """Return J; its derivative becomes the adjoint if that has not started."""
         if self._j is not None:
             return self._j
         reached, at = self._farthest
@@ -229,8 +228,8 @@ class TorchModel:
 
 def _derivatives(j: torch.Tensor, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor | None]:
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    found = iter(torch.autograd.grad(j, wanted, allow_unused=True) if j.requires_grad else ())
-    return [next(found, None) if leaf.requires_grad else None for leaf in leaves]
+    derivatives = iter(torch.autograd.grad(j, wanted, allow_unused=True) if j.requires_grad else ())
+    return [next(derivatives, None) if leaf.requires_grad else None for leaf in leaves]
 
 
 def _real(j: Any) -> torch.Tensor:

@@ -1,25 +1,30 @@
-"""Tensors as ckio stores them: their bytes, and room for those; and states made of tensors."""
+"""Tensors as ckio stores them: their bytes, and what autograd saves for its way back, on levels."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, TypeAlias
+from threading import Lock
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from ckio.actions import Field
-from ckio.errors import BadInput
+from ckio.actions import Field, Key
+from ckio.adapters.scratch import Scratch
+from ckio.errors import BadInput, LevelFull, RunFailed, StorageError
 from ckio.model.arrays import empty
+from ckio.platform import Level, Platform
 
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 
 @cache
 def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
-    """The dtype that NumPy has for the same bytes; whole numbers where it has none."""
+    """Return the dtype that NumPy has for the same bytes; whole numbers where it has none."""
     try:
         same: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
@@ -28,17 +33,17 @@ def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
 
 
 def flat(tensor: torch.Tensor, /) -> NDArray[Any]:
-    """The memory of a contiguous tensor on the CPU, in one dimension and without a copy.
+    """Return the memory of a contiguous tensor on the CPU, in one dimension and without a copy.
 
     Of a tensor elsewhere it is a copy.
     """
-    there = tensor.detach().cpu()
-    there = there.as_strided((there.numel(),), (1,))  # strides of 1 element may be anything
-    return there.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
+    memory = tensor.detach().cpu()
+    memory = memory.as_strided((memory.numel(),), (1,))  # strides of 1 element may be anything
+    return memory.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
 
 
 def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """A new tensor on the CPU, without content; a large one begins where a page begins."""
+    """Return a new tensor on the CPU, not filled; a large one begins where a page begins."""
     count = math.prod(shape)
     if not count:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -47,7 +52,7 @@ def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
 
 
 def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """A tensor on the CPU in this memory; a copy of it where no such tensor may begin there."""
+    """Return a tensor on the CPU in this memory, or in a copy where it may not begin there."""
     array = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
     if not array.flags.writeable or array.ctypes.data % max(1, dtype_of(dtype).alignment):
         array = array.copy()
@@ -55,96 +60,193 @@ def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch
 
 
 def field(name: str, tensor: torch.Tensor, /) -> Field:
-    """What a tensor is in a checkpoint."""
+    """Return the field of a tensor in a checkpoint."""
     return Field(name, dtype_of(tensor.dtype).str, tuple(tensor.shape))
 
 
 def is_smooth(tensor: torch.Tensor, /) -> bool:
-    """Whether its numbers have derivatives."""
+    """Return whether the numbers of a tensor have derivatives."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
-    """Copies in C order that belong to no graph."""
+    """Return copies in C order that belong to no graph."""
     return tuple(
         t.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         for t in tensors
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """How a state is made of tensors: it is one, or a tuple, list or dict of such.
+AT_LEAST: Final = 1 << 20
+"""Bytes below which a tensor is left where it is, unless something else is said."""
 
-    Attributes
+
+@contextmanager
+def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
+    """Store on these levels what autograd saves in a block; read it when the gradient is taken.
+
+    A tensor goes to the first level that has room, and is removed with the graph that saved it. One
+    that many operations save is stored once. Parameters, and all other leaves that require a
+    gradient, stay where they are, with their views, and so does what has fewer bytes.
+
+    >>> from ckio import Level
+    >>> x = torch.ones(1000, requires_grad=True)
+    >>> with saved_on(Level(name="ram"), at_least=1000) as scratch:
+    ...     y = (2 * x).sin()
+    >>> len(list(scratch.backends[0].keys()))
+    1
+    >>> y.sum().backward()
+    >>> bool(torch.equal(x.grad, 2 * torch.cos(2 * x)))
+    True
+    >>> list(scratch.backends[0].keys())
+    []
+
+    Parameters
     ----------
-    name : str
-        What it is called in messages and in files.
-    kind : type or None
-        Of the tuple, list or dict; None for a tensor.
-    keys : tuple
-        Of its parts.
-    parts : tuple of Tree
+    *levels : Level
+        The nearest first.
+    at_least : int
+        Bytes from which a tensor is stored.
+
+    Returns
+    -------
+    context manager
+        It gives the levels, open; their files are removed once neither a graph nor anybody else
+        holds on to them.
+
+    Raises
+    ------
+    BadInput, StorageError
+        A level cannot be opened. Within: LevelFull where no level has room. On the way back:
+        CorruptCheckpoint, and RunFailed where a tensor that was left where it is has been changed
+        in place.
     """
+    if not levels:
+        raise BadInput("saved_on needs at least one level")
+    scratch = Scratch(Platform(levels))
+    saved = _SavedTensors(scratch, at_least)
+    with torch.autograd.graph.saved_tensors_hooks(saved.pack, _unpack):
+        yield scratch
 
-    name: str
-    kind: Any = None
-    keys: tuple[Any, ...] = ()
-    parts: tuple["Tree", ...] = ()
 
-    @staticmethod
-    def of(x: Any, name: str = "x", /) -> "Tree":
-        """Raises BadInput where anything else is in it."""
-        match x:
-            case torch.Tensor():
-                if x.layout != torch.strided:
-                    raise BadInput(f"{name} is a tensor of layout {x.layout}; the state is dense")
-                if x.is_meta:
-                    raise BadInput(f"{name} is on the device 'meta', where there are no numbers")
-                return Tree(name)
-            case tuple() | list():
-                keys: tuple[Any, ...] = tuple(range(len(x)))
-            case dict():
-                keys = tuple(x)
-            case _:
-                raise BadInput(
-                    f"{name} is a {type(x).__name__}; a state is a tensor, or a tuple, list or"
-                    " dict of tensors"
-                )
-        inner = "" if name == "x" else f"{name}."
-        parts = tuple(Tree.of(x[key], f"{inner}{key}") for key in keys)
-        return Tree(name, type(x), keys, parts)
+class _StoredTensor:
+    """A tensor on a level, for as long as somebody refers to this."""
 
-    def leaves(self, x: Any, /) -> Iterator[torch.Tensor]:
-        """The tensors of a state that is made alike; raises BadInput for another."""
-        if self.kind is None:
-            if not isinstance(x, torch.Tensor):
-                raise BadInput(f"{self.name} is a {type(x).__name__}, and was a tensor")
-            yield x
-            return
-        mine = type(x) is self.kind and len(x) == len(self.keys)
-        if not mine or (isinstance(x, Mapping) and not all(key in x for key in self.keys)):
-            raise BadInput(f"{self.name} is another {type(x).__name__} than it was: {self}")
-        for key, part in zip(self.keys, self.parts, strict=True):
-            yield from part.leaves(x[key])
+    def __init__(self, scratch: Scratch, tensor: torch.Tensor) -> None:
+        # A dimension that repeats one slice is stored as that slice.
+        dense = tensor.detach()[tuple(map(_once, tensor.shape, tensor.stride()))]
+        # Of a new tensor like it the strides are its own, or as near as they can be without holes.
+        self._like = torch.empty_like(dense, device="meta")
+        order = _order(self._like)
+        whole = dense.resolve_conj().resolve_neg().permute(order).contiguous()
+        self._place = _put(scratch, flat(whole))
+        self._scratch, self._shape, self._device = scratch, tensor.shape, tensor.device
+        self._end = weakref.finalize(self, _drop, scratch, *self._place)
 
-    def build(self, leaves: Iterator[torch.Tensor], /) -> Any:
-        """The state of these tensors."""
-        if self.kind is None:
-            return next(leaves)
-        parts = [part.build(leaves) for part in self.parts]
-        if issubclass(self.kind, dict):
-            found = self.kind()
-            found.update(zip(self.keys, parts, strict=True))
-            return found
-        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+    def tensor(self) -> torch.Tensor:
+        """Return the stored tensor, with the strides that it had."""
+        order = _order(self._like)
+        whole = room([self._like.shape[i] for i in order], self._like.dtype)
+        self._scratch.get(*self._place, {"": flat(whole)})
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return whole.permute(back).to(self._device).expand(self._shape)
 
-    def names(self) -> Iterator[str]:
-        """Of all tensors."""
-        if self.kind is None:
-            yield self.name
-        for part in self.parts:
-            yield from part.names()
 
-    def __str__(self) -> str:
-        return ", ".join(self.names()) or "nothing"
+class _TensorInPlace:
+    """A tensor that stays where it is, and must not be changed in place meanwhile."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._version = tensor, tensor._version  # noqa: SLF001, the only way to ask
+
+    def tensor(self) -> torch.Tensor:
+        if self._version != self._tensor._version:  # noqa: SLF001, as above
+            raise RunFailed(
+                f"a tensor of shape {tuple(self._tensor.shape)} that was saved for its gradient has"
+                " been changed in place since, as by an optimizer's step"
+            )
+        return self._tensor
+
+
+_Packed: TypeAlias = _StoredTensor | _TensorInPlace
+
+
+class _SavedTensors:
+    """The tensors that are saved within one `saved_on`."""
+
+    def __init__(self, scratch: Scratch, at_least: int) -> None:
+        self._scratch, self._at_least = scratch, at_least
+        self._known: weakref.WeakValueDictionary[Any, _StoredTensor] = weakref.WeakValueDictionary()
+        self._lock = Lock()
+
+    def pack(self, tensor: torch.Tensor) -> _Packed:
+        if tensor.layout != torch.strided or _nbytes(tensor) < self._at_least or _is_alive(tensor):
+            return _TensorInPlace(tensor)
+        storage = StorageWeakRef(tensor.untyped_storage())  # which nobody else's gets the number of
+        what = _TensorView(storage, tensor)
+        with self._lock:
+            if (stored := self._known.get(what)) is None:
+                stored = self._known[what] = _StoredTensor(self._scratch, tensor)
+        return stored
+
+
+class _TensorView:
+    """An identity of the numbers in a tensor: two that are equal hold the same ones."""
+
+    def __init__(self, storage: StorageWeakRef, tensor: torch.Tensor) -> None:
+        self._storage = storage
+        self._view = (
+            storage.cdata,
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            tensor.is_conj(),
+            tensor.is_neg(),
+            tensor._version,  # noqa: SLF001, the only way to ask
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._view)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _TensorView) and self._view == other._view
+
+
+def _unpack(packed: _Packed) -> torch.Tensor:
+    return packed.tensor()
+
+
+def _is_alive(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a leaf that waits for its gradient, or a view of one."""
+    base: Any = tensor if tensor._base is None else tensor._base  # noqa: SLF001, the only way to ask
+    return bool(base.is_leaf and base.requires_grad)
+
+
+def _once(size: int, stride: int) -> slice:
+    return slice(0, 1) if stride == 0 and size > 1 else slice(None)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Return the bytes that are stored of a tensor."""
+    different = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return int(math.prod(different) * tensor.element_size())
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    """Return the dimensions, from the one with the largest stride to that with the least."""
+    strides: tuple[int, ...] = tensor.stride()
+    return sorted(range(len(strides)), key=lambda i: (-strides[i], i))
+
+
+def _put(scratch: Scratch, array: Any) -> tuple[int, Key]:
+    """Store an array on the first level that has space for it; returns where."""
+    *nearer, last = range(len(scratch.backends))
+    for level in nearer:
+        with suppress(LevelFull):
+            return level, scratch.put(level, {"": array})
+    return last, scratch.put(last, {"": array})
+
+
+def _drop(scratch: Scratch, level: int, key: Key) -> None:
+    with suppress(StorageError):  # the levels were closed before
+        scratch.drop(level, key)

@@ -1,0 +1,258 @@
+"""The checkpoints of a tape on the levels of a platform, and how values become arrays for them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pyadjoint import AdjFloat
+from pyadjoint.tape import TapePackageData
+
+from ckio.actions import Key
+from ckio.adapters.scratch import Scratch
+from ckio.errors import BadInput, MissingCheckpoint
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A conversion of the values of a type to arrays and back."""
+
+    to_arrays: Callable[[Any], Arrays]
+    from_arrays: Callable[[Any, Arrays], Any]
+
+
+_CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
+"""By type; None is for what stays in memory: a float is smaller than what pyadjoint keeps of it."""
+
+
+def register(
+    kind: type,
+    to_arrays: Callable[[Any], Arrays],
+    from_arrays: Callable[[Any, Arrays], Any],
+    /,
+) -> None:
+    """Say how values of an overloaded type, and of its subclasses, are stored.
+
+    Parameters
+    ----------
+    kind
+        A subclass of pyadjoint's OverloadedType.
+    to_arrays
+        The named arrays that a value is made of; plain numbers of any shape. They may be its own.
+    from_arrays
+        A new value. It is called with one that is like it (the variable's, whatever it holds now),
+        for what is the same in all of them, and with the arrays, which it may keep.
+    """
+    _CONVERSIONS[kind] = Conversion(to_arrays, from_arrays)
+
+
+def conversion_of(variable: Any, /) -> Conversion | None:
+    """Return how values of a block variable are stored, None if not; raises BadInput."""
+    for kind in type(variable.output).__mro__:
+        if kind in _CONVERSIONS:
+            return _CONVERSIONS[kind]
+        if (framework := _FRAMEWORKS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
+            return framework
+    raise BadInput(
+        f"a tape variable is a {type(variable.output).__qualname__}, of which ckio does not know"
+        " how it is stored: call ckio.adapters.pyadjoint.register(type, to_arrays, from_arrays)"
+    )
+
+
+def leaves_memory(variable: Any, /) -> bool:
+    """Return whether a value leaves memory and returns: it is made of arrays, by a later step.
+
+    What no block makes cannot be had again. What step 0 makes, and whoever comes before the loop,
+    is often used by all steps: one of it in memory is less than one in every checkpoint.
+    """
+    return variable.creation_timestep > 0 and conversion_of(variable) is not None
+
+
+def arrays_of(variable: Any, /) -> dict[str, NDArray[Any]]:
+    """Return the arrays of the value that a variable has now; raises MissingCheckpoint."""
+    if (conversion := conversion_of(variable)) is None:
+        return {}
+    if variable.checkpoint is None:  # pyadjoint would take the object's, of whatever step it is
+        raise MissingCheckpoint("the value of a tape variable has left memory before it was stored")
+    return {
+        name: np.asarray(it) for name, it in conversion.to_arrays(variable.saved_output).items()
+    }
+
+
+def give(variable: Any, arrays: Arrays, /) -> None:
+    """Let a variable have the value that these arrays make."""
+    if (conversion := conversion_of(variable)) is not None:
+        variable.checkpoint = conversion.from_arrays(variable.output, arrays)
+
+
+class NotInMemory:
+    """The value of a tape variable whose turn it is not: whatever asks it for anything is told so.
+
+    Without it pyadjoint would take the object that the program holds, which may by now be of
+    another step or another control.
+    """
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # what Python and its tools ask of anything
+            raise AttributeError(name)
+        raise MissingCheckpoint(
+            f"a block asks for {name!r} of a value that is on a level, or to be computed again."
+            " With ckio, a tape gives functionals and first derivatives; for tangents and Hessians"
+            " record it without enable(...)"
+        )
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        self.__getattr__("array")
+
+
+AWAY: Final = NotInMemory()
+
+
+def _firedrake_arrays(value: Any) -> Arrays:
+    return {str(number): part.dat.data_ro for number, part in enumerate(value.subfunctions)}
+
+
+def _firedrake_function(like: Any, arrays: Arrays) -> Any:
+    value = like.copy(deepcopy=True)
+    for number, part in enumerate(value.subfunctions):
+        part.dat.data[...] = arrays[str(number)]
+    return value
+
+
+def _dolfinx_function(like: Any, arrays: Arrays) -> Any:
+    value = like.copy()
+    value.x.array[:] = arrays["x"]
+    return value
+
+
+_FRAMEWORKS: Final = {
+    "firedrake.function.Function": Conversion(_firedrake_arrays, _firedrake_function),
+    "firedrake.cofunction.Cofunction": Conversion(_firedrake_arrays, _firedrake_function),
+    "dolfinx.fem.function.Function": Conversion(lambda u: {"x": u.x.array}, _dolfinx_function),
+}
+"""Types of frameworks that are not imported here: who has a value of theirs has them."""
+
+
+@dataclass
+class _TapeCheckpoint:
+    """The variables of a checkpoint, and the keys under which a level has their arrays."""
+
+    variables: dict[Any, None] = field(default_factory=dict)  # in the order in which they came
+    parts: list[tuple[Key, tuple[Any, ...]]] = field(default_factory=list)
+
+
+class TapeStorage(TapePackageData):  # type: ignore[misc]
+    """Checkpoints of a tape on levels; pyadjoint clears them with the tape.
+
+    Attributes
+    ----------
+    scratch : Scratch
+        The levels themselves.
+    """
+
+    def __init__(self, scratch: Scratch, /) -> None:
+        self.scratch = scratch
+        self._cleared = False
+        self._stored: list[dict[Key, _TapeCheckpoint]] = [{} for _ in scratch.backends]
+
+    @property
+    def stored(self) -> list[set[Key]]:
+        """Return the checkpoints on each level, as a schedule names them."""
+        return [set(level) for level in self._stored]
+
+    def check_open(self) -> None:
+        """Raise BadInput where the levels are closed."""
+        if self._cleared:
+            raise BadInput("the levels of this tape were closed, and what they kept is gone")
+
+    def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
+        """Store variables, which have their values now, under a key; raises StorageErrors."""
+        checkpoint = _TapeCheckpoint()
+        self._add(checkpoint, level, tuple(variables))
+        self._stored[level][key] = checkpoint
+
+    def complete(self, key: Key, variables: Iterable[Any], /) -> None:
+        """Add those of these variables that a checkpoint lacks, wherever it is stored."""
+        wanted = tuple(variables)
+        for level, checkpoints in enumerate(self._stored):
+            if (checkpoint := checkpoints.get(key)) is not None:
+                missing = tuple(it for it in wanted if it not in checkpoint.variables)
+                self._add(checkpoint, level, missing)
+
+    def read(self, key: Key, level: int, /) -> list[Any]:
+        """Give the variables of a checkpoint the values that are stored; returns them."""
+        checkpoint = self._stored[level][key]
+        for part, variables in checkpoint.parts:
+            arrays = self.scratch.get(level, part)
+            for number, variable in enumerate(variables):
+                mine = f"{number}."
+                own = {
+                    name.removeprefix(mine): array
+                    for name, array in arrays.items()
+                    if name.startswith(mine)
+                }
+                give(variable, own)
+        return list(checkpoint.variables)
+
+    def copy_to(self, key: Key, source: int, target: int, /) -> None:
+        """Store on one level what is stored on another."""
+        checkpoint = self._stored[source][key]
+        copied = _TapeCheckpoint(dict(checkpoint.variables))
+        for part, variables in checkpoint.parts:
+            arrays = self.scratch.get(source, part)
+            copied.parts.append((self.scratch.put(target, arrays), variables))
+        self._stored[target][key] = copied
+
+    def discard(self, key: Key, level: int, /) -> None:
+        """Let go of a checkpoint."""
+        for part, _ in self._stored[level].pop(key).parts:
+            self.scratch.drop(level, part)
+
+    def _add(self, checkpoint: _TapeCheckpoint, level: int, variables: tuple[Any, ...]) -> None:
+        arrays = {
+            f"{number}.{name}": array
+            for number, variable in enumerate(variables)
+            for name, array in arrays_of(variable).items()
+        }
+        if arrays:
+            checkpoint.parts.append((self.scratch.put(level, arrays), variables))
+        checkpoint.variables.update(dict.fromkeys(variables))
+
+    def empty(self) -> None:
+        """Discard everything that is stored."""
+        for level, checkpoints in enumerate(self._stored):
+            for key in list(checkpoints):
+                self.discard(key, level)
+
+    def reset(self) -> None:
+        """Do nothing: a new evaluation begins, and the manager empties the levels for it."""
+
+    def clear(self) -> None:
+        """Discard everything, and close the levels: the tape is cleared, and may be used again."""
+        self._cleared = True
+        self._stored = [{} for _ in self.scratch.backends]
+        self.scratch.close()
+
+    def checkpoint(self) -> None:
+        if not self._cleared:
+            raise BadInput(
+                "what a tape holds cannot be put by while its values lie on ckio's levels;"
+                " evaluate the functional again instead"
+            )
+
+    def restore_from_checkpoint(self, state: object, /) -> None:
+        self.checkpoint()
+
+    def copy(self) -> Self:
+        if not self._cleared:
+            raise BadInput("a tape whose values lie on ckio's levels cannot be copied")
+        return self
+
+    def continue_checkpointing(self) -> None:
+        """Do nothing: this is for managers that know no levels."""
+
+    def pause_checkpointing(self) -> None:
+        """Do nothing, as above."""
