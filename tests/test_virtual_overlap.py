@@ -27,7 +27,7 @@ from ckio.runner import overlapped as runner
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
-from ckio.sim.backlog import backlog_of
+from ckio.overlap.prices import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 

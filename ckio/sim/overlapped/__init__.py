@@ -15,13 +15,12 @@ import simpy
 from numpy.typing import NDArray
 
 from ckio.actions.columns import WRITE
-from ckio.overlap.prices import transfer_seconds
+from ckio.overlap.prices import Backlog, backlogs_of, transfer_seconds
 from ckio.overlap.rules import ActionMode, Traffic
 from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
-from ckio.sim.backlog import Backlog, backlogs_of
 from ckio.sim.overlapped.behind import Behind, Process
 
 _CHUNK = 1 << 14
