@@ -27,7 +27,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.fold import is_shared
+from ckio.sim.ranks.stretches import is_shared
 from ckio.sim.ranks.words import Barrier, Ranks, Shared
 
 GIB = 1 << 30

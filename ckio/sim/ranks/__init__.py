@@ -1,9 +1,8 @@
 """Many ranks with one schedule: each has levels of its own, and all share what is far away.
 
-A rank is a process of simpy. What it does by itself between two transfers on shared channels is
-one timeout; only those transfers are events (in `processes`, or with overlap in `behind`). Ranks
-that are alike go together as one process, and that changes nothing: equal clients that begin
-together end together.
+A rank is a process of simpy (`processes`). What it does by itself between two transfers on shared
+channels is one timeout; only those transfers are events. Ranks that are alike go together as one
+process, and that changes nothing: equal clients that begin together end together.
 """
 
 from collections.abc import Mapping
@@ -11,15 +10,11 @@ from dataclasses import dataclass
 
 from ckio.platform import Platform
 from ckio.schedule import Schedule
-from ckio.schedule.policy import Overlap
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.replay import validate
-from ckio.sim.ranks.behind import Crowd, Program
-from ckio.sim.ranks.fold import by_rows, fold
-from ckio.sim.ranks.groups import Seconds, divide
-from ckio.sim.ranks.processes import Processes, Watch
+from ckio.sim.ranks.processes import RankCosts, Watch, concurrent, synchronous
+from ckio.sim.ranks.stretches import Seconds, by_rows, divide, fold
 from ckio.sim.ranks.words import Ranks
-
-_NONE = Overlap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +86,7 @@ def simulate_ranks(
     ranks: Ranks,
     /,
     *,
-    overlap: Overlap = _NONE,
+    overlap: Overlap = SYNCHRONOUS,
     one_by_one: bool = False,
     watch: Watch | None = None,
 ) -> RanksOutcome:
@@ -115,28 +110,26 @@ def simulate_ranks(
     for barriers with overlap.
     """
     validate(schedule, platform)
-    processes: Processes | Crowd
     if overlap:
-        program = Program(schedule, platform, ranks, overlap)
+        costs = RankCosts(schedule, platform, ranks)
         groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)
-        processes = Crowd(program, ranks, groups, watch)
+        crowd = concurrent(costs, overlap, groups, watch)
     else:
         folded = fold(schedule, platform, ranks)
         groups = divide(folded, ranks, one_by_one=one_by_one)
-        processes = Processes(folded, ranks, groups, watch)
-    processes.run()
+        crowd = synchronous(folded, ranks, groups, watch)
     each = groups.of_rank
     uses = {
         name: ChannelUse(
             bandwidth=shared.bandwidth,
-            nbytes=processes.nbytes[at],
+            nbytes=crowd.nbytes[at],
             busy=channel.busy,
             most=channel.most,
-            slowed=processes.slowed[each, at],
+            slowed=crowd.slowed[each, at],
         )
         for at, ((name, shared), channel) in enumerate(
-            zip(ranks.shared.items(), processes.channels, strict=True)
+            zip(ranks.shared.items(), crowd.channels, strict=True)
         )
     }
-    waited = groups.waited + processes.waited[each]
-    return RanksOutcome(processes.finish[each], waited, uses, len(groups.clients))
+    waited = groups.waited + crowd.waited[each]
+    return RanksOutcome(crowd.finish[each], waited, uses, len(groups.clients))

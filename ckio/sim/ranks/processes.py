@@ -1,52 +1,49 @@
-"""A process of simpy for each group of ranks: its private stretches, and its turns to share."""
+"""Processes of simpy for groups of ranks, with overlap and without.
 
-from collections.abc import Callable, Generator
-from typing import Any, Final, TypeAlias
+Without overlap a group has its private stretches, and between them its turns on shared channels.
+With overlap it has a program and channels of its own, by the rules of `ckio.overlap`; its transfers
+on a channel that all share take their part of the bandwidth there, all others the level's price.
+What a program does between two far accesses is one timeout for as long as no channel could begin
+anything: a stride.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import compress, count
+from typing import Final, TypeAlias
 
 import numpy as np
 import simpy
 
+from ckio.errors import BadInput
+from ckio.overlap.rules import Traffic, Transfer, TransferColumns
+from ckio.platform import Platform
+from ckio.schedule import Schedule, moved_of
+from ckio.schedule.policy import Overlap
+from ckio.sim.overlapped import PROGRAM, Alarm, Process, Rank, RowCosts
 from ckio.sim.ranks.channel import Channel, Gate
-from ckio.sim.ranks.fold import Folded
-from ckio.sim.ranks.groups import Groups, Seconds
-from ckio.sim.ranks.words import Ranks
+from ckio.sim.ranks.stretches import Folded, Groups, Lane, Lanes, Row, Seconds, is_shared
+from ckio.sim.ranks.words import Barrier, Ranks
 
 Watch: TypeAlias = Callable[[int], object]
-_Process: TypeAlias = Generator[simpy.Event, Any, None]
 
 _OFTEN = 1 << 14
 """Transfers between two calls of `watch`."""
 
 ROUNDING: Final = 1e-12
-"""What a difference between two times is no more exact than, as a part of the later one."""
+"""The exactness of a difference between two times, as a part of the later one."""
 
 
-class Told:
-    """Tells a `watch` of transfers, many at a time."""
-
-    def __init__(self, watch: Watch | None, /) -> None:
-        self._watch, self._unheard = watch, 0
-
-    def hear(self, clients: int, /) -> None:
-        """So many ranks have made a transfer."""
-        self._unheard += clients
-        if self._unheard >= _OFTEN:
-            self.tell()
-
-    def tell(self) -> None:
-        """Tell what was not told yet."""
-        if self._watch is not None and self._unheard:
-            self._watch(self._unheard)
-        self._unheard = 0
-
-
-class Processes:
-    """All groups, from their start to the end of the last.
+class Crowd:
+    """All groups of ranks, from their start to the end of the last, and what they share.
 
     Attributes
     ----------
+    environment : simpy.Environment
     channels : list of Channel
         The shared ones, in their order.
+    gate : Gate
+        It opens when all ranks have come.
     finish : float64 array
         For each group, when it is done.
     waited : float64 array
@@ -57,45 +54,238 @@ class Processes:
         Bytes moved on each shared channel.
     """
 
-    def __init__(self, folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None) -> None:
-        self._environment = simpy.Environment()
+    def __init__(
+        self, ranks: Ranks, groups: Groups, speeds: Iterable[list[float]], watch: Watch | None, /
+    ) -> None:
+        self.environment = simpy.Environment()
         self.channels = [
-            Channel(self._environment, shared.bandwidth, speeds)
-            for shared, speeds in zip(ranks.shared.values(), folded.transfers.lanes, strict=True)
+            Channel(self.environment, shared.bandwidth, each)
+            for shared, each in zip(ranks.shared.values(), speeds, strict=True)
         ]
+        self.gate = Gate(self.environment, ranks.count)
         self.finish, self.waited = np.zeros((2, len(groups.clients)))
         self.slowed = np.zeros((len(groups.clients), len(self.channels)))
-        self._gate = Gate(self._environment, ranks.count)
-        moved = map(folded.transfers.moved, range(len(self.channels)))
-        self.nbytes = [ranks.count * nbytes for nbytes in moved]
-        self._transfers = folded.transfers.rows()
-        self._told = Told(watch)
-        for number, group in enumerate(zip(groups.clients.tolist(), groups.stretches, strict=True)):
-            self._environment.process(self._perform(number, *group))
+        self.nbytes = [0.0] * len(self.channels)
+        self._watch, self._unheard = watch, 0
+
+    def hear(self, clients: int, /) -> None:
+        """Note that so many ranks have made a transfer."""
+        self._unheard += clients
+        if self._unheard >= _OFTEN:
+            self._tell()
 
     def run(self) -> None:
         """Let all groups come to their ends."""
-        self._environment.run()
-        self._told.tell()
+        self.environment.run()
+        self._tell()
 
-    def _perform(self, number: int, clients: int, stretches: Seconds) -> _Process:
-        """One group: a stretch, a transfer, a stretch, and a stretch in the end."""
-        environment, gate, channels = self._environment, self._gate, self.channels
-        told, waited, slowed = self._told, 0.0, [0.0] * len(channels)
-        private = iter(stretches.data)  # of a memory view: plain numbers, eight bytes each
-        for channel, lane, nbytes, latency, alone, collective in self._transfers:
-            yield environment.timeout(next(private))
-            if collective:
-                come = environment.now
-                yield gate.enter(clients)
-                waited += environment.now - come
-                yield environment.timeout(latency)
-            begun = environment.now
-            yield channels[channel].transfer(lane, nbytes, clients)
-            more = environment.now - begun - alone
-            if more > ROUNDING * environment.now:
-                slowed[channel] += more
-            told.hear(clients)
+    def _tell(self) -> None:
+        if self._watch is not None and self._unheard:
+            self._watch(self._unheard)
+        self._unheard = 0
+
+
+def synchronous(folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> Crowd:
+    """Return what all groups did, each of which waits for its transfers."""
+    crowd = Crowd(ranks, groups, folded.transfers.speeds, watch)
+    moved = map(folded.transfers.moved, range(len(crowd.channels)))
+    crowd.nbytes = [ranks.count * nbytes for nbytes in moved]
+    rows = folded.transfers.rows()
+    for number, group in enumerate(zip(groups.clients.tolist(), groups.stretches, strict=True)):
+        crowd.environment.process(_waiting(crowd, rows, number, *group))
+    crowd.run()
+    return crowd
+
+
+def _waiting(
+    crowd: Crowd,
+    rows: list[Row],
+    number: int,
+    clients: int,
+    stretches: Seconds,
+) -> Process:
+    """One group: a stretch, a transfer, a stretch, and a stretch in the end."""
+    environment, gate, channels = crowd.environment, crowd.gate, crowd.channels
+    waited, slowed = 0.0, [0.0] * len(channels)
+    private = iter(stretches.data)  # of a memory view: plain numbers, eight bytes each
+    for channel, speed, nbytes, latency, alone, collective in rows:
         yield environment.timeout(next(private))
-        self.finish[number], self.waited[number] = environment.now, waited
-        self.slowed[number] = slowed
+        if collective:
+            come = environment.now
+            yield gate.enter(clients)
+            waited += environment.now - come
+            yield environment.timeout(latency)
+        begun = environment.now
+        yield channels[channel].transfer(speed, nbytes, clients)
+        more = environment.now - begun - alone
+        if more > ROUNDING * environment.now:
+            slowed[channel] += more
+        crowd.hear(clients)
+    yield environment.timeout(next(private))
+    crowd.finish[number], crowd.waited[number] = environment.now, waited
+    crowd.slowed[number] = slowed
+
+
+class RankCosts(RowCosts):
+    """What all ranks pay: the seconds of each action, and the lanes of shared channels.
+
+    Raises BadInput for what ranks do not have with overlap: collective writes, and barriers.
+
+    Attributes
+    ----------
+    schedule, platform, ranks
+    nbytes : int64
+        Bytes that each access takes time for.
+    is_shared : bool
+        Whether it is a transfer on a shared channel.
+    lanes : Lanes
+    """
+
+    def __init__(self, schedule: Schedule, platform: Platform, ranks: Ranks, /) -> None:
+        for name, shared in ranks.shared.items():
+            if shared.collective:
+                raise BadInput(
+                    f"ranks: writes to {name!r} are collective, and go on behind no program; say"
+                    " no overlap"
+                )
+        if ranks.barrier is not Barrier.NONE:
+            raise BadInput("ranks: there are no barriers where transfers overlap; say no overlap")
+        super().__init__(schedule, platform)
+        self.schedule, self.platform, self.ranks = schedule, platform, ranks
+        self.nbytes = moved_of(schedule, platform).data
+        self.is_shared = is_shared(schedule, platform, ranks).data
+        self.lanes = Lanes(platform, ranks, overlap=True)
+
+
+def concurrent(costs: RankCosts, overlap: Overlap, groups: Groups, watch: Watch | None, /) -> Crowd:
+    """Return what all groups did, whose transfers are concurrent with their programs."""
+    crowd = Crowd(costs.ranks, groups, costs.lanes.speeds, watch)
+    columns = TransferColumns(costs.schedule, costs.platform)
+
+    def traffic() -> Traffic:
+        return Traffic(costs.schedule, costs.platform, overlap, columns=columns)
+
+    parts = [
+        _Concurrent(crowd, traffic(), costs, clients, seconds)
+        for clients, seconds in zip(groups.clients.tolist(), groups.stretches, strict=True)
+    ]
+    crowd.run()
+    for number, rank in enumerate(parts):
+        rank.check_finished()
+        crowd.finish[number], crowd.slowed[number] = rank.finish, rank.slowed
+    moved = np.array([rank.clients * np.array(rank.nbytes) for rank in parts])
+    crowd.nbytes = moved.sum(axis=0).tolist()
+    return crowd
+
+
+class _Concurrent(Rank):
+    """One rank, or a group of those that are alike."""
+
+    costs: RankCosts
+
+    def __init__(
+        self, crowd: Crowd, traffic: Traffic, costs: RankCosts, clients: int, seconds: Seconds
+    ) -> None:
+        super().__init__(crowd.environment, traffic, costs)
+        self.crowd, self.clients = crowd, clients
+        self.nbytes, self.slowed = ([0.0] * len(crowd.channels) for _ in range(2))
+        self._clock = np.concatenate(([0.0], np.cumsum(seconds))).data  # by row, of near ones
+        self._moving: dict[int, tuple[Lane, int, float]] = {}  # by channel, since when
+        self._strides = False
+        self._limit = 0  # the row that this stride goes up to
+        self._shift = 0.0  # between its clock and the environment's
+
+    def accessed(self, row: int, start: float, /) -> None:
+        """Count a transfer on a shared channel."""
+        if self.costs.is_shared[row]:
+            self.crowd.hear(self.clients)
+
+    # Near actions
+
+    def pass_near(self, stop: int, /) -> Process:
+        """All near actions up to a row, in strides."""
+        traffic = self.traffic
+        while (first := traffic.row) < stop:
+            self._limit = traffic.undisturbed(stop, ())
+            if self._limit == first:
+                while traffic.enter() is None:
+                    yield self.wait()
+                self._limit = traffic.undisturbed(stop, ())
+            yield from self._stride(first)
+
+    def _stride(self, first: int) -> Process:
+        """As many of them, up to the limit, as disturb no channel."""
+        traffic, clock = self.traffic, self._clock
+        if clock[self._limit] == clock[first]:  # no time passes, so no channel begins
+            traffic.be_at(self._limit, begun=False)
+            return
+        self._shift = self.environment.now - clock[first]
+        self._strides = self.works = True
+        self._look(clock[first])
+        self.begin_all()
+        interrupted = True
+        while interrupted:
+            interrupted, self.lost = False, 0.0
+            self._limit = min(self._limit, self._undisturbed())
+            seconds = max(0.0, clock[self._limit] + self._shift - self.environment.now)
+            try:
+                while seconds:
+                    yield Alarm(self.environment).ring(PROGRAM, seconds)
+                    seconds, self.lost = self.lost, 0.0
+            except simpy.Interrupt:
+                interrupted = True  # a transfer has begun: the stride is shorter
+        self._strides = self.works = False
+        traffic.be_at(self._limit, begun=False)
+
+    def _look(self, clock: float) -> None:
+        """Find the row that the program is at."""
+        row = self.traffic.row
+        now = bisect_right(self._clock, clock, row, self._limit) - 1
+        self.traffic.be_at(max(row, now), begun=True)
+
+    def _undisturbed(self) -> int:
+        return self.traffic.undisturbed(self._limit, compress(count(), self.idle))
+
+    # Transfers
+
+    def begin_meanwhile(self) -> None:
+        """Let channels begin; the stride may then end sooner."""
+        if self._strides:
+            self._look(self.environment.now - self._shift)
+        self.begin_all()
+        if self._strides and self._undisturbed() < self._limit:
+            self.performing.interrupt()
+
+    def hinder(self, seconds: float, /) -> None:
+        """Delay the stride, and all that comes after it."""
+        super().hinder(seconds)
+        self._shift += seconds
+
+    def carry(self, number: int, transfer: Transfer, /) -> None:
+        """Occupy the channel: on a shared one, for its latency and then its bytes."""
+        row, costs = transfer.row, self.costs
+        if not costs.is_shared[row]:
+            self.occupy(number, (costs.seconds if transfer.direct else costs.concurrent)[row])
+            return
+        lane = costs.lanes.of[costs.level[row], costs.op[row], transfer.direct]
+        nbytes, end = costs.nbytes[row], self.occupy(number)
+
+        def move(_: simpy.Event) -> None:
+            self._moving[number] = lane, nbytes, self.environment.now
+            channel, stored = self.crowd.channels[lane.channel], lane.ratio * nbytes
+            channel.transfer(lane.speed, stored, self.clients, done=end)
+
+        latency = self.environment.timeout(lane.price.latency)
+        assert latency.callbacks is not None
+        latency.callbacks.append(move)
+
+    def end(self, number: int, /) -> None:
+        """Note how much longer a shared transfer took than alone."""
+        if (moving := self._moving.pop(number, None)) is not None:
+            lane, nbytes, begun = moving
+            now = self.environment.now
+            more = now - begun - lane.price.per_byte * nbytes
+            if more > ROUNDING * now:
+                self.slowed[lane.channel] += more
+            self.nbytes[lane.channel] += lane.ratio * nbytes
+        super().end(number)
