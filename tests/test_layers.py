@@ -42,6 +42,8 @@ FORBIDDEN = {
     "model": "backends",
     "backends": "schedule",
     "sim": "backends model parallel runner",
+    "jobs": "testing",
+    "cli": "testing",
 }
 """Packages that may not be imported although they lie in a lower layer."""
 

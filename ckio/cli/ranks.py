@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
@@ -16,9 +16,10 @@ from ckio.platform.profile import Spread, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.stretches import is_shared
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, Shared
+
+if TYPE_CHECKING:
+    from ckio.sim.ranks.crowd import RanksOutcome
 
 _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
 """The options that say something of ranks, beside their number."""
@@ -111,6 +112,9 @@ def simulate_and_say(
 
     Raises BadInput as `simulate_ranks` does.
     """
+    from ckio.sim.ranks.crowd import simulate_ranks
+    from ckio.sim.ranks.stretches import is_shared
+
     transfers = ranks.count * int(is_shared(schedule, platform, ranks).sum())
     bar = console.progress("simulating", transfers, unit="transfers", quiet=as_json)
     with bar as tick:
@@ -136,7 +140,7 @@ def simulate_and_say(
     say_lossy(platform)
 
 
-def _found(outcome: RanksOutcome, alone: float) -> dict[str, Any]:
+def _found(outcome: "RanksOutcome", alone: float) -> dict[str, Any]:
     """What is said of an outcome, in seconds and bytes."""
     return {
         "makespan": outcome.makespan,

@@ -38,8 +38,7 @@ from ckio.schedule.occupancy import accesses, waits
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import Document, dumps
 from ckio.schedule.timeline import Timeline
-from ckio.sim.engine import simulate
-from ckio.sim.repeat import Repeated, repeated
+from ckio.sim.engine import Repeated, repeated, simulate
 
 
 @click.command()

@@ -69,7 +69,7 @@ def durable(platform: Platform, /) -> list[int]:
 def first_plan(
     chain: Chain,
     platform: Platform,
-    model: Model,
+    model: Model | None,
     planned: PlanFor,
     /,
     *,
@@ -142,7 +142,7 @@ def next_plan(
     chain: Chain,
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
-    model: Model,
+    model: Model | None,
     kept: Kept,
     /,
     *,
@@ -222,10 +222,14 @@ def told(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /
     return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
 
 
-def _able(chain: Chain, platform: Platform, model: Model) -> list[int]:
-    """The durable levels with room for two adjoint checkpoints of this model, nearest first."""
+def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
+    """Return the durable levels with space for two adjoint checkpoints, nearest first.
+
+    Without a model, as for a run that is only planned, the adjoint can be stored.
+    """
     try:
-        model.layout(Key(Kind.ADJOINT, 0))
+        if model is not None:
+            model.layout(Key(Kind.ADJOINT, 0))
     except UnsupportedKind:
         return []
     return [

@@ -37,7 +37,6 @@ from ckio.sim.failures import (
     parse_trace,
 )
 from ckio.sim.sweep import Question
-from ckio.testing import CountingModel
 
 RUNS: Final = 200
 
@@ -132,12 +131,12 @@ def planned(
 
     Raises NoSchedule where there is no room for what is wished.
     """
-    chain, platform, model = plan.chain, plan.platform, CountingModel(plan.chain)
+    chain, platform = plan.chain, plan.platform
 
     def first(smaller: Platform) -> Schedule:
         return replace(plan, platform=smaller).planned(display).schedule
 
-    schedule, kept = first_plan(chain, platform, model, first, every=every, mtbf=mtbf)
+    schedule, kept = first_plan(chain, platform, None, first, every=every, mtbf=mtbf)
     survives = durable(platform)
 
     def rest(killed: Schedule, survivors: Stored) -> Schedule:
@@ -145,7 +144,7 @@ def planned(
             key.kind is Kind.TAPE for keys in survivors for key in keys
         )
         last = Killed(killed, survives)
-        return next_plan(chain, platform, survivors, model, kept, tapes=tapes, killed=last)[0]
+        return next_plan(chain, platform, survivors, None, kept, tapes=tapes, killed=last)[0]
 
     return Plans(schedule, rest), kept
 

@@ -18,7 +18,7 @@ from ckio.platform import Affine, Platform, memory_level
 from ckio.platform.chain import SECONDS
 from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
-from ckio.sim.ranks.words import Barrier, Ranks
+from ckio.sim.ranks import Barrier, Ranks
 
 Row: TypeAlias = tuple[int, int, float, float, float, bool]
 Seconds = NDArray[np.float64]

@@ -4,11 +4,8 @@
 `processes` does so on every core, and `verdicts` say which are the best and what it comes to.
 """
 
-from ckio.sim.sweep.answers import Answer, Expect, Question, Use
-from ckio.sim.sweep.axes import Axis, Point, parse, points
-from ckio.sim.sweep.processes import sweep
-from ckio.sim.sweep.values import Value
-from ckio.sim.sweep.verdicts import front, sentence
+from ckio.sim.sweep.axes import Axis, Point, Value, front, parse, points, sentence
+from ckio.sim.sweep.questions import Answer, Expect, Question, Use, sweep
 
 __all__ = [
     "Answer",
