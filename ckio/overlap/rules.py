@@ -38,7 +38,7 @@ At one instant transfers end first; then the program goes on for as long as no t
 idle channels begin, in the order in which the platform names them.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -68,7 +68,6 @@ class ActionMode(Enum):
     LATER = "does nothing: the channel does, or nothing is to be done any more"
 
 
-@dataclass(frozen=True, slots=True)
 class Transfer:
     """A transfer of a channel.
 
@@ -76,14 +75,21 @@ class Transfer:
     ----------
     row : int
         The number of the action in the schedule; at most one transfer has it.
-    action : Write or Read or Discard
     direct : bool
         Whether it is from or to the model itself, and the program waits; else the pool is used.
     """
 
-    row: int
-    action: Write | Read | Discard
-    direct: bool = False
+    __slots__ = ("_actions", "direct", "row")
+
+    def __init__(self, row: int, actions: Actions, direct: bool = False) -> None:
+        self.row, self._actions, self.direct = row, actions, direct
+
+    @property
+    def action(self) -> Write | Read | Discard:
+        """The action of its row, which is made when it is asked for: a simulation never asks."""
+        action = self._actions[self.row]
+        assert isinstance(action, Write | Read | Discard)
+        return action
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,7 @@ class TransferColumns:
         the number of each level's; -1 for the memory level.
     reads : list of list of int
         The rows of the far reads, by channel.
+    level : integers
     sort : list of TransferEffect
     nbytes : int64
         What a checkpoint takes of the pool.
@@ -167,11 +174,11 @@ class TransferColumns:
             -1 if number == memory else self.channels.index(level.channel)
             for number, level in enumerate(levels)
         ]
-        self._far_reads = np.flatnonzero(access & ~near & (actions.op == READ))
-        channel = np.array([*self.channel_of, -1])[actions.level[self._far_reads]]
-        self.reads = [
-            self._far_reads[channel == number].tolist() for number in range(len(self.channels))
-        ]
+        far_reads = np.flatnonzero(access & ~near & (actions.op == READ))
+        channel = np.array([*self.channel_of, -1])[actions.level[far_reads]]
+        self.reads = [far_reads[channel == number].tolist() for number in range(len(self.channels))]
+        self._far_reads = far_reads.data
+        self.level = actions.level.data
         self.sort = _sorts(actions, near)
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.nbytes = nbytes.data
@@ -186,13 +193,13 @@ class TransferColumns:
         inside = np.maximum(before[:-1], before[1:])
         self.before, self.inside = before.data, inside.data
         self.most = _highest_up_to(far, inside).data
-        self.peak = _highest_up_to(self._far_reads, inside).data
+        self.peak = _highest_up_to(far_reads, inside).data
         self.highest = np.ascontiguousarray(np.maximum.accumulate(inside[::-1])[::-1]).data
 
     def reads_between(self, first: int, last: int) -> Iterator[int]:
         """The rows of the far reads from `first` to `last`, both included."""
-        low, high = np.searchsorted(self._far_reads, (first, last + 1)).tolist()
-        return iter(self._far_reads[low:high].data)
+        low = bisect_left(self._far_reads, first)
+        return iter(self._far_reads[low : bisect_right(self._far_reads, last, low)])
 
 
 def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
@@ -309,7 +316,7 @@ class Traffic:
 
     def channel(self, transfer: Transfer, /) -> int:
         """The number of the channel that does a transfer."""
-        return self.columns.channel_of[transfer.action.level]
+        return self.columns.channel_of[self.columns.level[transfer.row]]
 
     # The program
 
@@ -370,7 +377,7 @@ class Traffic:
         row = self.row
         if (ahead := self._ahead.get(row)) is not None:
             return Handling(ActionMode.AHEAD, ahead) if row in self._here else None
-        channel = self._channels[self.columns.channel_of[self._actions.level[row]]]
+        channel = self._channels[self.columns.channel_of[self.columns.level[row]]]
         channel.pass_by(row)
         if (staged := self._staged.get(self.columns.place[row])) is not None:
             self._copied = staged
@@ -532,9 +539,7 @@ class Traffic:
         return self._channels[self.channel(transfer)]
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
-        action = self._actions[row]
-        assert isinstance(action, Write | Read | Discard)
-        return Transfer(row, action, direct)
+        return Transfer(row, self._actions, direct)
 
 
 class ChannelQueue:
