@@ -27,7 +27,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
-from ckio.sim.ranks.crowd import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.stretches import is_shared
 
 GIB = 1 << 30

@@ -19,7 +19,7 @@ from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
 
 if TYPE_CHECKING:
-    from ckio.sim.ranks.crowd import RanksOutcome
+    from ckio.sim.ranks.sharing import RanksOutcome
 
 _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
 """The options that say something of ranks, beside their number."""
@@ -112,7 +112,7 @@ def simulate_and_say(
 
     Raises BadInput as `simulate_ranks` does.
     """
-    from ckio.sim.ranks.crowd import simulate_ranks
+    from ckio.sim.ranks.sharing import simulate_ranks
     from ckio.sim.ranks.stretches import is_shared
 
     transfers = ranks.count * int(is_shared(schedule, platform, ranks).sum())

@@ -113,7 +113,7 @@ class Backlog:
 
 
 def backlog_of(level: Level, /) -> Backlog | None:
-    """That of a level, empty; None where its profile says nothing of it."""
+    """Return an empty backlog for a level; None where its profile says nothing of it."""
     profile = level.profile
     if profile is None or profile.dirty is None or profile.drained is None:
         return None
@@ -121,6 +121,6 @@ def backlog_of(level: Level, /) -> Backlog | None:
 
 
 def backlogs_of(platform: Platform, /) -> dict[int, Backlog]:
-    """By the number of the level, those that there are."""
-    found = {number: backlog_of(level) for number, level in enumerate(platform.levels)}
-    return {number: backlog for number, backlog in found.items() if backlog is not None}
+    """Return the backlogs of all levels that have one, by the number of the level."""
+    backlogs = {number: backlog_of(level) for number, level in enumerate(platform.levels)}
+    return {number: backlog for number, backlog in backlogs.items() if backlog is not None}

@@ -93,7 +93,7 @@ def _add_waits(
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """What came of many runs.
+    """The outcome of many runs.
 
     Attributes
     ----------
@@ -145,17 +145,17 @@ def repeated(
 
 
 def factors(schedule: Schedule, platform: Platform, random: Generator, /) -> NDArray[np.float64]:
-    """For each action, how many times longer it takes in a run than its price says."""
+    """Return for each action how many times longer it takes in a run than its price says."""
     actions = schedule.actions
     drift = 1.0 if platform.drift is None else platform.drift.draw(random, 1)[0]
-    found = np.full(len(actions), drift)
+    times = np.full(len(actions), drift)
     for op, name in enumerate(SECONDS):  # as the codes of actions: advance, record, reverse
         spread = spreads_of(schedule.chain, platform).get(name)
         rows = np.flatnonzero(actions.op == op)
         if spread is not None and len(rows):
             length = (actions.end - actions.begin)[rows]
             drawn = spread.draw(random, int(length.sum()))
-            found[rows] *= np.add.reduceat(drawn, np.cumsum(length) - length) / length
+            times[rows] *= np.add.reduceat(drawn, np.cumsum(length) - length) / length
     for number, level in enumerate(platform.levels):
         if level.profile is None:
             continue
@@ -168,12 +168,12 @@ def factors(schedule: Schedule, platform: Platform, random: Generator, /) -> NDA
             "discard": here & (actions.op == DISCARD),
         }.items():
             if (spread := level.profile.spread.get(name)) is not None:
-                found[mask] *= spread.draw(random, int(mask.sum()))
-    return found
+                times[mask] *= spread.draw(random, int(mask.sum()))
+    return times
 
 
 def spreads_of(chain: Chain, platform: Platform, /) -> Mapping[str, Spread]:
-    """How the steps of a chain vary: as those of the model with its costs; empty without one."""
+    """Return the spreads of the model that has the costs of a chain; empty without one."""
     for name, model in platform.models.items():
         if name in platform.spreads and model == replace(chain, steps=model.steps):
             return platform.spreads[name]

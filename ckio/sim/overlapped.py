@@ -54,7 +54,7 @@ def simulate(
     return RankAlone(schedule, platform, overlap, factors, watch).run()
 
 
-class Alarm(simpy.Event):
+class TimedEvent(simpy.Event):
     """An event with a time and a priority among the events of the same instant."""
 
     def ring(self, priority: EventPriority, seconds: float = 0.0, /) -> Self:
@@ -112,10 +112,10 @@ class Rank(ABC):
         self.finish = 0.0
         count = len(traffic.channels)
         self._priorities = [EventPriority(number - count) for number in range(count)]
-        self._ends = [Alarm(environment) for _ in range(count)]  # what each channel waits for
+        self._ends = [TimedEvent(environment) for _ in range(count)]  # what each channel waits for
         self.idle = [True] * count
-        self._waits: Alarm | None = None  # what the program waits for, if it is a transfer
-        self._stirred: Alarm | None = None  # channels are going to begin at this instant
+        self._waits: TimedEvent | None = None  # what the program waits for, if it is a transfer
+        self._stirred: TimedEvent | None = None  # channels are going to begin at this instant
         self.works = False  # whether the program does what takes time
         self.lost = 0.0  # by how much that is delayed
         for number in range(count):
@@ -186,7 +186,7 @@ class Rank(ABC):
     def wait(self) -> simpy.Event:
         """Return an event that comes when a transfer has ended."""
         self.begin_all()
-        self._waits = Alarm(self.environment)
+        self._waits = TimedEvent(self.environment)
         return self._waits
 
     def work(self, seconds: float, /) -> Process:
@@ -200,7 +200,7 @@ class Rank(ABC):
         self.works = True
         self.begin_all()
         while seconds:
-            yield Alarm(self.environment).ring(PROGRAM, seconds)
+            yield TimedEvent(self.environment).ring(PROGRAM, seconds)
             seconds, self.lost = self.lost, 0.0
         self.works = False
 
@@ -234,7 +234,7 @@ class Rank(ABC):
         """A channel: one transfer after the other."""
         while True:
             yield self._ends[number]
-            self._ends[number], self.idle[number] = Alarm(self.environment), True
+            self._ends[number], self.idle[number] = TimedEvent(self.environment), True
             self.end(number)
             if self._waits is not None:
                 self._waits.ring(PROGRAM)
@@ -242,7 +242,7 @@ class Rank(ABC):
             elif self.environment.peek() > self.environment.now:
                 self.begin_meanwhile()  # nothing else is due at this instant
             elif self._stirred is None:
-                self._stirred = Alarm(self.environment).ring(BEGINS)
+                self._stirred = TimedEvent(self.environment).ring(BEGINS)
                 assert self._stirred.callbacks is not None
                 self._stirred.callbacks.append(self._begin_stirred)
 

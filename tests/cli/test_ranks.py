@@ -18,7 +18,7 @@ from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
-from ckio.sim.ranks.crowd import simulate_ranks
+from ckio.sim.ranks.sharing import simulate_ranks
 
 PLATFORM = Platform.loads("""
 format = 1

@@ -20,7 +20,7 @@ from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
-from ckio.sim.ranks.crowd import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.testing.strategies import (
     Case,
     legal_schedules,

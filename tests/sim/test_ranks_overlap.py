@@ -18,7 +18,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
-from ckio.sim.ranks.crowd import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.testing.strategies import random_complete, random_legal
 
 Given = tuple[Schedule, Platform, Overlap]

@@ -27,7 +27,7 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What one process of a run did; all seconds are from the start of the run.
+    """One process of a run; all seconds are from the start of the run.
 
     Attributes
     ----------
@@ -164,14 +164,14 @@ class Mean:
 
     @staticmethod
     def of(values: NDArray[np.float64], /) -> "Mean":
-        """That of one value for each run."""
+        """Return the mean of one value for each run."""
         error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
         return Mean(float(values.mean()), float(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What came of many runs of the same plans: one value for each run.
+    """The outcomes of many runs of the same plans: one value for each run.
 
     Attributes
     ----------
@@ -223,8 +223,8 @@ def campaign(
         raise BadInput(f"{runs} runs; there must be one at least")
     table = np.empty((runs, 4))
     for number in range(runs):
-        found = trajectory(book, moments(number))
-        table[number] = found.makespan, found.restarting, found.redone, found.failures
+        run = trajectory(book, moments(number))
+        table[number] = run.makespan, run.restarting, run.redone, run.failures
         if watch is not None:
             watch(1)
     makespan, restarting, redone, failures = table.T
@@ -266,7 +266,7 @@ def compare(
     *,
     watch: Callable[[int], object] | None = None,
 ) -> tuple[Tried, ...]:
-    """What comes of the plans for each interval, ascending: all see the failures of `moments`.
+    """Return the outcomes for each interval, ascending: all see the failures of `moments`.
 
     `watch` is called with 1 after each run. Raises as `campaign` does.
     """

@@ -1,4 +1,4 @@
-"""What each rank does by itself, what it shares with others, and which ranks are alike.
+"""The work of each rank by itself, its shared transfers, and which ranks are alike.
 
 Without overlap a schedule is folded into stretches of its own and transfers between them; with
 overlap each action is a stretch. Ranks that do the same at the same time are one group.
@@ -33,7 +33,7 @@ _NOTHING: Final = Profile()
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LanePrice:
     """How transfers of one sort share a channel: at which speed if alone, and at which price.
 
     Attributes
@@ -67,7 +67,7 @@ class Lanes:
     def __init__(self, platform: Platform, ranks: Ranks, /, *, overlap: bool = False) -> None:
         names = list(ranks.shared)
         self.speeds: list[list[float]] = [[] for _ in names]
-        self.of: dict[tuple[int, int, bool], Lane] = {}
+        self.of: dict[tuple[int, int, bool], LanePrice] = {}
         for number, level in enumerate(platform.levels):
             if level.channel not in names:
                 continue
@@ -83,7 +83,7 @@ class Lanes:
                     if speed not in speeds:
                         speeds.append(speed)
                     index = speeds.index(speed)
-                    self.of[number, op, waits] = Lane(channel, index, paid, level.ratio)
+                    self.of[number, op, waits] = LanePrice(channel, index, paid, level.ratio)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class SharedTransfers:
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """What one rank does by itself.
+    """The work of one rank by itself.
 
     Attributes
     ----------
@@ -203,9 +203,9 @@ def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArra
             raise BadInput(f"no channel is named {name!r}; this platform has: {known}")
     shared = np.array([level.channel in ranks.shared for level in platform.levels], np.bool_)
     actions = schedule.actions
-    found: NDArray[np.bool_] = (actions.op == WRITE) | (actions.op == READ)
-    found[found] = shared[actions.level[found]]
-    return found
+    rows: NDArray[np.bool_] = (actions.op == WRITE) | (actions.op == READ)
+    rows[rows] = shared[actions.level[rows]]
+    return rows
 
 
 def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:

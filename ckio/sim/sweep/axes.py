@@ -34,20 +34,20 @@ def _room(text: str) -> int | None:
 
 def _rate(text: str) -> int:
     """Bytes per second, above 0."""
-    found = size(text.removesuffix("/s"))
-    if not found:
+    rate = size(text.removesuffix("/s"))
+    if not rate:
         raise BadInput("a bandwidth is above 0")
-    return found
+    return rate
 
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         raise BadInput(f"{text!r} is not a number") from None
-    if not (math.isfinite(found) and found >= 0):
+    if not (math.isfinite(seconds) and seconds >= 0):
         raise BadInput(f"{text!r} is not a finite number of at least 0")
-    return found
+    return seconds
 
 
 def _mean_time(text: str) -> float | None:
@@ -56,12 +56,12 @@ def _mean_time(text: str) -> float | None:
         return None
     unit = _UNITS.get(text[-1:], 0)
     try:
-        found = _seconds(text[:-1] if unit else text) * (unit or 1)
+        seconds = _seconds(text[:-1] if unit else text) * (unit or 1)
     except BadInput:
         raise BadInput(f"{text!r} is not a time, such as 90, 30m, 6h, 1d, or never") from None
-    if not found:
+    if not seconds:
         raise BadInput("failures come after a time above 0")
-    return found
+    return seconds
 
 
 def whole(text: str, /, *, least: int = 1) -> int:
@@ -147,22 +147,22 @@ class Axis:
 
     @property
     def endless(self) -> str:
-        """What its value None is called."""
+        """The name of its value None."""
         return NEVER_FAILS if self.knob == "mtbf" else NEVER_FILLS
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its values are numbers."""
+        """True if its values are numbers."""
         return self.knob not in _WORDS
 
     @property
     def is_presence(self) -> bool:
-        """Whether it leaves a level out."""
+        """True if it leaves a level out."""
         return self.knob == _PRESENCE
 
     @property
     def touches(self) -> frozenset[str]:
-        """What it sets; two axes do not set the same."""
+        """The things that it sets; no two axes may set the same."""
         access, _, what = self.knob.rpartition(".")
         if what in ("latency", "bandwidth"):
             words = {f"{each}.{what}" for each in ([access] if access else ["write", "read"])}
@@ -186,18 +186,18 @@ def parse(text: str, platform: Platform, /) -> Axis:
         raise BadInput(f"axis {text!r} is not NAME=VALUE,... or NAME=LOW:HIGH:COUNT")
     knob, level, read = _meant(name, values, platform)
     try:
-        found = [value for part in values.split(",") for value in _values(part, knob, read)]
+        chosen = [value for part in values.split(",") for value in _values(part, knob, read)]
     except BadInput as error:
         raise BadInput(f"axis {name}: {error}") from None
-    if len(set(found)) < len(found):
-        raise BadInput(f"axis {name}: {_twice(found)} is given twice")
-    if len(found) > _MOST_VALUES:
-        raise BadInput(f"axis {name}: {len(found)} values; {_MOST_VALUES} are the most")
-    return Axis(name, tuple(found), knob, level)
+    if len(set(chosen)) < len(chosen):
+        raise BadInput(f"axis {name}: {_twice(chosen)} is given twice")
+    if len(chosen) > _MOST_VALUES:
+        raise BadInput(f"axis {name}: {len(chosen)} values; {_MOST_VALUES} are the most")
+    return Axis(name, tuple(chosen), knob, level)
 
 
-def _twice(found: Sequence[Value]) -> Value:
-    return next(value for at, value in enumerate(found) if value in found[:at])
+def _twice(chosen: Sequence[Value]) -> Value:
+    return next(value for at, value in enumerate(chosen) if value in chosen[:at])
 
 
 def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, Read]:
@@ -234,8 +234,8 @@ def _values(part: str, knob: str, read: Read) -> list[Value]:
     if not 2 <= count <= _MOST_VALUES:
         raise BadInput(f"{part!r}: a range has 2 to {_MOST_VALUES} values")
     between = [low * (high / low) ** (at / (count - 1)) for at in range(1, count - 1)]
-    found = [low, *between, high]
-    return [*found] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, found))]
+    numbers = [low, *between, high]
+    return [*numbers] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, numbers))]
 
 
 @dataclass(frozen=True)
@@ -319,16 +319,18 @@ def _with_level(question: Question, name: str, knob: str, value: Value) -> Platf
     """The platform with a level that differs in one thing, or is left out."""
     platform = question.platform
     number = platform.number(name)
-    found = [*platform.levels]
+    levels = [*platform.levels]
     if knob == _PRESENCE:
-        found[number : number + 1] = [found[number]] if value == "on" else []
+        levels[number : number + 1] = [levels[number]] if value == "on" else []
     else:
-        found[number] = replace(found[number], **_new(found[number], knob, value, question.chain))
-    return replace(platform, levels=tuple(found))
+        levels[number] = replace(
+            levels[number], **_new(levels[number], knob, value, question.chain)
+        )
+    return replace(platform, levels=tuple(levels))
 
 
 def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
-    """What differs in a level with one thing changed."""
+    """Return the attributes of a level that change with one thing."""
     access, _, what = knob.rpartition(".")
     prices = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
     match what, value:
@@ -369,7 +371,7 @@ def front(answers: Sequence[Answer], /) -> list[bool]:
 
 
 def sentence(axis: Axis, answers: Sequence[Answer], words: Words, /) -> str:
-    """What one axis comes to; `answers` are those of its values, in their order."""
+    """Say what one axis changes; `answers` are those of its values, in their order."""
     pairs = zip(axis.values, answers, strict=True)
     planned = [(value, answer.makespan) for value, answer in pairs if not answer.reason]
     if not planned:
@@ -405,14 +407,14 @@ def _of_numbers(axis: Axis, ordered: Sequence[tuple[Value, float]], words: Words
     if abs(gain) < _NOTHING:
         return f"{axis.name} makes no difference"
     span = f"from {words(axis, low)} to {words(axis, high)} of {axis.name}"
-    found = f"{span}: {abs(gain):.1%} {'less' if gain > 0 else 'more'}"
+    text = f"{span}: {abs(gain):.1%} {'less' if gain > 0 else 'more'}"
     if len(steps) > 1:
-        found += ", the largest step"
+        text += ", the largest step"
     least = min(seconds for _, seconds in ordered)
     best = next(value for value, seconds in ordered if _gain(seconds, least) < _NOTHING)
     if best != ordered[-1][0] and ordered[0][1] > least:
-        found += f"; beyond {words(axis, best)} nothing is gained"
-    return found
+        text += f"; beyond {words(axis, best)} nothing is gained"
+    return text
 
 
 def _gain(before: float, after: float) -> float:

@@ -31,7 +31,7 @@ from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
 from ckio.sim.ranks import Ranks
-from ckio.sim.ranks.crowd import simulate_ranks
+from ckio.sim.ranks.sharing import simulate_ranks
 
 Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
 """What comes of a run that fails: the schedule of its first process, and its mean makespan."""
@@ -44,7 +44,7 @@ _TOO_MANY: Final = "{} steps take more memory than there is"
 
 @dataclass(frozen=True)
 class Question:
-    """What a plan takes, and how it is to be carried out.
+    """A chain, a platform and a planner, and how the plan is to be carried out.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Question:
         return self.overlap == AUTO or self.planner == "overlapped"
 
     def seen(self) -> "Question":
-        """What the planner sees of it: equal where the same plan is the answer.
+        """Return the question as the planner sees it: equal where the same plan is the answer.
 
         Our own planners ask only how many checkpoints a level holds together, and how many steps'
         tape the working memory. Those of others, and what decides what overlaps, may ask for bytes.
@@ -102,11 +102,11 @@ class Question:
         module = getattr(getattr(self.call, "func", self.call), "__module__", "")
         if self.chain.varies or not module.startswith("ckio.planners.") or self.decides:
             return plain
-        room, tape = self.platform.working_memory, self.chain.largest("tape")
-        if room is not None and tape:
-            room = min(self.chain.length, room // tape) * tape
+        memory, tape = self.platform.working_memory, self.chain.largest("tape")
+        if memory is not None and tape:
+            memory = min(self.chain.length, memory // tape) * tape
         levels = tuple(_rounded(level, self.chain) for level in self.platform.levels)
-        return replace(plain, platform=replace(self.platform, levels=levels, working_memory=room))
+        return replace(plain, platform=replace(self.platform, levels=levels, working_memory=memory))
 
 
 def _rounded(level: Level, chain: Chain) -> Level:
@@ -121,7 +121,7 @@ def _rounded(level: Level, chain: Chain) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a schedule does with one level: bytes as they are stored, of all its accesses."""
+    """The use of one level by a schedule: bytes as they are stored, of all its accesses."""
 
     written: int = 0
     read: int = 0
@@ -130,7 +130,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the plan of a question takes.
+    """The costs of the plan of a question.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return steps
     try:
         with without_notes():
-            found = plan(
+            planned = plan(
                 question.chain,
                 question.platform,
                 planner=question.call,
@@ -198,7 +198,7 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return str(error)
     except (MemoryError, OverflowError):
         return steps
-    return found.schedule, found.overlap
+    return planned.schedule, planned.overlap
 
 
 def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
@@ -209,11 +209,11 @@ def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
         return Answer(reason=str(error))
     except MemoryError:
         return Answer(reason="its simulation takes more memory than there is")
-    return _told(question, schedule, Mean(seconds, 0.0), overlap)
+    return _answer_of(question, schedule, Mean(seconds, 0.0), overlap)
 
 
 def _expected(question: Question) -> Answer:
-    """That of a run that fails."""
+    """Return the answer for a run that fails."""
     assert question.expect is not None, "nobody is there who knows what comes of it"
     if question.ranks is not None or question.overlap:
         return Answer(reason="mtbf: a run that fails is simulated alone, and without overlap")
@@ -224,10 +224,10 @@ def _expected(question: Question) -> Answer:
         return Answer(reason=str(error))
     except (MemoryError, OverflowError):
         return Answer(reason=_TOO_MANY.format(question.chain.length))
-    return _told(question, schedule, mean, SYNCHRONOUS)
+    return _answer_of(question, schedule, mean, SYNCHRONOUS)
 
 
-def _told(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
+def _answer_of(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
     if not math.isfinite(mean.seconds):
         return Answer(reason="it takes more seconds than a number holds")
     levels = {
@@ -296,10 +296,10 @@ def sweep(
     raises beside BadInput is raised here. Raises RunFailed where a process is killed.
     """
     todo = _alike(questions)
-    found: dict[int, Answer] = {}
+    results: dict[int, Answer] = {}
 
     def take(places: Sequence[int], answered: Sequence[Answer]) -> None:
-        found.update(zip(places, answered, strict=True))
+        results.update(zip(places, answered, strict=True))
         if watch is not None:
             watch(len(places))
 
@@ -310,7 +310,7 @@ def sweep(
         take(places, [*answers([questions[place] for place in places])])
     if todo:
         _share(questions, todo, min(workers, len(todo)), take)
-    return [found[place] for place in range(len(questions))]
+    return [results[place] for place in range(len(questions))]
 
 
 def _alike(questions: Sequence[Question]) -> list[list[int]]:

@@ -23,13 +23,13 @@ from ckio.platform import Platform
 from ckio.schedule import Schedule, moved_of
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.replay import validate
-from ckio.sim.overlapped import PROGRAM, Alarm, Process, Rank, RowCosts
+from ckio.sim.overlapped import PROGRAM, Process, Rank, RowCosts, TimedEvent
 from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.channel import Channel, Gate
 from ckio.sim.ranks.stretches import (
     Folded,
     Groups,
-    Lane,
+    LanePrice,
     Lanes,
     Row,
     Seconds,
@@ -50,7 +50,7 @@ ROUNDING: Final = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ChannelUse:
-    """What all ranks together did on a shared channel.
+    """The use of a shared channel by all ranks together.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def simulate_ranks(
     one_by_one: bool = False,
     watch: Watch | None = None,
 ) -> RanksOutcome:
-    """When each of many ranks is done with a legal schedule.
+    """Return when each of many ranks is done with a legal schedule.
 
     Every rank pays the platform's prices. On a shared channel it also has to share: first its
     latency passes, then it moves its bytes at the speed of the level's own price (without limit,
@@ -144,29 +144,29 @@ def simulate_ranks(
     if overlap:
         costs = RankCosts(schedule, platform, ranks)
         groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)
-        crowd = concurrent(costs, overlap, groups, watch)
+        run = concurrent(costs, overlap, groups, watch)
     else:
         folded = fold(schedule, platform, ranks)
         groups = divide(folded, ranks, one_by_one=one_by_one)
-        crowd = synchronous(folded, ranks, groups, watch)
+        run = synchronous(folded, ranks, groups, watch)
     each = groups.of_rank
     uses = {
         name: ChannelUse(
             bandwidth=shared.bandwidth,
-            nbytes=crowd.nbytes[at],
+            nbytes=run.nbytes[at],
             busy=channel.busy,
             most=channel.most,
-            slowed=crowd.slowed[each, at],
+            slowed=run.slowed[each, at],
         )
         for at, ((name, shared), channel) in enumerate(
-            zip(ranks.shared.items(), crowd.channels, strict=True)
+            zip(ranks.shared.items(), run.channels, strict=True)
         )
     }
-    waited = groups.waited + crowd.waited[each]
-    return RanksOutcome(crowd.finish[each], waited, uses, len(groups.clients))
+    waited = groups.waited + run.waited[each]
+    return RanksOutcome(run.finish[each], waited, uses, len(groups.clients))
 
 
-class Crowd:
+class SharedRun:
     """All groups of ranks, from their start to the end of the last, and what they share.
 
     Attributes
@@ -206,7 +206,7 @@ class Crowd:
         if self._unheard >= _OFTEN:
             self._tell()
 
-    def run(self) -> None:
+    def complete(self) -> None:
         """Let all groups come to their ends."""
         self.environment.run()
         self._tell()
@@ -217,27 +217,27 @@ class Crowd:
         self._unheard = 0
 
 
-def synchronous(folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> Crowd:
+def synchronous(folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> SharedRun:
     """Return what all groups did, each of which waits for its transfers."""
-    crowd = Crowd(ranks, groups, folded.transfers.speeds, watch)
-    moved = map(folded.transfers.moved, range(len(crowd.channels)))
-    crowd.nbytes = [ranks.count * nbytes for nbytes in moved]
+    run = SharedRun(ranks, groups, folded.transfers.speeds, watch)
+    moved = map(folded.transfers.moved, range(len(run.channels)))
+    run.nbytes = [ranks.count * nbytes for nbytes in moved]
     rows = folded.transfers.rows()
     for number, group in enumerate(zip(groups.clients.tolist(), groups.stretches, strict=True)):
-        crowd.environment.process(_waiting(crowd, rows, number, *group))
-    crowd.run()
-    return crowd
+        run.environment.process(_waiting(run, rows, number, *group))
+    run.complete()
+    return run
 
 
 def _waiting(
-    crowd: Crowd,
+    run: SharedRun,
     rows: list[Row],
     number: int,
     clients: int,
     stretches: Seconds,
 ) -> Process:
     """One group: a stretch, a transfer, a stretch, and a stretch in the end."""
-    environment, gate, channels = crowd.environment, crowd.gate, crowd.channels
+    environment, gate, channels = run.environment, run.gate, run.channels
     waited, slowed = 0.0, [0.0] * len(channels)
     private = iter(stretches.data)  # of a memory view: plain numbers, eight bytes each
     for channel, speed, nbytes, latency, alone, collective in rows:
@@ -252,14 +252,14 @@ def _waiting(
         more = environment.now - begun - alone
         if more > ROUNDING * environment.now:
             slowed[channel] += more
-        crowd.hear(clients)
+        run.hear(clients)
     yield environment.timeout(next(private))
-    crowd.finish[number], crowd.waited[number] = environment.now, waited
-    crowd.slowed[number] = slowed
+    run.finish[number], run.waited[number] = environment.now, waited
+    run.slowed[number] = slowed
 
 
 class RankCosts(RowCosts):
-    """What all ranks pay: the seconds of each action, and the lanes of shared channels.
+    """The costs of all ranks: the seconds of each action, and the lanes of shared channels.
 
     Raises BadInput for what ranks do not have with overlap: collective writes, and barriers.
 
@@ -289,25 +289,27 @@ class RankCosts(RowCosts):
         self.lanes = Lanes(platform, ranks, overlap=True)
 
 
-def concurrent(costs: RankCosts, overlap: Overlap, groups: Groups, watch: Watch | None, /) -> Crowd:
+def concurrent(
+    costs: RankCosts, overlap: Overlap, groups: Groups, watch: Watch | None, /
+) -> SharedRun:
     """Return what all groups did, whose transfers are concurrent with their programs."""
-    crowd = Crowd(costs.ranks, groups, costs.lanes.speeds, watch)
+    run = SharedRun(costs.ranks, groups, costs.lanes.speeds, watch)
     columns = TransferColumns(costs.schedule, costs.platform)
 
     def traffic() -> Traffic:
         return Traffic(costs.schedule, costs.platform, overlap, columns=columns)
 
     parts = [
-        _Concurrent(crowd, traffic(), costs, clients, seconds)
+        _Concurrent(run, traffic(), costs, clients, seconds)
         for clients, seconds in zip(groups.clients.tolist(), groups.stretches, strict=True)
     ]
-    crowd.run()
+    run.complete()
     for number, rank in enumerate(parts):
         rank.check_finished()
-        crowd.finish[number], crowd.slowed[number] = rank.finish, rank.slowed
+        run.finish[number], run.slowed[number] = rank.finish, rank.slowed
     moved = np.array([rank.clients * np.array(rank.nbytes) for rank in parts])
-    crowd.nbytes = moved.sum(axis=0).tolist()
-    return crowd
+    run.nbytes = moved.sum(axis=0).tolist()
+    return run
 
 
 class _Concurrent(Rank):
@@ -316,13 +318,13 @@ class _Concurrent(Rank):
     costs: RankCosts
 
     def __init__(
-        self, crowd: Crowd, traffic: Traffic, costs: RankCosts, clients: int, seconds: Seconds
+        self, run: SharedRun, traffic: Traffic, costs: RankCosts, clients: int, seconds: Seconds
     ) -> None:
-        super().__init__(crowd.environment, traffic, costs)
-        self.crowd, self.clients = crowd, clients
-        self.nbytes, self.slowed = ([0.0] * len(crowd.channels) for _ in range(2))
+        super().__init__(run.environment, traffic, costs)
+        self.run, self.clients = run, clients
+        self.nbytes, self.slowed = ([0.0] * len(run.channels) for _ in range(2))
         self._clock = np.concatenate(([0.0], np.cumsum(seconds))).data  # by row, of near ones
-        self._moving: dict[int, tuple[Lane, int, float]] = {}  # by channel, since when
+        self._moving: dict[int, tuple[LanePrice, int, float]] = {}  # by channel, since when
         self._strides = False
         self._limit = 0  # the row that this stride goes up to
         self._shift = 0.0  # between its clock and the environment's
@@ -330,7 +332,7 @@ class _Concurrent(Rank):
     def accessed(self, row: int, start: float, /) -> None:
         """Count a transfer on a shared channel."""
         if self.costs.is_shared[row]:
-            self.crowd.hear(self.clients)
+            self.run.hear(self.clients)
 
     # Near actions
 
@@ -346,7 +348,7 @@ class _Concurrent(Rank):
             yield from self._stride(first)
 
     def _stride(self, first: int) -> Process:
-        """As many of them, up to the limit, as disturb no channel."""
+        """Perform as many of them, up to the limit, as disturb no channel."""
         traffic, clock = self.traffic, self._clock
         if clock[self._limit] == clock[first]:  # no time passes, so no channel begins
             traffic.be_at(self._limit, begun=False)
@@ -362,7 +364,7 @@ class _Concurrent(Rank):
             seconds = max(0.0, clock[self._limit] + self._shift - self.environment.now)
             try:
                 while seconds:
-                    yield Alarm(self.environment).ring(PROGRAM, seconds)
+                    yield TimedEvent(self.environment).ring(PROGRAM, seconds)
                     seconds, self.lost = self.lost, 0.0
             except simpy.Interrupt:
                 interrupted = True  # a transfer has begun: the stride is shorter
@@ -404,7 +406,7 @@ class _Concurrent(Rank):
 
         def move(_: simpy.Event) -> None:
             self._moving[number] = lane, nbytes, self.environment.now
-            channel, stored = self.crowd.channels[lane.channel], lane.ratio * nbytes
+            channel, stored = self.run.channels[lane.channel], lane.ratio * nbytes
             channel.transfer(lane.speed, stored, self.clients, done=end)
 
         latency = self.environment.timeout(lane.price.latency)
