@@ -16,6 +16,7 @@ from ckio.report.render import render
 from ckio.runner import run
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine
+from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
@@ -93,6 +94,7 @@ INTERPRETERS: dict[str, Callable[[Schedule, Platform], object]] = {
     "makespan": makespan,
     "counts": lambda s, _: counts(s),
     "simulate": simulate,
+    "simulate, with overlap": lambda s, p: simulate(s, p, overlap=Overlap(1, 1)),
     "run (model and level that do nothing)": _run_nothing,
     "run (counting model, RAM level)": _run,
     "render": lambda s, _: render(s.actions),

@@ -46,8 +46,7 @@ from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
-from ckio.sim.engine import simulate
-from ckio.sim.repeat import repeated
+from ckio.sim.engine import repeated, simulate
 
 MOST_IN_THE_MEDIAN, MOST = 0.05, 0.10
 """Of what was measured: how far predictions may be off, over all schedules and at the worst."""

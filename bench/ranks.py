@@ -26,9 +26,9 @@ from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.fold import is_shared
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.stretches import is_shared
 
 GIB = 1 << 30
 MOST_SECONDS, MOST_MEBIBYTES = 120, 4096

@@ -42,6 +42,8 @@ FORBIDDEN = {
     "backends": "schedule",
     "sim": "backends model parallel runner",
     "report": "sim runner backends model adapters",
+    "jobs": "testing",
+    "cli": "testing",
 }
 """Packages that may not be imported although they lie in a lower layer."""
 

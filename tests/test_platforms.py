@@ -31,8 +31,7 @@ from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Ranks
-from ckio.sim.ranks.words import Shared
+from ckio.sim.ranks import Ranks, Shared
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(

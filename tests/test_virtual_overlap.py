@@ -16,6 +16,7 @@ from virtual import Time
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
 from ckio.errors import NoSchedule
+from ckio.overlap.prices import backlog_of
 from ckio.overlap.rules import ActionMode, Handling, Traffic, Transfer
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.overlap import overlapped
@@ -27,7 +28,6 @@ from ckio.runner import overlapped as runner
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
-from ckio.sim.backlog import backlog_of
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 

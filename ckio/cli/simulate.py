@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
@@ -39,11 +39,11 @@ from ckio.schedule import Schedule, makespan
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import Document, dumps
-from ckio.sim.engine import simulate
-from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.fold import is_shared
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
-from ckio.sim.repeat import Repeated, repeated
+from ckio.sim.engine import Repeated, repeated, simulate
+from ckio.sim.ranks import Barrier, Ranks, Shared
+
+if TYPE_CHECKING:
+    from ckio.sim.ranks.sharing import RanksOutcome
 
 RANKS_GROUP: Final = "Many ranks, or runs that vary by chance"
 
@@ -298,6 +298,9 @@ def simulate_and_say(
 
     Raises BadInput as `simulate_ranks` does.
     """
+    from ckio.sim.ranks.sharing import simulate_ranks
+    from ckio.sim.ranks.stretches import is_shared
+
     transfers = ranks.count * int(is_shared(schedule, platform, ranks).sum())
     display = console.display(quiet=as_json)
     with display.progress("simulating", transfers, unit="transfers") as tick:
@@ -323,7 +326,7 @@ def simulate_and_say(
     console.say_lossy(lossy(platform))
 
 
-def _rank_figures(outcome: RanksOutcome, alone: float) -> dict[str, Any]:
+def _rank_figures(outcome: "RanksOutcome", alone: float) -> dict[str, Any]:
     """Return what is said of an outcome, in seconds and bytes."""
     return {
         "makespan": outcome.makespan,

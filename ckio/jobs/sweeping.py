@@ -23,7 +23,7 @@ from ckio.platform.chain import COSTS, SECONDS, SIZES
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.curves import CurveAxis, CurvePoint
 from ckio.schedule.policy import SYNCHRONOUS, Policy
-from ckio.sim.ranks.words import Ranks
+from ckio.sim.ranks import Ranks
 from ckio.sim.sweep import (
     Answer,
     Axis,

@@ -1,4 +1,8 @@
-"""Seconds of transfers that are concurrent with the computation, by a schedule's actions."""
+"""Seconds of transfers: of those concurrent with the computation, and of writes that have to wait.
+
+A write waits where the operating system has cached as many bytes as it does, and not yet brought
+them to the device.
+"""
 
 from dataclasses import dataclass
 
@@ -6,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import DISCARD, READ, WRITE
-from ckio.platform import Platform, memory_level
+from ckio.platform import Level, Platform, memory_level
 from ckio.platform.profile import Affine, Profile
 from ckio.schedule import Schedule, seconds_of
 
@@ -81,3 +85,42 @@ def _copies(schedule: Schedule, platform: Platform) -> Seconds:
 
 def _of(price: Affine, nbytes: NDArray[np.int64]) -> Seconds:
     return price.latency + price.per_byte * nbytes.astype(np.float64)
+
+
+class Backlog:
+    """Bytes that wait, of one level: each write adds to them, and time takes them away.
+
+    Where more would wait than the operating system takes, a write waits for the rest.
+    """
+
+    __slots__ = ("_dirty", "_drained", "_now", "_waiting")
+
+    def __init__(self, dirty: int, drained: float, /) -> None:
+        """Up to `dirty` bytes wait for nothing; `drained` bytes a second reach the device."""
+        self._dirty, self._drained = dirty, drained
+        self._now = self._waiting = 0.0
+
+    def longer(self, now: float, nbytes: float, /) -> float:
+        """Seconds that a write of so many stored bytes, which begins now, takes longer."""
+        return max(0.0, (self._at(now) + nbytes - self._dirty) / self._drained)
+
+    def add(self, now: float, nbytes: float, /) -> None:
+        """A write of so many stored bytes ends now."""
+        self._now, self._waiting = now, self._at(now) + nbytes
+
+    def _at(self, now: float) -> float:
+        return max(0.0, self._waiting - self._drained * (now - self._now))
+
+
+def backlog_of(level: Level, /) -> Backlog | None:
+    """Return an empty backlog for a level; None where its profile says nothing of it."""
+    profile = level.profile
+    if profile is None or profile.dirty is None or profile.drained is None:
+        return None
+    return Backlog(profile.dirty, profile.drained)
+
+
+def backlogs_of(platform: Platform, /) -> dict[int, Backlog]:
+    """Return the backlogs of all levels that have one, by the number of the level."""
+    backlogs = {number: backlog_of(level) for number, level in enumerate(platform.levels)}
+    return {number: backlog for number, backlog in backlogs.items() if backlog is not None}

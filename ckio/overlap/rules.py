@@ -38,11 +38,13 @@ At one instant transfers end first; then the program goes on for as long as no t
 idle channels begin, in the order in which the platform names them.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
+from operator import neg
 from typing import Final
 
 import numpy as np
@@ -66,7 +68,6 @@ class ActionMode(Enum):
     LATER = "does nothing: the channel does, or nothing is to be done any more"
 
 
-@dataclass(frozen=True, slots=True)
 class Transfer:
     """A transfer of a channel.
 
@@ -74,14 +75,21 @@ class Transfer:
     ----------
     row : int
         The number of the action in the schedule; at most one transfer has it.
-    action : Write or Read or Discard
     direct : bool
         Whether it is from or to the model itself, and the program waits; else the pool is used.
     """
 
-    row: int
-    action: Write | Read | Discard
-    direct: bool = False
+    __slots__ = ("_actions", "direct", "row")
+
+    def __init__(self, row: int, actions: Actions, direct: bool = False) -> None:
+        self.row, self._actions, self.direct = row, actions, direct
+
+    @property
+    def action(self) -> Write | Read | Discard:
+        """The action of its row, which is made when it is asked for: a simulation never asks."""
+        action = self._actions[self.row]
+        assert isinstance(action, Write | Read | Discard)
+        return action
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class TransferColumns:
         the number of each level's; -1 for the memory level.
     reads : list of list of int
         The rows of the far reads, by channel.
+    level : integers
     sort : list of TransferEffect
     nbytes : int64
         What a checkpoint takes of the pool.
@@ -137,8 +146,13 @@ class TransferColumns:
         Seconds computed before each action, and in all.
     source : int64
         Of each read, the row of the write that it reads; -1 for what was there at the start.
-    peak, highest : int64
-        The most bytes on the memory level from each action to the next far read, and to the end.
+    far : list of int
+        The rows of the far accesses.
+    before, inside : int64
+        Bytes on the memory level before each action and in the end, and while it is performed.
+    most, peak, highest : int64
+        The most bytes on the memory level from each action to the next far access, to the next far
+        read, and to the end.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform) -> None:
@@ -160,37 +174,46 @@ class TransferColumns:
             -1 if number == memory else self.channels.index(level.channel)
             for number, level in enumerate(levels)
         ]
-        self._far_reads = np.flatnonzero(access & ~near & (actions.op == READ))
-        channel = np.array([*self.channel_of, -1])[actions.level[self._far_reads]]
-        self.reads = [
-            self._far_reads[channel == number].tolist() for number in range(len(self.channels))
-        ]
+        far_reads = np.flatnonzero(access & ~near & (actions.op == READ))
+        channel = np.array([*self.channel_of, -1])[actions.level[far_reads]]
+        self.reads = [far_reads[channel == number].tolist() for number in range(len(self.channels))]
+        self._far_reads = far_reads.data
+        self.level = actions.level.data
         self.sort = _sorts(actions, near)
         # Memory views: an item of one is a plain number, and takes eight bytes.
         self.nbytes = nbytes.data
         self.clock = _clock(schedule, platform).data
         place, source = _places(actions)
         self.place, self.source = place.data, source.data
-        peak, highest = self._peaks(actions, np.where(near, nbytes, 0))
-        self.peak, self.highest = peak.data, highest.data
+        far = np.flatnonzero(access & ~near)
+        self.far: list[int] = far.tolist()
+        change = np.where(near, np.where(actions.op == WRITE, nbytes, 0), 0)
+        change -= np.where(near & (actions.op == DISCARD), nbytes, 0)
+        before = self.start + np.concatenate(([0], np.cumsum(change)))
+        inside = np.maximum(before[:-1], before[1:])
+        self.before, self.inside = before.data, inside.data
+        self.most = _highest_up_to(far, inside).data
+        self.peak = _highest_up_to(far_reads, inside).data
+        self.highest = np.ascontiguousarray(np.maximum.accumulate(inside[::-1])[::-1]).data
 
     def reads_between(self, first: int, last: int) -> Iterator[int]:
         """The rows of the far reads from `first` to `last`, both included."""
-        low, high = np.searchsorted(self._far_reads, (first, last + 1)).tolist()
-        return iter(self._far_reads[low:high].data)
+        low = bisect_left(self._far_reads, first)
+        return iter(self._far_reads[low : bisect_right(self._far_reads, last, low)])
 
-    def _peaks(self, actions: Actions, nbytes: _Ints) -> tuple[_Ints, _Ints]:
-        change = np.where(actions.op == WRITE, nbytes, -nbytes * (actions.op == DISCARD))
-        after = self.start + np.cumsum(change)
-        most = np.maximum(after - change, after)
-        # A running maximum from behind, which begins anew at each far read: of ranks, each stretch
-        # of actions above the one behind it.
-        values, rank = np.unique(most, return_inverse=True)
-        stretch = np.searchsorted(self._far_reads, np.arange(len(most)))
-        lift = (len(self._far_reads) - stretch) * len(values)
-        running = np.maximum.accumulate((rank + lift)[::-1])[::-1] - lift
-        peak = values[running] if len(most) else most
-        return peak, np.ascontiguousarray(np.maximum.accumulate(most[::-1])[::-1])
+
+def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
+    """Return for each row the largest value from it to the next of `ends`, both included.
+
+    Of the values 3, 9, 4, 5 with the ends 1 and 3 that is 9, 9, 5, 5.
+    """
+    # A running maximum from behind, which begins anew at each end: of ranks, each stretch of rows
+    # above the one behind it.
+    levels, rank = np.unique(values, return_inverse=True)
+    stretch = np.searchsorted(ends, np.arange(len(values)))
+    lift = (len(ends) - stretch) * len(levels)
+    running = np.maximum.accumulate((rank + lift)[::-1])[::-1] - lift
+    return levels[running] if len(values) else values
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:
@@ -245,26 +268,40 @@ class Traffic:
         The number of the program's current action.
     channels : tuple of str
         The channels of the far levels.
-    used : int
-        The bytes of the pool that are taken.
+    columns : TransferColumns
     """
 
-    def __init__(self, schedule: Schedule, platform: Platform, overlap: Overlap, /) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        platform: Platform,
+        overlap: Overlap,
+        /,
+        *,
+        columns: TransferColumns | None = None,
+    ) -> None:
+        """Begin with a schedule; its `columns`, if given, are those of another traffic with it."""
         self._actions = schedule.actions
-        self._map = TransferColumns(schedule, platform)
+        self.columns = columns or TransferColumns(schedule, platform)
         self._most_staged = inf if overlap.write_behind is None else overlap.write_behind
         self._most_ahead = inf if overlap.read_ahead is None else overlap.read_ahead
         self._horizon = overlap.horizon
         self.row = 0
-        self.channels = self._map.channels
-        self.used = self._map.start
-        self._channels = [ChannelQueue(reads) for reads in self._map.reads]
+        self.channels = self.columns.channels
+        self._lying = self.columns.start  # the memory level's own bytes
+        self._transit = 0  # bytes in the pool that are staged or read ahead
+        self._channels = [ChannelQueue(reads) for reads in self.columns.reads]
         self._behind: set[int] = set()  # rows of writes that are staged
         self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
         self._copied: Transfer | None = None  # the one that the program copies from just now
         self._ahead: dict[int, Transfer] = {}  # by row, reads made ahead
         self._here: set[int] = set()  # rows of those of them that have ended
         self._direct: Transfer | None = None  # the one that the program waits for
+
+    @property
+    def used(self) -> int:
+        """The bytes of the pool that are taken."""
+        return self._lying + self._transit
 
     @property
     def finished(self) -> bool:
@@ -279,17 +316,20 @@ class Traffic:
 
     def channel(self, transfer: Transfer, /) -> int:
         """The number of the channel that does a transfer."""
-        return self._map.channel_of[transfer.action.level]
+        return self.columns.channel_of[self.columns.level[transfer.row]]
 
     # The program
 
     def enter(self) -> Handling | None:
         """How to do the next action; None as long as it cannot be begun."""
-        match self._map.sort[self.row]:
+        match self.columns.sort[self.row]:
             case TransferEffect.NONE | TransferEffect.GIVE:
                 return _ITSELF
             case TransferEffect.TAKE:
-                return _ITSELF if self._take(self._map.nbytes[self.row]) else None
+                if not self._fits(self.columns.nbytes[self.row]):
+                    return None
+                self._lying += self.columns.nbytes[self.row]
+                return _ITSELF
             case TransferEffect.WRITE:
                 return self._enter_write()
             case TransferEffect.READ:
@@ -300,11 +340,11 @@ class Traffic:
     def leave(self) -> None:
         """The current action has been done."""
         row = self.row
-        match self._map.sort[row]:
+        match self.columns.sort[row]:
             case TransferEffect.GIVE:
-                self.used -= self._map.nbytes[row]
+                self._lying -= self.columns.nbytes[row]
             case TransferEffect.WRITE if row in self._behind:
-                staged = self._staged[self._map.place[row]]
+                staged = self._staged[self.columns.place[row]]
                 self._channel(staged).queue[row] = staged
             case TransferEffect.READ:
                 self._leave_read()
@@ -322,9 +362,9 @@ class Traffic:
 
     def _enter_write(self) -> Handling | None:
         row = self.row
-        if len(self._behind) < self._most_staged and self._take(self._map.nbytes[row]):
+        if len(self._behind) < self._most_staged and self._take(self.columns.nbytes[row]):
             transfer = self._transfer(row)
-            self._staged[self._map.place[row]] = transfer
+            self._staged[self.columns.place[row]] = transfer
             self._behind.add(row)
             return Handling(ActionMode.STAGE, transfer)
         if self._behind:
@@ -337,9 +377,9 @@ class Traffic:
         row = self.row
         if (ahead := self._ahead.get(row)) is not None:
             return Handling(ActionMode.AHEAD, ahead) if row in self._here else None
-        channel = self._channels[self._map.channel_of[self._actions.level[row]]]
+        channel = self._channels[self.columns.channel_of[self.columns.level[row]]]
         channel.pass_by(row)
-        if (staged := self._staged.get(self._map.place[row])) is not None:
+        if (staged := self._staged.get(self.columns.place[row])) is not None:
             self._copied = staged
             return Handling(ActionMode.STAGED, staged)
         self._direct = channel.wanted = self._transfer(row, direct=True)
@@ -348,7 +388,7 @@ class Traffic:
     def _enter_discard(self) -> Handling:
         transfer = self._transfer(self.row)
         channel = self._channel(transfer)
-        staged = self._staged.pop(self._map.place[self.row], None)
+        staged = self._staged.pop(self.columns.place[self.row], None)
         if staged is None or channel.now is staged:
             channel.queue[self.row] = transfer
             return Handling(ActionMode.LATER)
@@ -359,10 +399,49 @@ class Traffic:
     def _leave_read(self) -> None:
         copied, self._copied = self._copied, None
         if copied is not None and copied.row not in self._behind:  # it was written meanwhile
-            self.used -= self._map.nbytes[copied.row]
+            self._transit -= self.columns.nbytes[copied.row]
         elif self._ahead.pop(self.row, None) is not None:
             self._here.remove(self.row)
-            self.used -= self._map.nbytes[self.row]
+            self._transit -= self.columns.nbytes[self.row]
+
+    # Many near actions in one go. Between two far accesses a program computes, and uses the memory
+    # level. For the channels only its row matters, and the free space in the pool.
+
+    def be_at(self, row: int, /, *, begun: bool) -> None:
+        """Let the program be at this action, which it has begun or is about to begin."""
+        self.row = row
+        self._lying = self.columns.inside[row] if begun else self.columns.before[row]
+
+    def undisturbed(self, stop: int, idle: Iterable[int], /) -> int:
+        """Return up to which action, `stop` at most, the near actions need no other call.
+
+        Up to there the pool has space for all that they write, and no channel of those that are
+        idle could begin something that it cannot begin now.
+        """
+        columns, row = self.columns, self.row
+        free = columns.room - self._transit
+        if row < stop and columns.most[row] > free:
+            stop = next((at for at in range(row, stop) if columns.inside[at] > free), stop)
+        for number in idle:
+            channel = self._channels[number]
+            if row + 1 < stop and (read := self._next_read(channel)) is not None:
+                stop = self._first_that_allows(read, channel, stop)
+        return stop
+
+    def _first_that_allows(self, read: int, channel: "ChannelQueue", stop: int) -> int:
+        """Return the first action after this one where a read may begin; `stop` if none before."""
+        columns, first = self.columns, max(self.row, channel.full) + 1
+        if self._horizon < inf:
+            return self.row + 1
+        room = columns.room - columns.nbytes[read]
+        if first >= stop or room == inf:
+            return min(first, stop)
+        # Up to the next far read the peak falls, so the place where the read fits is bisected.
+        lying = sum(columns.nbytes[row] for row in self._ahead)
+        first = bisect_left(columns.peak, lying - room, first, stop, key=neg)
+        while first < stop and columns.inside[first] + self._transit > room:
+            first += 1
+        return first
 
     # The channels
 
@@ -371,7 +450,7 @@ class Traffic:
         channel = self._channels[number]
         if channel.wanted is not None:
             channel.now, channel.wanted = channel.wanted, None
-        elif (row := channel.next_read) is not None and self._may_read_ahead(row, channel):
+        elif (row := self._next_read(channel)) is not None and self._may_read_ahead(row, channel):
             channel.pass_by(row)
             channel.now = self._ahead[row] = self._transfer(row)
         elif channel.queue:
@@ -388,20 +467,28 @@ class Traffic:
         elif transfer.row in self._ahead:
             self._here.add(transfer.row)
         elif transfer.row in self._behind:
-            place = self._map.place[transfer.row]
+            place = self.columns.place[transfer.row]
             if self._staged.get(place) is transfer:
                 del self._staged[place]
             self._unstage(transfer)
 
-    def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
-        """Return whether the channel's next read may begin now, and if so, take its space."""
-        columns = self._map
-        return (
-            columns.source[row] < self.row
+    def _next_read(self, channel: "ChannelQueue") -> int | None:
+        """Return the row of a channel's next read, if all but time and the pool allows it."""
+        row, columns = channel.next_read, self.columns
+        allowed = (
+            row is not None
+            and columns.source[row] < self.row
             and columns.place[row] not in self._staged
             and len(self._ahead) < self._most_ahead
             and not (self._direct is not None and self._direct.row in channel.queue)
-            and columns.clock[row] - columns.clock[self.row + 1] <= self._horizon
+        )
+        return row if allowed else None
+
+    def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
+        """Return whether time and the pool allow this read now, and if so, take its space."""
+        columns = self.columns
+        return (
+            columns.clock[row] - columns.clock[self.row + 1] <= self._horizon
             and self._fits(columns.nbytes[row])
             and self._fits_up_to(row, channel)
             and self._take(columns.nbytes[row])
@@ -412,7 +499,7 @@ class Traffic:
 
         The program's points are taken together between far reads, where nothing ahead is used.
         """
-        columns = self._map
+        columns = self.columns
         if self.row <= channel.full:
             return False
         room = columns.room - columns.nbytes[row]
@@ -432,29 +519,27 @@ class Traffic:
     # The pool
 
     def _take(self, nbytes: int) -> bool:
-        """Take space in the pool, if there is enough."""
+        """Take space in the pool for a transfer, if there is enough."""
         fits = self._fits(nbytes)
         if fits:
-            self.used += nbytes
+            self._transit += nbytes
         return fits
 
     def _fits(self, nbytes: int) -> bool:
         """Return whether the pool has enough free space now."""
-        return self.used + nbytes <= self._map.room
+        return self.used + nbytes <= self.columns.room
 
     def _unstage(self, staged: Transfer) -> None:
         """A staged write leaves the pool, unless the program copies from it just now."""
         self._behind.remove(staged.row)
         if self._copied is not staged:
-            self.used -= self._map.nbytes[staged.row]
+            self._transit -= self.columns.nbytes[staged.row]
 
     def _channel(self, transfer: Transfer) -> "ChannelQueue":
         return self._channels[self.channel(transfer)]
 
     def _transfer(self, row: int, *, direct: bool = False) -> Transfer:
-        action = self._actions[row]
-        assert isinstance(action, Write | Read | Discard)
-        return Transfer(row, action, direct)
+        return Transfer(row, self._actions, direct)
 
 
 class ChannelQueue:

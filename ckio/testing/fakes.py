@@ -21,11 +21,11 @@ from ckio.actions import (
 from ckio.backends.base import Backend
 from ckio.errors import BadInput
 from ckio.model import Array, as_bytes
+from ckio.overlap.prices import backlog_of
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
 from ckio.platform.profile import Profile
-from ckio.sim.backlog import backlog_of
 
 
 class Throttled:

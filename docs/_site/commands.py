@@ -10,10 +10,10 @@ _WIDTH = 92
 
 IN_PYTHON = {
     "demo": ("Job",),
-    "calibrate": ("jobs.measured.measured", "calibrate"),
+    "calibrate": ("jobs.models.measured", "calibrate"),
     "analyze": ("jobs.analyzing.model_figures", "jobs.analyzing.step_figures"),
     "plan": ("jobs.planning.plan_of", "plan"),
-    "simulate": ("simulate", "sim.repeat.repeated", "sim.ranks.simulate_ranks"),
+    "simulate": ("simulate", "sim.engine.repeated", "sim.ranks.sharing.simulate_ranks"),
     "failures": ("jobs.failing.forecast",),
     "sweep": ("jobs.sweeping.what_if",),
     "run": ("Job",),

@@ -17,8 +17,8 @@ from ckio.platform.profile import Lognormal, Quantiles
 from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import simulate_ranks
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks.sharing import simulate_ranks
 
 PLATFORM = Platform.loads("""
 format = 1

@@ -16,7 +16,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.occupancy import occupancies, staged
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.overlapped import _Simulation
+from ckio.sim.overlapped import RankAlone
 from ckio.testing.strategies import Case, legal_schedules, random_legal
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
@@ -64,7 +64,7 @@ def test_it_has_a_floor_of_its_own_in_the_picture_where_something_overlaps() -> 
         assert (">on its way<" in text) == seen
 
 
-class Watched(_Simulation):
+class Watched(RankAlone):
     """Notes what is staged, by the rules themselves, after whatever happens."""
 
     def note(self) -> None:
@@ -72,17 +72,16 @@ class Watched(_Simulation):
         rows = traffic._behind | set(traffic._ahead)
         if traffic._copied is not None:
             rows |= {traffic._copied.row}
-        self.seen[self.now] = sum(traffic._map.nbytes[row] for row in rows)
+        self.seen[self.now] = sum(traffic.columns.nbytes[row] for row in rows)
 
     def watched(self) -> dict[float, int]:
         self.seen: dict[float, int] = {}
         self.run()
         return self.seen
 
-    def begin(self, number: int) -> float:
-        end = super().begin(number)
+    def begin_all(self) -> None:
+        super().begin_all()
         self.note()
-        return end
 
     def end(self, number: int) -> None:
         super().end(number)

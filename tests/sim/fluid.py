@@ -11,7 +11,7 @@ from math import inf
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.platform import Platform
 from ckio.schedule import Schedule, seconds
-from ckio.sim.ranks.words import Ranks
+from ckio.sim.ranks import Ranks
 
 
 @dataclass

@@ -12,6 +12,7 @@ from replayed import Replay
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import DISCARD, REVERSE
 from ckio.backends.ram import Ram
+from ckio.overlap.prices import Backlog
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
@@ -20,7 +21,6 @@ from ckio.runner import run
 from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
-from ckio.sim.backlog import Backlog
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 from ckio.testing.strategies import Case, random_complete, random_legal

@@ -1,15 +1,21 @@
-"""The simulator on schedules that can be reckoned by hand."""
+"""The simulator on schedules that can be reckoned by hand, and beside an independent replay."""
 
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
+from oracles.synchronous import replayed
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import IllegalAction
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, makespan
+from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, untidy_schedules
 
@@ -77,10 +83,31 @@ def test_levels_that_share_a_channel_are_no_slower_while_the_program_waits_for_e
     assert simulate(Schedule(CHAIN, actions), shared).stop.tolist() == [1.5, 2.0, 3.0]
 
 
-def test_a_watcher_hears_now_and_then_how_many_more_actions_are_done() -> None:
+@given(untidy_schedules(), st.integers(0, 2**32).map(Random))
+def test_the_sum_is_what_a_replay_by_processes_finds(case: Case, random: Random) -> None:
+    schedule, platform = case
+    factors = np.array([random.uniform(0.5, 2) for _ in schedule.actions])
+    levels = tuple(
+        replace(
+            level,
+            profile=Profile(dirty=random.randint(0, 30), drained=random.uniform(0.5, 9.0)),
+        )
+        if random.random() < 0.5
+        else level
+        for level in platform.levels
+    )
+    cached = replace(platform, levels=levels)
+    assert simulate(schedule, platform) == replayed(schedule, platform)
+    assert simulate(schedule, cached) == replayed(schedule, cached)
+    expected = replayed(schedule, cached, factors=factors)
+    assert simulate(schedule, cached, factors=factors) == expected
+
+
+@pytest.mark.parametrize(("overlap", "often"), [(Overlap(), 1), (Overlap(1), 3)])
+def test_a_watcher_hears_how_many_more_actions_are_done(overlap: Overlap, often: int) -> None:
     steps = 40_000
     schedule = Schedule(CHAIN.with_steps(steps), [Advance(i, i + 1) for i in range(steps)])
     heard: list[int] = []
-    simulate(schedule, PLATFORM, watch=heard.append)
-    assert len(heard) > 2
+    simulate(schedule, PLATFORM, overlap=overlap, watch=heard.append)
+    assert len(heard) == often
     assert sum(heard) == steps

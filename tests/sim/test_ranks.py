@@ -19,8 +19,8 @@ from ckio.platform.chain import Chain
 from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.testing.strategies import (
     Case,
     legal_schedules,

@@ -17,8 +17,8 @@ from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import RanksOutcome, simulate_ranks
-from ckio.sim.ranks.words import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.testing.strategies import random_complete, random_legal
 
 Given = tuple[Schedule, Platform, Overlap]

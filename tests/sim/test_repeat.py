@@ -14,8 +14,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.schedule import makespan, seconds_of
 from ckio.schedule.policy import Overlap
-from ckio.sim.engine import simulate
-from ckio.sim.repeat import factors, repeated, spreads_of
+from ckio.sim.engine import factors, repeated, simulate, spreads_of
 
 CHAIN = Chain(steps=40, advance=1.0, record=1.5, reverse=2.0, restart=10, tape=5, adjoint=10)
 VARIES = Quantiles((0.5, 1.5))

@@ -25,8 +25,8 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import simulate_ranks
-from ckio.sim.ranks.words import Ranks, Shared
+from ckio.sim.ranks import Ranks, Shared
+from ckio.sim.ranks.sharing import simulate_ranks
 
 DRIVER = Path(__file__).with_name("simgrid_disks.py")
 

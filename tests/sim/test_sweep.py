@@ -31,8 +31,8 @@ from ckio.schedule.policy import AUTO, Overlap
 from ckio.schedule.policy import SYNCHRONOUS as NONE
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
-from ckio.sim.ranks import simulate_ranks
-from ckio.sim.ranks.words import Ranks, Shared
+from ckio.sim.ranks import Ranks, Shared
+from ckio.sim.ranks.sharing import simulate_ranks
 from ckio.sim.sweep import Answer, Question, front, parse, points, sentence, sweep
 
 CHAIN = Chain(steps=30, advance=1.0, record=1.25, reverse=2.5, restart=40, tape=60, adjoint=40)

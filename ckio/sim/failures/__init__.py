@@ -5,13 +5,6 @@ plans of a run, a `Book` keeps them, `trajectory` is one run, and a `campaign` m
 them fail alike with one of the `intervals` after the other, and `best` is the best of these.
 """
 
-from ckio.sim.failures.campaign import (
-    QUANTILES,
-    Mean,
-    Outcomes,
-    campaign,
-)
-from ckio.sim.failures.intervals import Tried, best, compare, intervals
 from ckio.sim.failures.kinds import (
     Failure,
     Moment,
@@ -22,7 +15,19 @@ from ckio.sim.failures.kinds import (
     parse_trace,
 )
 from ckio.sim.failures.plans import Book, Plans, Stored, recovering
-from ckio.sim.failures.trajectory import Life, Trajectory, trajectory
+from ckio.sim.failures.runs import (
+    QUANTILES,
+    Life,
+    Mean,
+    Outcomes,
+    Trajectory,
+    Tried,
+    best,
+    campaign,
+    compare,
+    intervals,
+    trajectory,
+)
 
 __all__ = [
     "QUANTILES",

@@ -1,4 +1,4 @@
-"""What fails, when, and what survives it."""
+"""Ways to fail: when each comes, and which levels survive it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

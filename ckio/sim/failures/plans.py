@@ -58,7 +58,7 @@ def recovering(
     the levels whose keys survive the process. Raises as `with_adjoint_checkpoints` does; the plans
     of the rest, as `recover`.
     """
-    chain, kept = schedule.chain, frozenset(durable)
+    chain, survives = schedule.chain, frozenset(durable)
 
     def rest(killed: Schedule, survivors: Stored) -> Schedule:
         return recover(
@@ -68,7 +68,7 @@ def recovering(
             level=level,
             every=every,
             tapes=tapes,
-            killed=Killed(killed, kept),
+            killed=Killed(killed, survives),
         )
 
     return Plans(with_adjoint_checkpoints(schedule, platform, every, level=level), rest)
@@ -114,14 +114,14 @@ class Timed:
         return int(self._changes[done])
 
     def survivors(self, done: int, survive: frozenset[int], /) -> Stored:
-        """What lies on these levels once so many actions are done; a part of one leaves nothing."""
+        """Return the keys on these levels after so many actions, without that of a part of one."""
         row = self._before + done
-        there = (self._stays.written < row) & (self._stays.discarded >= row)
-        there &= np.isin(self._stays.named.level, list(survive))
-        named = self._stays.named.take(there)
+        rows = (self._stays.written < row) & (self._stays.discarded >= row)
+        rows &= np.isin(self._stays.named.level, list(survive))
+        named = self._stays.named.take(rows)
         stored: list[set[Key]] = [set() for _ in range(self._levels)]
-        for found in named.rows():
-            stored[found[2]].add(named.key(found))
+        for stay in named.rows():
+            stored[stay[2]].add(named.key(stay))
         return tuple(map(frozenset, stored))
 
 

@@ -1,142 +1,124 @@
-"""Many ranks with one schedule: each has levels of its own, and all share what is far away.
-
-A rank is a process of simpy. What it does by itself between two transfers on shared channels is
-one timeout; only those transfers are events (in `processes`, or with overlap in `behind`). Ranks
-that are alike go together as one process, and that changes nothing: equal clients that begin
-together end together.
-"""
+"""Many ranks: how many, what they share, how their steps differ, and when they wait."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from types import MappingProxyType
+from typing import Final
 
-from ckio.platform import Platform
-from ckio.schedule import Schedule
-from ckio.schedule.policy import Overlap
-from ckio.schedule.replay import validate
-from ckio.sim.ranks.behind import Crowd, Program
-from ckio.sim.ranks.fold import by_rows, fold
-from ckio.sim.ranks.groups import Seconds, divide
-from ckio.sim.ranks.processes import Processes, Watch
-from ckio.sim.ranks.words import Ranks
+import numpy as np
+from numpy.typing import NDArray
 
-_NONE = Overlap()
+from ckio.actions.checks import as_float, is_whole
+from ckio.errors import BadInput
+from ckio.platform import size
+from ckio.platform.profile import FAR, Carried, Spread
+
+_MOST_RANKS: Final = 10_000_000
+"""Each takes some bytes in a few columns, also where all are alike."""
 
 
-@dataclass(frozen=True, eq=False)
-class ChannelUse:
-    """What all ranks together did on a shared channel.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A channel that all ranks use together.
 
     Attributes
     ----------
     bandwidth : float
-        Bytes per second that it has.
-    nbytes : float
-        Bytes that were moved, as they are stored.
-    busy : float
-        Seconds for which at least one transfer moved bytes.
-    most : int
-        The most ranks that moved bytes at one time.
-    slowed : float64 array
-        For each rank, seconds that its transfers took beyond the level's own price.
+        Bytes per second, as they are stored, of all ranks' reads and writes together.
+    collective : bool
+        Whether a write begins only when all ranks have come to it; reads begin at any time.
     """
 
     bandwidth: float
-    nbytes: float
-    busy: float
-    most: int
-    slowed: Seconds
+    collective: bool = False
 
-    @property
-    def achieved(self) -> float:
-        """Bytes per second while it was busy; 0 if it never was."""
-        return self.nbytes / self.busy if self.busy else 0.0
+    def __post_init__(self) -> None:
+        bandwidth = as_float(self.bandwidth)
+        if bandwidth is None or not 1 / FAR <= bandwidth <= FAR:
+            raise BadInput(
+                f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
+                f" from {1 / FAR:g} to {FAR:g}"
+            )
+        object.__setattr__(self, "bandwidth", bandwidth)
+
+    @staticmethod
+    def parse(text: str, /) -> tuple[str, "Shared"]:
+        """The name of a channel and how it is shared, from words.
+
+        >>> Shared.parse("archive=100GB,collective")
+        ('archive', Shared(bandwidth=100000000000.0, collective=True))
+
+        Raises BadInput.
+        """
+        name, _, rest = text.partition("=")
+        amount, *words = rest.split(",")
+        amount = amount.removesuffix("/s")
+        if not name or not amount or words not in ([], ["collective"]):
+            raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND[,collective]")
+        return name, Shared(size(amount), bool(words))
 
 
-@dataclass(frozen=True, eq=False)
-class RanksOutcome:
-    """When every rank is done, and what it waited for.
+class Barrier(Enum):
+    """When all ranks wait for the slowest."""
+
+    NONE = "none"
+    """Only where a collective write begins."""
+    STEP = "step"
+    """After every step that is computed, forward or back."""
+    STRETCH = "stretch"
+    """Before every transfer on a shared channel, and at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks(Carried):
+    """So many ranks, each with one and the same schedule and with levels of its own.
 
     Attributes
     ----------
-    finish : float64 array
-        For each rank, seconds to the end of its schedule.
-    waited : float64 array
-        For each rank, seconds for which it waited until others came: at barriers, and where
-        collective writes begin.
-    channels : mapping of str to ChannelUse
-        By name, the shared channels.
-    groups : int
-        How many different ranks there were to simulate.
+    count : int
+        How many.
+    shared : mapping of str to Shared
+        By name, the channels that all ranks use together; a level that says nothing else has a
+        channel of its own name.
+    spread : Lognormal or Quantiles, optional
+        Of the factor of each rank: on all its seconds of computing, the same for the whole run.
+    jitter : Lognormal or Quantiles, optional
+        Of the factor of each step that a rank computes: one more draw for every step, also for
+        one that it computed before. The factors of rank and step are multiplied.
+    barrier : Barrier
+        When all ranks wait for the slowest.
+    seed : int
+        Which factors are drawn. Those of a rank do not depend on how many others there are.
     """
 
-    finish: Seconds
-    waited: Seconds
-    channels: Mapping[str, ChannelUse]
-    groups: int
+    count: int
+    shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
+    spread: Spread | None = None
+    jitter: Spread | None = None
+    barrier: Barrier = Barrier.NONE
+    seed: int = 0
 
-    @property
-    def makespan(self) -> float:
-        """Seconds until all are done."""
-        return float(self.finish.max())
+    def __post_init__(self) -> None:
+        for name, least, most in (("count", 1, _MOST_RANKS), ("seed", 0, inf)):
+            number = getattr(self, name)
+            if not is_whole(number) or number < least:
+                raise BadInput(
+                    f"Ranks: {name} = {number!r}; it must be a whole number of at least {least}"
+                )
+            if number > most:
+                raise BadInput(f"Ranks: {name} = {number}; it must be {most} at most")
+        object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
 
-    @property
-    def slowest(self) -> int:
-        """The rank that is done last; of several, the first."""
-        return int(self.finish.argmax())
+    def factors(self) -> NDArray[np.float64]:
+        """The factor of every rank."""
+        if self.spread is None:
+            return np.ones(self.count)
+        return self.spread.draw(np.random.default_rng((self.seed, 0)), self.count)
 
-
-def simulate_ranks(
-    schedule: Schedule,
-    platform: Platform,
-    ranks: Ranks,
-    /,
-    *,
-    overlap: Overlap = _NONE,
-    one_by_one: bool = False,
-    watch: Watch | None = None,
-) -> RanksOutcome:
-    """When each of many ranks is done with a legal schedule.
-
-    Every rank pays the platform's prices. On a shared channel it also has to share: first its
-    latency passes, then it moves its bytes at the speed of the level's own price (without limit,
-    where that has no part for each byte) or at its share of the bandwidth, whichever is less.
-    Discards move nothing and are not shared. One rank without `spread` and `jitter`, on channels as
-    fast as its levels, takes `makespan`, but for rounding: sums are taken stretch by stretch.
-
-    With `overlap` each rank's transfers go on behind its program, by the rules of `ckio.overlap`,
-    and a rank is done when they are too. Transfers of one rank on one channel take turns, whatever
-    other ranks do there. What a level's profile says of transfers beside the computation holds.
-    What it says of bytes that wait (`dirty`) is left out, with overlap and without.
-
-    `one_by_one` simulates ranks that are alike each by itself, which takes longer and finds the
-    same. `watch` is called now and then with how many more transfers are done, of all ranks.
-
-    Raises IllegalAction as `validate` does, BadInput as `fold` does, and for collective writes and
-    for barriers with overlap.
-    """
-    validate(schedule, platform)
-    processes: Processes | Crowd
-    if overlap:
-        program = Program(schedule, platform, ranks, overlap)
-        groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)
-        processes = Crowd(program, ranks, groups, watch)
-    else:
-        folded = fold(schedule, platform, ranks)
-        groups = divide(folded, ranks, one_by_one=one_by_one)
-        processes = Processes(folded, ranks, groups, watch)
-    processes.run()
-    each = groups.of_rank
-    uses = {
-        name: ChannelUse(
-            bandwidth=shared.bandwidth,
-            nbytes=processes.nbytes[at],
-            busy=channel.busy,
-            most=channel.most,
-            slowed=processes.slowed[each, at],
-        )
-        for at, ((name, shared), channel) in enumerate(
-            zip(ranks.shared.items(), processes.channels, strict=True)
-        )
-    }
-    waited = groups.waited + processes.waited[each]
-    return RanksOutcome(processes.finish[each], waited, uses, len(groups.clients))
+    def draws(self, rank: int, steps: int, /) -> NDArray[np.float64] | None:
+        """The factors of the steps that a rank computes, in this order; None without jitter."""
+        if self.jitter is None:
+            return None
+        return self.jitter.draw(np.random.default_rng((self.seed, 1 + rank)), steps)

@@ -1,14 +1,11 @@
-"""What if: one question asked of many machines, chains and planners that differ by design.
+"""One question, asked of many machines, chains and planners that differ by design.
 
-`axes` say what varies, and `points` put them together; `answers` plan each and price it,
-`processes` does so on every core, and `verdicts` say which are the best and what it comes to.
+`parse` reads what varies, `points` spans all combinations, `sweep` plans and prices each on every
+core, `front` says which are the best, and `sentence` what one axis changes.
 """
 
-from ckio.sim.sweep.answers import Answer, Expect, Question, Use
-from ckio.sim.sweep.axes import Axis, Point, parse, points
-from ckio.sim.sweep.processes import sweep
-from ckio.sim.sweep.values import Value
-from ckio.sim.sweep.verdicts import front, sentence
+from ckio.sim.sweep.axes import Axis, Point, Value, front, parse, points, sentence
+from ckio.sim.sweep.questions import Answer, Expect, Question, Use, sweep
 
 __all__ = [
     "Answer",

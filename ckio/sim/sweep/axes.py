@@ -1,29 +1,116 @@
-"""What varies: axes in words, their values, and the points that they span."""
+"""Axes of a sweep: what varies, in words; the points that they span; and what comes of it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any, Final
+from itertools import pairwise, product
+from math import inf
+from typing import Any, Final, TypeAlias
 
 from ckio.errors import BadInput
 from ckio.planners.base import Planner
-from ckio.platform import Level, Platform
-from ckio.platform.chain import SECONDS, Chain
+from ckio.platform import Level, Platform, size
+from ckio.platform.chain import SECONDS, SIZES, Chain
 from ckio.platform.readable import meant
 from ckio.schedule.policy import POLICIES, Overlap, Policy
-from ckio.sim.ranks.words import Ranks
-from ckio.sim.sweep.answers import Question
-from ckio.sim.sweep.values import (
-    GLOBAL,
-    NEVER_FAILS,
-    NEVER_FILLS,
-    OF_LEVEL,
-    Read,
-    Value,
-    presence,
-    whole,
-)
+from ckio.sim.ranks import Ranks
+from ckio.sim.sweep.questions import Answer, Question
+
+Value: TypeAlias = int | float | str | None
+"""A number, a word, or None for what has no end: a capacity, or a time without failures."""
+
+NEVER_FILLS: Final = "unlimited"
+NEVER_FAILS: Final = "never"
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _bytes(text: str) -> int:
+    return size(text)
+
+
+def _room(text: str) -> int | None:
+    return None if text == NEVER_FILLS else size(text)
+
+
+def _rate(text: str) -> int:
+    """Bytes per second, above 0."""
+    rate = size(text.removesuffix("/s"))
+    if not rate:
+        raise BadInput("a bandwidth is above 0")
+    return rate
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a number") from None
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise BadInput(f"{text!r} is not a finite number of at least 0")
+    return seconds
+
+
+def _mean_time(text: str) -> float | None:
+    """Seconds between failures, above 0, with a unit if it has one."""
+    if text == NEVER_FAILS:
+        return None
+    unit = _UNITS.get(text[-1:], 0)
+    try:
+        seconds = _seconds(text[:-1] if unit else text) * (unit or 1)
+    except BadInput:
+        raise BadInput(f"{text!r} is not a time, such as 90, 30m, 6h, 1d, or never") from None
+    if not seconds:
+        raise BadInput("failures come after a time above 0")
+    return seconds
+
+
+def whole(text: str, /, *, least: int = 1) -> int:
+    """A whole number, of at least 1 where nothing else is said; raises BadInput."""
+    if not (text.isascii() and text.isdigit() and int(text[:19]) >= least):
+        raise BadInput(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+def _slots(text: str) -> int:
+    return whole(text, least=0)
+
+
+def presence(text: str, /) -> str:
+    """Whether a level is there; raises BadInput."""
+    if text not in ("on", "off"):
+        raise BadInput(f"{text!r} is neither on nor off")
+    return text
+
+
+def _policy(text: str) -> str:
+    if text not in POLICIES:
+        Overlap.parse(text.replace("/", ","))
+    return text
+
+
+Read: TypeAlias = Callable[[str], Value]
+
+GLOBAL: Final[Mapping[str, Read]] = {
+    "planner": str,
+    "overlap": _policy,
+    "ranks": whole,
+    "mtbf": _mean_time,
+    "steps": whole,
+    "working_memory": _room,
+    **dict.fromkeys(SECONDS, _seconds),
+    **dict.fromkeys(SIZES, _bytes),
+}
+"""What is varied by its own name, and how its values are read."""
+
+OF_LEVEL: Final[Mapping[str, Read]] = {
+    "capacity": _room,
+    "slots": _slots,
+    "ratio": _seconds,
+    **{f"{access}latency": _seconds for access in ("", "write.", "read.")},
+    **{f"{access}bandwidth": _rate for access in ("", "write.", "read.")},
+}
+"""What is varied of a level, after its name and a dot."""
+
 
 _MOST_VALUES: Final = 10_000
 """On one axis."""
@@ -60,22 +147,22 @@ class Axis:
 
     @property
     def endless(self) -> str:
-        """What its value None is called."""
+        """The name of its value None."""
         return NEVER_FAILS if self.knob == "mtbf" else NEVER_FILLS
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its values are numbers."""
+        """True if its values are numbers."""
         return self.knob not in _WORDS
 
     @property
     def is_presence(self) -> bool:
-        """Whether it leaves a level out."""
+        """True if it leaves a level out."""
         return self.knob == _PRESENCE
 
     @property
     def touches(self) -> frozenset[str]:
-        """What it sets; two axes do not set the same."""
+        """The things that it sets; no two axes may set the same."""
         access, _, what = self.knob.rpartition(".")
         if what in ("latency", "bandwidth"):
             words = {f"{each}.{what}" for each in ([access] if access else ["write", "read"])}
@@ -99,18 +186,18 @@ def parse(text: str, platform: Platform, /) -> Axis:
         raise BadInput(f"axis {text!r} is not NAME=VALUE,... or NAME=LOW:HIGH:COUNT")
     knob, level, read = _meant(name, values, platform)
     try:
-        found = [value for part in values.split(",") for value in _values(part, knob, read)]
+        chosen = [value for part in values.split(",") for value in _values(part, knob, read)]
     except BadInput as error:
         raise BadInput(f"axis {name}: {error}") from None
-    if len(set(found)) < len(found):
-        raise BadInput(f"axis {name}: {_twice(found)} is given twice")
-    if len(found) > _MOST_VALUES:
-        raise BadInput(f"axis {name}: {len(found)} values; {_MOST_VALUES} are the most")
-    return Axis(name, tuple(found), knob, level)
+    if len(set(chosen)) < len(chosen):
+        raise BadInput(f"axis {name}: {_twice(chosen)} is given twice")
+    if len(chosen) > _MOST_VALUES:
+        raise BadInput(f"axis {name}: {len(chosen)} values; {_MOST_VALUES} are the most")
+    return Axis(name, tuple(chosen), knob, level)
 
 
-def _twice(found: Sequence[Value]) -> Value:
-    return next(value for at, value in enumerate(found) if value in found[:at])
+def _twice(chosen: Sequence[Value]) -> Value:
+    return next(value for at, value in enumerate(chosen) if value in chosen[:at])
 
 
 def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, Read]:
@@ -147,8 +234,8 @@ def _values(part: str, knob: str, read: Read) -> list[Value]:
     if not 2 <= count <= _MOST_VALUES:
         raise BadInput(f"{part!r}: a range has 2 to {_MOST_VALUES} values")
     between = [low * (high / low) ** (at / (count - 1)) for at in range(1, count - 1)]
-    found = [low, *between, high]
-    return [*found] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, found))]
+    numbers = [low, *between, high]
+    return [*numbers] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, numbers))]
 
 
 @dataclass(frozen=True)
@@ -232,16 +319,18 @@ def _with_level(question: Question, name: str, knob: str, value: Value) -> Platf
     """The platform with a level that differs in one thing, or is left out."""
     platform = question.platform
     number = platform.number(name)
-    found = [*platform.levels]
+    levels = [*platform.levels]
     if knob == _PRESENCE:
-        found[number : number + 1] = [found[number]] if value == "on" else []
+        levels[number : number + 1] = [levels[number]] if value == "on" else []
     else:
-        found[number] = replace(found[number], **_new(found[number], knob, value, question.chain))
-    return replace(platform, levels=tuple(found))
+        levels[number] = replace(
+            levels[number], **_new(levels[number], knob, value, question.chain)
+        )
+    return replace(platform, levels=tuple(levels))
 
 
 def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
-    """What differs in a level with one thing changed."""
+    """Return the attributes of a level that change with one thing."""
     access, _, what = knob.rpartition(".")
     prices = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
     match what, value:
@@ -253,3 +342,81 @@ def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
             return {each: replace(price, latency=seconds) for each, price in prices.items()}
         case _:
             return {what: value}
+
+
+Words: TypeAlias = Callable[[Axis, Value], str]
+"""A value as a person writes it."""
+
+_NOTHING: Final = 5e-4
+"""The part of a makespan below which a sentence says that nothing is gained: 0.0 %, printed."""
+
+
+def front(answers: Sequence[Answer], /) -> list[bool]:
+    """Whether no other answer has both less memory and less makespan, one of them really less.
+
+    What has no plan, or no known memory, is not on it.
+    """
+    known = [
+        (answer.memory, answer.makespan, place)
+        for place, answer in enumerate(answers)
+        if not answer.reason and answer.memory is not None
+    ]
+    chosen = [False] * len(answers)
+    least, at = inf, -1
+    for memory, makespan, place in sorted(known):
+        if makespan < least or (makespan, memory) == (least, at):
+            least, at = makespan, memory
+            chosen[place] = True
+    return chosen
+
+
+def sentence(axis: Axis, answers: Sequence[Answer], words: Words, /) -> str:
+    """Say what one axis changes; `answers` are those of its values, in their order."""
+    pairs = zip(axis.values, answers, strict=True)
+    planned = [(value, answer.makespan) for value, answer in pairs if not answer.reason]
+    if not planned:
+        return f"no value of {axis.name} has a schedule: {answers[0].reason}"
+    if len(planned) == 1:
+        return f"only {axis.name} = {words(axis, planned[0][0])} has a schedule"
+    if not axis.is_ordered:
+        return _of_words(axis, planned, words)
+    ordered = sorted(planned, key=lambda pair: inf if pair[0] is None else float(pair[0]))
+    return _of_numbers(axis, ordered, words)
+
+
+def _of_words(axis: Axis, planned: Sequence[tuple[Value, float]], words: Words) -> str:
+    """The best of several, and the next."""
+    (first, least), (second, more) = sorted(planned, key=lambda pair: pair[1])[:2]
+    names = words(axis, first), words(axis, second)
+    gain = _gain(more, least)
+    if axis.is_presence:
+        ways = ("with", "without") if first == "on" else ("without", "with")
+        if gain < _NOTHING:
+            return f"{axis.name} makes no difference"
+        return f"{ways[0]} {axis.name}: {gain:.1%} less than {ways[1]} it"
+    if gain < _NOTHING:
+        return f"{axis.name}: {names[0]} is the best, and {names[1]} as fast"
+    return f"{axis.name}: {names[0]} is the best, {gain:.1%} less than {names[1]}"
+
+
+def _of_numbers(axis: Axis, ordered: Sequence[tuple[Value, float]], words: Words) -> str:
+    """The step that changes most, and from where on nothing changes for the better."""
+    steps = list(pairwise(ordered))
+    (low, before), (high, after) = max(steps, key=lambda step: abs(_gain(step[0][1], step[1][1])))
+    gain = _gain(before, after)
+    if abs(gain) < _NOTHING:
+        return f"{axis.name} makes no difference"
+    span = f"from {words(axis, low)} to {words(axis, high)} of {axis.name}"
+    text = f"{span}: {abs(gain):.1%} {'less' if gain > 0 else 'more'}"
+    if len(steps) > 1:
+        text += ", the largest step"
+    least = min(seconds for _, seconds in ordered)
+    best = next(value for value, seconds in ordered if _gain(seconds, least) < _NOTHING)
+    if best != ordered[-1][0] and ordered[0][1] > least:
+        text += f"; beyond {words(axis, best)} nothing is gained"
+    return text
+
+
+def _gain(before: float, after: float) -> float:
+    """How much less the second is, as a part of the first."""
+    return 1 - after / before if before else 0.0

@@ -1,15 +1,27 @@
-"""A question, and its answer: a plan for a chain on a platform, and what it takes."""
+"""Questions of a sweep and their answers: a plan for a chain on a platform, and its costs.
+
+Each plan is made once, on every core.
+"""
 
 import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from math import inf
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from ckio.actions.columns import DISCARD, READ, WRITE
-from ckio.errors import BadInput
+from ckio.errors import BadInput, RunFailed
 from ckio.planners.auto import plan
 from ckio.planners.base import Planner, without_notes
 from ckio.platform import Level, Platform, memory_level
@@ -18,8 +30,8 @@ from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Mean
-from ckio.sim.ranks import simulate_ranks
-from ckio.sim.ranks.words import Ranks
+from ckio.sim.ranks import Ranks
+from ckio.sim.ranks.sharing import simulate_ranks
 
 Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
 """What comes of a run that fails: the schedule of its first process, and its mean makespan."""
@@ -32,7 +44,7 @@ _TOO_MANY: Final = "{} steps take more memory than there is"
 
 @dataclass(frozen=True)
 class Question:
-    """What a plan takes, and how it is to be carried out.
+    """A chain, a platform and a planner, and how the plan is to be carried out.
 
     Attributes
     ----------
@@ -77,7 +89,7 @@ class Question:
         return self.overlap == AUTO or self.planner == "overlapped"
 
     def seen(self) -> "Question":
-        """What the planner sees of it: equal where the same plan is the answer.
+        """Return the question as the planner sees it: equal where the same plan is the answer.
 
         Our own planners ask only how many checkpoints a level holds together, and how many steps'
         tape the working memory. Those of others, and what decides what overlaps, may ask for bytes.
@@ -90,11 +102,11 @@ class Question:
         module = getattr(getattr(self.call, "func", self.call), "__module__", "")
         if self.chain.varies or not module.startswith("ckio.planners.") or self.decides:
             return plain
-        room, tape = self.platform.working_memory, self.chain.largest("tape")
-        if room is not None and tape:
-            room = min(self.chain.length, room // tape) * tape
+        memory, tape = self.platform.working_memory, self.chain.largest("tape")
+        if memory is not None and tape:
+            memory = min(self.chain.length, memory // tape) * tape
         levels = tuple(_rounded(level, self.chain) for level in self.platform.levels)
-        return replace(plain, platform=replace(self.platform, levels=levels, working_memory=room))
+        return replace(plain, platform=replace(self.platform, levels=levels, working_memory=memory))
 
 
 def _rounded(level: Level, chain: Chain) -> Level:
@@ -109,7 +121,7 @@ def _rounded(level: Level, chain: Chain) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a schedule does with one level: bytes as they are stored, of all its accesses."""
+    """The use of one level by a schedule: bytes as they are stored, of all its accesses."""
 
     written: int = 0
     read: int = 0
@@ -118,7 +130,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the plan of a question takes.
+    """The costs of the plan of a question.
 
     Attributes
     ----------
@@ -176,7 +188,7 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return steps
     try:
         with without_notes():
-            found = plan(
+            planned = plan(
                 question.chain,
                 question.platform,
                 planner=question.call,
@@ -186,7 +198,7 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return str(error)
     except (MemoryError, OverflowError):
         return steps
-    return found.schedule, found.overlap
+    return planned.schedule, planned.overlap
 
 
 def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
@@ -197,11 +209,11 @@ def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
         return Answer(reason=str(error))
     except MemoryError:
         return Answer(reason="its simulation takes more memory than there is")
-    return _told(question, schedule, Mean(seconds, 0.0), overlap)
+    return _answer_of(question, schedule, Mean(seconds, 0.0), overlap)
 
 
 def _expected(question: Question) -> Answer:
-    """That of a run that fails."""
+    """Return the answer for a run that fails."""
     assert question.expect is not None, "nobody is there who knows what comes of it"
     if question.ranks is not None or question.overlap:
         return Answer(reason="mtbf: a run that fails is simulated alone, and without overlap")
@@ -212,10 +224,10 @@ def _expected(question: Question) -> Answer:
         return Answer(reason=str(error))
     except (MemoryError, OverflowError):
         return Answer(reason=_TOO_MANY.format(question.chain.length))
-    return _told(question, schedule, mean, SYNCHRONOUS)
+    return _answer_of(question, schedule, mean, SYNCHRONOUS)
 
 
-def _told(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
+def _answer_of(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
     if not math.isfinite(mean.seconds):
         return Answer(reason="it takes more seconds than a number holds")
     levels = {
@@ -260,3 +272,118 @@ def _memory(question: Question, levels: Mapping[str, Use], overlap: Overlap) -> 
     if overlap and number == memory_level(platform):
         return platform.levels[number].capacity
     return levels[question.memory].peak
+
+
+Watch = Callable[[int], object]
+
+_QUICK: Final = 1.0
+"""Seconds of work that are done here before other processes are started, which take as long."""
+
+
+def sweep(
+    questions: Sequence[Question],
+    /,
+    *,
+    processes: int | None = None,
+    watch: Watch | None = None,
+    alone: float = _QUICK,
+) -> list[Answer]:
+    """The answers, in the order of the questions.
+
+    Questions for which a planner sees the same are planned once. What takes more than `alone`
+    seconds is shared out among so many processes (one for each core if not given), which end with
+    this call, however it ends. `watch` is called with how many more are answered. What a planner
+    raises beside BadInput is raised here. Raises RunFailed where a process is killed.
+    """
+    todo = _alike(questions)
+    results: dict[int, Answer] = {}
+
+    def take(places: Sequence[int], answered: Sequence[Answer]) -> None:
+        results.update(zip(places, answered, strict=True))
+        if watch is not None:
+            watch(len(places))
+
+    workers = (os.cpu_count() or 1) if processes is None else processes
+    until = time.monotonic() + alone
+    while todo and (workers < 2 or time.monotonic() < until):
+        places = todo.pop(0)
+        take(places, [*answers([questions[place] for place in places])])
+    if todo:
+        _share(questions, todo, min(workers, len(todo)), take)
+    return [results[place] for place in range(len(questions))]
+
+
+def _alike(questions: Sequence[Question]) -> list[list[int]]:
+    """The places of the questions, those together for which a planner sees the same."""
+    groups: dict[Question, list[int]] = {}
+    for place, question in enumerate(questions):
+        groups.setdefault(question.seen(), []).append(place)
+    return list(groups.values())
+
+
+def _share(
+    questions: Sequence[Question],
+    todo: Sequence[list[int]],
+    workers: int,
+    take: Callable[[Sequence[int], Sequence[Answer]], None],
+) -> None:
+    """Have other processes answer; each gets its next group as soon as it has answered one."""
+    coming, waiting = count(), {}
+    with _pool(workers) as pool:
+
+        def submit() -> None:
+            if (at := next(coming)) < len(todo):
+                asked = [questions[place] for place in todo[at]]
+                waiting[pool.submit(_answers, asked)] = todo[at]
+
+        # A group more than there are workers, so that none has to wait for the next.
+        for _ in range(workers + 1):
+            submit()
+        while waiting:
+            for done in _first(waiting):
+                take(waiting.pop(done), done.result())
+                submit()
+
+
+def _first(waiting: dict[Future[list[Answer]], list[int]]) -> set[Future[list[Answer]]]:
+    return wait(waiting, return_when=FIRST_COMPLETED).done
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are gone in the end: after an error, at once."""
+    others = set(multiprocessing.active_children())
+    # Not forked: there may be threads here, which a fork would leave behind with their locks.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise RunFailed(
+                "a process that was planning ended early; if memory ran out, take fewer processes"
+            ) from None
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _begin() -> None:
+    """In a new process: what to do when it is to stop is decided by the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """Do not outlive the process that waits for the answers."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _answers(questions: Sequence[Question]) -> list[Answer]:
+    return list(answers(questions))

@@ -1,5 +1,10 @@
-"""A schedule as one rank sees the others: stretches of its own, and transfers between them."""
+"""The work of each rank by itself, its shared transfers, and which ranks are alike.
 
+Without overlap a schedule is folded into stretches of its own and transfers between them; with
+overlap each action is a stretch. Ranks that do the same at the same time are one group.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
@@ -9,12 +14,14 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platform import Affine, Level, Platform, memory_level
+from ckio.platform import Affine, Platform, memory_level
 from ckio.platform.chain import SECONDS
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
-from ckio.sim.ranks.words import Ranks
+from ckio.sim.ranks import Barrier, Ranks
 
 Row: TypeAlias = tuple[int, int, float, float, float, bool]
+Seconds = NDArray[np.float64]
 
 _MOST_STEPS: Final = 20_000_000
 """Steps of all actions, each of which takes some 50 bytes here."""
@@ -22,42 +29,97 @@ _MOST_STEPS: Final = 20_000_000
 _MOST_SECONDS: Final = 1e200
 """So that no sum is infinite, whatever factors are drawn and however many ranks there are."""
 
+_NOTHING: Final = Profile()
 
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """The transfers on shared channels in their order, of one rank.
 
-    Each takes its latency, then it moves its bytes, at most as fast as its lane.
+@dataclass(frozen=True, slots=True)
+class LanePrice:
+    """How transfers of one sort share a channel: at which speed if alone, and at which price.
 
     Attributes
     ----------
-    channel, lane : int64 arrays
-        Where it takes place, as an index into `lanes`, and how fast, as one into its item.
+    channel, speed : int
+        Indices into `Lanes.speeds`, and into its item.
+    price : Affine
+    ratio : float
+        Stored bytes per byte.
+    """
+
+    channel: int
+    speed: int
+    price: Affine
+    ratio: float
+
+
+class Lanes:
+    """The lanes of all shared channels.
+
+    Attributes
+    ----------
+    speeds : list of lists of float
+        For each shared channel: the speeds of one client alone, in stored bytes per second;
+        infinite where a price has no part for each byte.
+    of : dict
+        The lane by the level's number, the code of the action, and whether the program waits; where
+        nothing overlaps it always does.
+    """
+
+    def __init__(self, platform: Platform, ranks: Ranks, /, *, overlap: bool = False) -> None:
+        names = list(ranks.shared)
+        self.speeds: list[list[float]] = [[] for _ in names]
+        self.of: dict[tuple[int, int, bool], LanePrice] = {}
+        for number, level in enumerate(platform.levels):
+            if level.channel not in names:
+                continue
+            channel, profile = names.index(level.channel), level.profile or _NOTHING
+            for op, price, concurrent in (
+                (WRITE, level.write, profile.write_beside),
+                (READ, level.read, profile.read_beside),
+            ):
+                for waits in (True, False) if overlap else (True,):
+                    paid = price if waits else concurrent or price
+                    speed = level.ratio / paid.per_byte if paid.per_byte else inf
+                    speeds = self.speeds[channel]
+                    if speed not in speeds:
+                        speeds.append(speed)
+                    index = speeds.index(speed)
+                    self.of[number, op, waits] = LanePrice(channel, index, paid, level.ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTransfers:
+    """The transfers on shared channels in their order, of one rank.
+
+    Each takes its latency, then it moves its bytes, at most at its speed.
+
+    Attributes
+    ----------
+    channel, speed : int64 arrays
+        Where it takes place, as an index into `speeds`, and how fast, as one into its item.
     nbytes : float64 array
         Bytes to be moved, as they are stored: payload times the ratio of the level.
     latency, alone : float64 arrays
         Seconds before the first byte, and then to the last, by the level's own price.
     collective : bool array
         Whether it begins only when all ranks have come.
-    lanes : tuple of tuples of float
-        For each shared channel: the speeds of one client alone, in bytes per second; infinite
-        where a price has no part for each byte.
+    speeds : list of lists of float
+        As `Lanes` has them.
     """
 
     channel: NDArray[np.int64]
-    lane: NDArray[np.int64]
+    speed: NDArray[np.int64]
     nbytes: NDArray[np.float64]
     latency: NDArray[np.float64]
     alone: NDArray[np.float64]
     collective: NDArray[np.bool_]
-    lanes: tuple[tuple[float, ...], ...]
+    speeds: list[list[float]]
 
     def __len__(self) -> int:
         return len(self.channel)
 
     def rows(self) -> list[Row]:
-        """Each transfer in plain numbers: channel, lane, nbytes, latency, alone, collective."""
-        columns = (self.channel, self.lane, self.nbytes, self.latency, self.alone, self.collective)
+        """Each transfer in plain numbers: channel, speed, nbytes, latency, alone, collective."""
+        columns = (self.channel, self.speed, self.nbytes, self.latency, self.alone, self.collective)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def moved(self, channel: int, /) -> float:
@@ -67,7 +129,7 @@ class Transfers:
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """What one rank does by itself.
+    """The work of one rank by itself.
 
     Attributes
     ----------
@@ -97,10 +159,10 @@ class Folded(Stretches):
 
     Attributes
     ----------
-    transfers : Transfers
+    transfers : SharedTransfers
     """
 
-    transfers: Transfers
+    transfers: SharedTransfers
 
 
 def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
@@ -141,9 +203,9 @@ def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArra
             raise BadInput(f"no channel is named {name!r}; this platform has: {known}")
     shared = np.array([level.channel in ranks.shared for level in platform.levels], np.bool_)
     actions = schedule.actions
-    found: NDArray[np.bool_] = (actions.op == WRITE) | (actions.op == READ)
-    found[found] = shared[actions.level[found]]
-    return found
+    rows: NDArray[np.bool_] = (actions.op == WRITE) | (actions.op == READ)
+    rows[rows] = shared[actions.level[rows]]
+    return rows
 
 
 def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
@@ -177,45 +239,29 @@ def _sums(
 
 def _transfers(
     schedule: Schedule, platform: Platform, ranks: Ranks, rows: NDArray[np.bool_]
-) -> Transfers:
+) -> SharedTransfers:
     """The shared transfers, a level and a direction at a time."""
     actions = schedule.actions.take(rows)
     payload = moved_of(schedule, platform)[rows]
-    channel, lane = np.zeros((2, len(actions)), np.int64)
+    channel, speed = np.zeros((2, len(actions)), np.int64)
     nbytes, latency, alone = np.zeros((3, len(actions)))
-    lanes: dict[str, list[float]] = {name: [] for name in ranks.shared}
-    for number, level in enumerate(platform.levels):
-        if level.channel not in ranks.shared:
-            continue
-        for op, price in ((WRITE, level.write), (READ, level.read)):
-            here = (actions.op == op) & (actions.level == number)
-            channel[here] = list(lanes).index(level.channel)
-            lane[here] = _lane(lanes[level.channel], speed_of(level, price))
-            nbytes[here] = level.ratio * payload[here]
-            latency[here] = price.latency
-            alone[here] = price.per_byte * payload[here]
+    lanes = Lanes(platform, ranks)
+    for (number, op, _), lane in lanes.of.items():
+        here = (actions.op == op) & (actions.level == number)
+        channel[here], speed[here] = lane.channel, lane.speed
+        nbytes[here] = lane.ratio * payload[here]
+        latency[here] = lane.price.latency
+        alone[here] = lane.price.per_byte * payload[here]
     collective = np.array([shared.collective for shared in ranks.shared.values()], np.bool_)
-    return Transfers(
+    return SharedTransfers(
         channel=channel,
-        lane=lane,
+        speed=speed,
         nbytes=nbytes,
         latency=latency,
         alone=alone,
         collective=(actions.op == WRITE) & collective[channel] if len(actions) else rows[:0],
-        lanes=tuple(map(tuple, lanes.values())),
+        speeds=lanes.speeds,
     )
-
-
-def speed_of(level: Level, price: Affine, /) -> float:
-    """Stored bytes per second of one client alone."""
-    return level.ratio / price.per_byte if price.per_byte else inf
-
-
-def _lane(speeds: list[float], speed: float) -> int:
-    """Where this speed is among the others; it is added if it is not there."""
-    if speed not in speeds:
-        speeds.append(speed)
-    return speeds.index(speed)
 
 
 def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
@@ -232,3 +278,72 @@ def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
     for code, name in enumerate(SECONDS):  # as the codes of actions: advance, record, reverse
         seconds[op == code] = schedule.chain.each(name)[step[op == code]]
     return seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The ranks in groups.
+
+    Attributes
+    ----------
+    of_rank : int64 array
+        The group of each rank.
+    clients : int64 array
+        How many ranks each group has.
+    stretches : iterable of float64 arrays
+        For each group in turn, the seconds of its private stretches; it can be walked once.
+    waited : float64 array
+        Seconds for which each rank waits at the barriers.
+    """
+
+    of_rank: NDArray[np.int64]
+    clients: NDArray[np.int64]
+    stretches: Iterable[Seconds]
+    waited: Seconds
+
+
+def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
+    """Put ranks that are alike into one group; `one_by_one` leaves each in a group of its own.
+
+    Where all wait for the slowest they are one group, which computes as long as the slowest: from
+    each barrier to the next they do the same, and what they share serves them alike.
+    """
+    factors, waited = ranks.factors(), np.zeros(ranks.count)
+    alike = np.arange(ranks.count)
+    stretches: Iterable[Seconds]
+    if ranks.barrier is not Barrier.NONE:
+        slowest, waited = _abreast(folded, ranks, factors)
+        alike = alike if one_by_one else np.zeros_like(alike)
+        stretches = (slowest for _ in range(1 + int(alike[-1])))
+    elif ranks.jitter is not None:
+        computed = _computed(folded, ranks, factors)
+        stretches = (folded.computing(steps) + folded.private for steps in computed)
+    else:
+        if not one_by_one:
+            factors, alike = np.unique(factors, return_inverse=True)
+        computing = folded.computing(folded.steps)
+        stretches = (factor * computing + folded.private for factor in factors.tolist())
+    return Groups(alike, np.bincount(alike), stretches, waited)
+
+
+def _abreast(folded: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
+    """The stretches of ranks that wait for each other, and how long each waits."""
+    if ranks.jitter is None:
+        computing = folded.computing(folded.steps)
+        most = factors.max()
+        return most * computing + folded.private, (most - factors) * computing.sum()
+    own, slowest = np.zeros(ranks.count), np.zeros(())
+    for rank, steps in enumerate(_computed(folded, ranks, factors)):
+        seconds = steps if ranks.barrier is Barrier.STEP else folded.computing(steps)
+        own[rank] = seconds.sum()
+        slowest = np.maximum(slowest, seconds)
+    if ranks.barrier is Barrier.STEP:
+        slowest = folded.computing(slowest)
+    return slowest + folded.private, np.maximum(slowest.sum() - own, 0.0)
+
+
+def _computed(folded: Stretches, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
+    """For each rank in turn, what every step takes it."""
+    for rank, factor in enumerate(factors.tolist()):
+        draws = ranks.draws(rank, len(folded.steps))
+        yield factor * folded.steps if draws is None else factor * (draws * folded.steps)

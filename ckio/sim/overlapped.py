@@ -1,0 +1,328 @@
+"""Schedules with overlap in simulated time: programs and channels as processes of simpy.
+
+`Rank` is one program with its channels, which take turns by the rules of `ckio.overlap`. Here is a
+rank alone, whose every action has a start and an end; many ranks are in `ckio.sim.ranks`.
+
+Levels with the same channel are on one device, and there transfers take turns. With equal shares of
+its bandwidth the last of them would end when it does now, because the same bytes are moved; and of
+those that take equally long none would end sooner, all but the last later. Only a short one that
+has to wait for a long one would.
+
+At one instant transfers end first, in the order of their channels; then the program continues; then
+idle channels begin. So each event of an instant has a priority, by the process that it belongs to.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+from simpy.events import EventPriority
+
+from ckio.actions.columns import WRITE
+from ckio.overlap.prices import Backlog, backlogs_of, transfer_seconds
+from ckio.overlap.rules import ActionMode, Traffic, Transfer
+from ckio.platform import Platform
+from ckio.schedule import Schedule, bytes_moved, seconds_of
+from ckio.schedule.policy import Overlap
+from ckio.schedule.timeline import Timeline, TimelineRecorder, TransferRecorder
+
+Process: TypeAlias = Generator[simpy.Event, Any, None]
+
+PROGRAM: Final = EventPriority(2)
+"""After all that ends: channels have numbers below 0, and simpy's own events 0 and 1."""
+
+BEGINS: Final = EventPriority(3)
+"""After the program."""
+
+_CHUNK = 1 << 14
+"""Actions between two calls of `watch`."""
+
+
+def simulate(
+    schedule: Schedule,
+    platform: Platform,
+    overlap: Overlap,
+    /,
+    *,
+    factors: NDArray[np.float64] | None = None,
+    watch: Callable[[int], object] | None = None,
+) -> Timeline:
+    """Return when every action of a legal schedule begins and ends, and every transfer."""
+    return RankAlone(schedule, platform, overlap, factors, watch).run()
+
+
+class TimedEvent(simpy.Event):
+    """An event with a time and a priority among the events of the same instant."""
+
+    def ring(self, priority: EventPriority, seconds: float = 0.0, /) -> Self:
+        """Come after so many seconds."""
+        self._ok, self._value = True, None
+        self.env.schedule(self, priority, seconds)
+        return self
+
+
+class RowCosts:
+    """The seconds of each action, by its row.
+
+    All are memory views: an item of one is a plain number, and takes eight bytes.
+
+    Attributes
+    ----------
+    seconds : float64
+        Of the action without overlap, and of a transfer that the program waits for.
+    concurrent : float64
+        Of the transfer, if it is concurrent with the program.
+    own, hinders, handoffs : float64
+        As `TransferSeconds` has them.
+    op : uint8
+    level : int64
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        platform: Platform,
+        factors: NDArray[np.float64] | None = None,
+    ) -> None:
+        prices, times = transfer_seconds(schedule, platform), 1.0 if factors is None else factors
+        self.seconds = (seconds_of(schedule, platform) * times).data
+        self.concurrent, self.own = (prices.seconds * times).data, prices.own.data
+        self.hinders, self.handoffs = prices.hinders.data, prices.handoffs.data
+        self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
+
+
+class Rank(ABC):
+    """One program and its channels: who waits for whom.
+
+    A subclass says how the program performs near actions, and how long a transfer takes.
+
+    Attributes
+    ----------
+    finish : float
+        When the program and its transfers have ended, in seconds.
+    """
+
+    def __init__(
+        self, environment: simpy.Environment, traffic: Traffic, costs: RowCosts, /
+    ) -> None:
+        self.environment, self.traffic, self.costs = environment, traffic, costs
+        self.finish = 0.0
+        count = len(traffic.channels)
+        self._priorities = [EventPriority(number - count) for number in range(count)]
+        self._ends = [TimedEvent(environment) for _ in range(count)]  # what each channel waits for
+        self.idle = [True] * count
+        self._waits: TimedEvent | None = None  # what the program waits for, if it is a transfer
+        self._stirred: TimedEvent | None = None  # channels are going to begin at this instant
+        self.works = False  # whether the program does what takes time
+        self.lost = 0.0  # by how much that is delayed
+        for number in range(count):
+            environment.process(self._serve(number))
+        self.performing = environment.process(self.perform())
+
+    @property
+    def now(self) -> float:
+        """Seconds from the start."""
+        return float(self.environment.now)
+
+    @abstractmethod
+    def pass_near(self, stop: int, /) -> Process:
+        """Perform all near actions up to a row."""
+
+    @abstractmethod
+    def carry(self, number: int, transfer: Transfer, /) -> None:
+        """Let a channel carry out a transfer that begins now: it calls `occupy`."""
+
+    @abstractmethod
+    def accessed(self, row: int, start: float, /) -> None:
+        """Note that the far access of a row, begun at `start`, ends now."""
+
+    def end(self, number: int, /) -> None:
+        """Note that a channel's transfer ends now."""
+        self.finish = self.environment.now
+        self.traffic.end(number)
+
+    def check_finished(self) -> None:
+        """Raise AssertionError if anything of this rank waits for ever."""
+        if not self.traffic.finished:
+            raise AssertionError(f"action #{self.traffic.row} waits for ever")
+
+    # The program
+
+    def perform(self) -> Process:
+        """The near actions up to a far access, that access, and so on."""
+        columns = self.traffic.columns
+        for row in columns.far:
+            yield from self.pass_near(row)
+            start = self.now
+            yield from self._access(row)
+            self.accessed(row, start)
+        yield from self.pass_near(len(columns.inside))
+        self.finish = max(self.finish, self.now)
+        self.begin_all()
+
+    def _access(self, row: int) -> Process:
+        """A far access, as far as the program performs it."""
+        traffic, costs, seconds = self.traffic, self.costs, 0.0
+        while (handling := traffic.enter()) is None:
+            yield self.wait()
+            seconds = costs.handoffs[row]
+        match handling.way:
+            case ActionMode.STAGE | ActionMode.STAGED | ActionMode.AHEAD:
+                seconds += costs.own[row]
+            case ActionMode.DIRECT:
+                while not traffic.ended():
+                    yield self.wait()
+                seconds = costs.handoffs[row]
+            case ActionMode.LATER:
+                pass
+            case ActionMode.ITSELF:
+                raise AssertionError(f"action #{row} is no far access")
+        yield from self.work(seconds)
+        traffic.leave()
+
+    def wait(self) -> simpy.Event:
+        """Return an event that comes when a transfer has ended."""
+        self.begin_all()
+        self._waits = TimedEvent(self.environment)
+        return self._waits
+
+    def work(self, seconds: float, /) -> Process:
+        """Take so many seconds, and those by which transfers that begin meanwhile delay it.
+
+        Nothing happens where no time passes, also because so few seconds are lost in rounding.
+        """
+        now: float = self.environment.now
+        if not now + seconds > now:
+            return
+        self.works = True
+        self.begin_all()
+        while seconds:
+            yield TimedEvent(self.environment).ring(PROGRAM, seconds)
+            seconds, self.lost = self.lost, 0.0
+        self.works = False
+
+    def hinder(self, seconds: float, /) -> None:
+        """Delay the program's work, if there is any, because a transfer begins beside it."""
+        if self.works:
+            self.lost += seconds
+
+    # The channels
+
+    def begin_all(self) -> None:
+        """Let all idle channels begin what they can, in the order of the platform."""
+        for number, idle in enumerate(self.idle):
+            if idle and (transfer := self.traffic.begin(number)) is not None:
+                if not transfer.direct:
+                    self.hinder(self.costs.hinders[transfer.row])
+                self.carry(number, transfer)
+
+    def begin_meanwhile(self) -> None:
+        """Let channels begin after a transfer has ended, while the program works."""
+        self.begin_all()
+
+    def occupy(self, number: int, seconds: float | None = None, /) -> simpy.Event:
+        """Return the end of what a channel has begun; the caller triggers it if it has no time."""
+        self.idle[number] = False
+        if seconds is not None:
+            self._ends[number].ring(self._priorities[number], seconds)
+        return self._ends[number]
+
+    def _serve(self, number: int) -> Process:
+        """A channel: one transfer after the other."""
+        while True:
+            yield self._ends[number]
+            self._ends[number], self.idle[number] = TimedEvent(self.environment), True
+            self.end(number)
+            if self._waits is not None:
+                self._waits.ring(PROGRAM)
+                self._waits = None
+            elif self.environment.peek() > self.environment.now:
+                self.begin_meanwhile()  # nothing else is due at this instant
+            elif self._stirred is None:
+                self._stirred = TimedEvent(self.environment).ring(BEGINS)
+                assert self._stirred.callbacks is not None
+                self._stirred.callbacks.append(self._begin_stirred)
+
+    def _begin_stirred(self, _: simpy.Event) -> None:
+        self._stirred = None
+        self.begin_meanwhile()
+
+
+class RankAlone(Rank):
+    """One rank that shares nothing, with the times of all that it does."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        platform: Platform,
+        overlap: Overlap,
+        factors: NDArray[np.float64] | None = None,
+        watch: Callable[[int], object] | None = None,
+    ) -> None:
+        traffic = Traffic(schedule, platform, overlap)
+        super().__init__(simpy.Environment(), traffic, RowCosts(schedule, platform, factors))
+        self._actions, self._watch, self._overhead = schedule.actions, watch, platform.overhead
+        self._moved = bytes_moved(schedule, platform).data
+        self._backlogs = backlogs_of(platform)
+        self._program, self._transfers = TimelineRecorder(), TransferRecorder()
+        self._begun = [(0.0, -1)] * len(traffic.channels)  # when, and which row
+
+    def run(self) -> Timeline:
+        """Return the timeline of the whole schedule."""
+        self.environment.run()
+        self.check_finished()
+        if self._watch is not None:
+            self._watch(len(self._actions) % _CHUNK)
+        return self._program.timeline(self._actions, self._transfers.timeline(self._actions))
+
+    def pass_near(self, stop: int, /) -> Process:
+        """One action after the other."""
+        traffic = self.traffic
+        for row in range(traffic.row, stop):
+            start = self.now
+            while traffic.enter() is None:
+                yield self.wait()
+            seconds, backlog = self._overhead + self.costs.seconds[row], self._backlog(row)
+            if backlog is not None:
+                seconds += backlog.longer(self.now, self._moved[row])
+            yield from self.work(seconds)
+            if backlog is not None:
+                backlog.add(self.now, self._moved[row])
+            traffic.leave()
+            self._note(row, start, self._moved[row])
+
+    def accessed(self, row: int, start: float, /) -> None:
+        """Note the times of a far access, whose bytes the transfer moves."""
+        self._note(row, start, 0)
+
+    def carry(self, number: int, transfer: Transfer, /) -> None:
+        """Occupy the channel for the seconds of the level's price."""
+        row, costs = transfer.row, self.costs
+        self._begun[number] = self.now, row
+        seconds: float = (costs.seconds if transfer.direct else costs.concurrent)[row]
+        if (backlog := self._backlog(row)) is not None:
+            seconds += backlog.longer(self.now, self._moved[row])
+        self.occupy(number, seconds)
+
+    def end(self, number: int, /) -> None:
+        """Note the times of a transfer."""
+        super().end(number)
+        start, row = self._begun[number]
+        if (backlog := self._backlog(row)) is not None:
+            backlog.add(self.now, self._moved[row])
+        self._transfers.add(row, start, self.now, self._moved[row])
+
+    def _backlog(self, row: int) -> Backlog | None:
+        """Return that of a write, to a level that has one."""
+        if not self._backlogs or self.costs.op[row] != WRITE:
+            return None
+        return self._backlogs.get(self.costs.level[row])
+
+    def _note(self, row: int, start: float, nbytes: int) -> None:
+        """Record an action that ends now."""
+        self._program.add(start, self.now, nbytes)
+        if self._watch is not None and row % _CHUNK == _CHUNK - 1:
+            self._watch(_CHUNK)
