@@ -35,8 +35,8 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import counted
 from ckio.recover.again import Killed
-from ckio.runner.before import reserve
 from ckio.runner.finite import Finite
+from ckio.runner.perform import reserve
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import AUTO, Overlap
 from ckio.schedule.text import dumps, loads

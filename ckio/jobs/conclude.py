@@ -23,8 +23,7 @@ from ckio.model.gradient import GradientCheck, check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.runner.persevere import persevere
-from ckio.runner.remains import Stored
+from ckio.runner.failover import Stored, failover
 from ckio.schedule import Schedule
 from ckio.schedule.text import dumps
 from ckio.schedule.timeline import EMPTY, Timeline
@@ -141,7 +140,7 @@ def _performed(
             stopper.start(seconds_to_stop(schedule, platform))
         try:
             with blamed(f"model {name!r}"):
-                return persevere(
+                return failover(
                     schedule,
                     platform,
                     live,

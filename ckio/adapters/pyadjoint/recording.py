@@ -13,7 +13,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.adapters.pyadjoint.shelf import Shelf
 from ckio.adapters.pyadjoint.steps import Held, live, used
 from ckio.errors import BadInput
-from ckio.runner.rule import Rule
+from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
 
 
