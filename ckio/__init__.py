@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ckio.planners.online import Online, online
     from ckio.planners.overlap import overlapped
     from ckio.programs.compiled import program
-    from ckio.runner.persevere import persevere
+    from ckio.runner.failover import failover
     from ckio.runner.unknown import run_to_end
     from ckio.sim.engine import simulate
 
@@ -103,6 +103,7 @@ __all__ = [
     "compare",
     "counts",
     "disk_revolve",
+    "failover",
     "hrevolve",
     "hrevolve_2020",
     "lower",
@@ -115,7 +116,6 @@ __all__ = [
     "perform",
     "periodic",
     "periodic_disk_revolve",
-    "persevere",
     "plan",
     "program",
     "recompute_all",
@@ -144,7 +144,7 @@ _LATER = {each.function: each.module for each in PLANNERS} | {
     "Result": "ckio.jobs.result",
     "Zstd": "ckio.compression",
     "lower": "ckio.analysis.lowering",
-    "persevere": "ckio.runner.persevere",
+    "failover": "ckio.runner.failover",
     "plan": "ckio.planners.auto",
     "program": "ckio.programs.compiled",
     "run_to_end": "ckio.runner.unknown",

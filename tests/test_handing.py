@@ -29,14 +29,14 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
 from ckio.platform.profile import Profile
 from ckio.runner import overlapped, perform, run
-from ckio.runner.perform import perform_one
-from ckio.runner.persevere import persevere
+from ckio.runner.failover import failover
 from ckio.schedule import Schedule, makespan, seconds, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, HandingTests
 from ckio.testing.strategies import random_legal
+from tests.single import perform_one
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
 
@@ -366,7 +366,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     levels = [Ram(capacity=platform.levels[0].capacity), Fails(tmp_path / "far")]
     schedule = store_all(chain, platform, on="far")
     facts: list[str] = []
-    _, model = persevere(
+    _, model = failover(
         schedule, platform, Growth(), levels, fresh=Growth, replan=resume, say=facts.append
     )
     assert facts

@@ -130,6 +130,14 @@ def test_a_level_holds_its_capacity_in_slots() -> None:
     assert Level(name="ram", capacity=0).slots(0, 9) == 9
 
 
+def test_a_read_only_level_has_room_for_nothing_and_its_file_says_so() -> None:
+    platform = Platform((Level(name="old", read_only=True), Level(name="new")))
+    assert [level.slots(8, 3) for level in platform.levels] == [0, 3]
+    assert Platform.loads(platform.dumps()) == platform
+    with pytest.raises(BadInput, match="read_only = 'yes' is neither true nor false"):
+        Level(name="old", read_only="yes")  # type: ignore[arg-type]
+
+
 def test_a_stored_checkpoint_is_rounded_up_to_bytes() -> None:
     assert Level(name="ram", ratio=0.7).stored(3) == 3
     assert Level(name="ram", ratio=0.5).stored(3) == 2

@@ -117,7 +117,7 @@ class Actions(Sequence[Action]):
         if isinstance(actions, Actions):
             return actions
         names = {"": 0}
-        return cls.of_rows((_row(action, names) for action in actions), names)
+        return cls.of_rows((row_of(action, names) for action in actions), names)
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row], names: Mapping[str, int] = _UNNAMED, /) -> "Actions":
@@ -247,7 +247,8 @@ def _column(values: NDArray[np.generic], dtype: type[_Number], /) -> NDArray[_Nu
     return column
 
 
-def _row(action: Action, names: dict[str, int], /) -> Row:
+def row_of(action: Action, names: dict[str, int], /) -> Row:
+    """Return the row of an action; a name that is new is added to `names`."""
     match action:
         case Advance(begin, end):
             return ADVANCE, 0, 0, begin, end, 0

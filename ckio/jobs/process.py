@@ -46,8 +46,7 @@ from ckio.parallel.team import ALONE, Team
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.runner.persevere import persevere
-from ckio.runner.remains import Stored
+from ckio.runner.failover import Stored, failover
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
 from ckio.schedule.text import dumps
@@ -282,7 +281,7 @@ def _performed(
             stopper.start(seconds_to_stop(schedule, platform))
         try:
             with blamed(f"model {name!r}"):
-                return persevere(
+                return failover(
                     schedule,
                     platform,
                     live,

@@ -37,7 +37,7 @@ from ckio.parallel.team import Team
 from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
 from ckio.platform.readable import counted
-from ckio.runner.before import reserve
+from ckio.runner.perform import reserve
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads

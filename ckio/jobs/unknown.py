@@ -27,7 +27,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.planners.online import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.runner.forward import Forward, Stored, ready_for_the_way_back, run_forward
+from ckio.runner.failover import Forward, Stored, ready_for_the_way_back, run_forward
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, exactly
 from ckio.schedule.text import dumps
@@ -58,7 +58,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         directory.write_plan(_no_plan(chain, platform), "")
         manifest = start(process, directory, model, kept)
         with levels_of(process, manifest) as backends:
-            none: list[set[Key]] = [set() for _ in backends]
+            none = tuple(frozenset[Key]() for _ in backends)
             before = _forward(process, model, platform, backends, kept=kept, stored=none)
             return _back(process, directory, manifest, before, kept=kept)
 
@@ -71,7 +71,9 @@ def again(
     with levels_left(process, manifest) as found:
         for line in found.lost:
             display.warn(line)
-        stored = [{key for key in keys if key.kind is Kind.RESTART} for keys in found.survivors]
+        stored = tuple(
+            frozenset(key for key in keys if key.kind is Kind.RESTART) for keys in found.survivors
+        )
         furthest = max((key.step for keys in stored for key in keys), default=0)
         display.tell(f"resumed at step {furthest}, on the way forward")
         there = found.platform, found.backends

@@ -3,7 +3,7 @@
 import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from ckio.actions import Buffers, Key, Kind, Layout, is_layout, nbytes_of
 from ckio.actions.checks import is_whole, told
@@ -16,6 +16,7 @@ __all__ = [
     "ArrayModel",
     "Arrays",
     "Differentiable",
+    "ForwardingModel",
     "Handing",
     "Model",
     "as_bytes",
@@ -104,6 +105,61 @@ class Differentiable(Model, Protocol):
     def gradient(self) -> Mapping[str, Array]: ...
     @property
     def control(self) -> Mapping[str, Array]: ...
+
+
+class ForwardingModel:
+    """A model that passes all that it does not do itself to another, whose attributes it has.
+
+    A subclass does some of it in its own way. Attributes that not every model has, as `on_step`,
+    are there if the other has them.
+    """
+
+    def __init__(self, model: Differentiable, /) -> None:
+        self._model = model
+        if isinstance(model, Handing):
+            self.handed, self.give, self.take = model.handed, model.give, model.take
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._model.layout(key)
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._model.advance(begin, end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        return self._model.record(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._model.reverse(begin, end)
+
+    def dump(self, key: Key, /) -> Buffers:
+        return self._model.dump(key)
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        return self._model.load(key, layout)
+
+    @property
+    def functional(self) -> float:
+        return self._model.functional
+
+    @property
+    def gradient(self) -> Mapping[str, Any]:
+        return self._model.gradient
+
+    @property
+    def control(self) -> Mapping[str, Any]:
+        return self._model.control
+
+    @property
+    def on_step(self) -> Any:
+        """The function that the model calls after each step, if it calls one."""
+        return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
+
+    @on_step.setter
+    def on_step(self, call: Callable[[int], None] | None) -> None:
+        setattr(self._model, "on_step", call)  # noqa: B010
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def reached(method: str, value: object, begin: int, end: int, /) -> int:

@@ -4,14 +4,14 @@ A checkpoint is stored if every rank has stored its part.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, StorageError
-from ckio.model import Differentiable, Handing, Sizes, reached, sizes_of
+from ckio.model import Differentiable, ForwardingModel, Sizes, reached, sizes_of
 from ckio.parallel.team import Team
 
 
@@ -167,7 +167,7 @@ class BackgroundLevel:
 T = TypeVar("T")
 
 
-class AgreedModel:
+class AgreedModel(ForwardingModel):
     """A rank's part of a model: each call succeeds on all ranks or on none.
 
     A rank that fails in the middle of a step calls it off, so that none waits for its halo. Ranks
@@ -189,7 +189,8 @@ class AgreedModel:
     """
 
     def __init__(self, model: Differentiable, team: Team, /) -> None:
-        self._model, self._team = model, team
+        super().__init__(model)
+        self._team = team
         mine = team.each(lambda: sizes_of(model))
         every = team.gather(mine)
         self.largest_sizes = Sizes(
@@ -199,8 +200,6 @@ class AgreedModel:
         )
         self.unequal = any(sizes != mine for sizes in every)
         self.estimated = self.unequal or bool(getattr(model, "estimated", False))
-        if isinstance(model, Handing):
-            self.handed, self.give, self.take = model.handed, model.give, model.take
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._stepped("advance", self._model.advance, begin, end)
@@ -211,38 +210,9 @@ class AgreedModel:
     def reverse(self, begin: int, end: int, /) -> None:
         self._moved(lambda: self._model.reverse(begin, end))
 
-    def layout(self, key: Key, /) -> Layout:
-        return self._model.layout(key)
-
-    def dump(self, key: Key, /) -> Buffers:
-        return self._model.dump(key)
-
-    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        return self._model.load(key, layout)
-
     @property
     def functional(self) -> float:
         return self._moved(lambda: self._model.functional)
-
-    @property
-    def gradient(self) -> Mapping[str, Any]:
-        return self._model.gradient
-
-    @property
-    def control(self) -> Mapping[str, Any]:
-        return self._model.control
-
-    @property
-    def on_step(self) -> Any:
-        """The function that the model calls after each step, if it calls one."""
-        return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
-
-    @on_step.setter
-    def on_step(self, call: Callable[[int], None] | None) -> None:
-        setattr(self._model, "on_step", call)  # noqa: B010
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
 
     def _stepped(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
         """The step that all ranks came to."""

@@ -82,8 +82,9 @@ def room_for_one(chain: Chain, /) -> str:
 
 
 def candidates(platform: Platform, on: str | None, /) -> tuple[Level, ...]:
-    """The levels that a one-level planner may take: the one called `on`, or else any."""
-    return platform.levels if on is None else (platform.levels[platform.number(on)],)
+    """Return the levels that a one-level planner may write to: the one called `on`, or else any."""
+    levels = platform.levels if on is None else (platform.levels[platform.number(on)],)
+    return tuple(level for level in levels if not level.read_only)
 
 
 def nearest(

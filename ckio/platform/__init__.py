@@ -73,6 +73,8 @@ class Level(Carried):
         Why the level is as it is, for who reads the file; nothing depends on it.
     profile : Profile or None
         Further measurements of the level.
+    read_only : bool
+        Whether nothing more may be stored there: what it holds can be read and discarded.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Level(Carried):
     ratio: float = 1.0
     note: str = ""
     profile: Profile | None = None
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         where = f"level {self.name!r}"
@@ -102,6 +105,8 @@ class Level(Carried):
                 raise BadInput(f"{where}: {access} = {cost!r} is not an Affine")
         if not isinstance(self.profile, Profile | None):
             raise BadInput(f"{where}: profile = {self.profile!r} is not a Profile")
+        if not isinstance(self.read_only, bool):
+            raise BadInput(f"{where}: read_only = {self.read_only!r} is neither true nor false")
         capacity, ratio = self.capacity, as_float(self.ratio)
         if capacity is not None and not (is_whole(capacity) and capacity >= 0):
             raise BadInput(
@@ -133,7 +138,9 @@ class Level(Carried):
         return nbytes if self.ratio == 1.0 else np.ceil(nbytes * self.ratio).astype(np.int64)
 
     def slots(self, nbytes: int, most: int, /) -> int:
-        """How many checkpoints of `nbytes` fit, `most` at the most."""
+        """How many checkpoints of `nbytes` can be stored here, `most` at the most."""
+        if self.read_only:
+            return 0
         each = self.stored(nbytes)
         if self.capacity is None or each == 0:
             return most

@@ -109,6 +109,8 @@ def _table(level: Level) -> dict[str, Any]:
     if level.capacity is not None:
         table["capacity"] = level.capacity
     table |= {"backend": level.backend, "channel": level.channel, "ratio": level.ratio}
+    if level.read_only:
+        table["read_only"] = True
     if level.note:
         table["note"] = level.note
     for access in ACCESSES:

@@ -53,10 +53,16 @@ from ckio.platform.chain import Chain
 from ckio.programs.heap import flatten, rebuild
 from ckio.programs.interface import Program, Stats, begin, check_inputs, metered, vjp
 from ckio.programs.model import ProgramModel, rate
-from ckio.runner.forward import Forward, Rules, Stored, ready_for_the_way_back, run_forward
-from ckio.runner.persevere import Replan, persevere
-from ckio.runner.rule import Rule
-from ckio.runner.unknown import AT_ONCE
+from ckio.runner.failover import (
+    Forward,
+    Replan,
+    Rules,
+    Stored,
+    failover,
+    ready_for_the_way_back,
+    run_forward,
+)
+from ckio.runner.unknown import AT_ONCE, Rule
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
 
@@ -260,7 +266,7 @@ class Task(Generic[S]):
         backends: Sequence[Backend], replan: Replan = _from_what_is_left
     ) -> ProgramModel[S]:  # fmt: skip
         """Perform a schedule, to x_0; return the model that came there."""
-        return persevere(
+        return failover(
             schedule,
             platform,
             model,
@@ -514,7 +520,7 @@ def _forward(task: Task[S], backend: Directory) -> int:
     """Go to the end of the program, from the last state that is stored; return the steps."""
     model, rule = task.model(), task.options.rule
     chain = task.chain(model, None)
-    stored = [set(filter(_is_state, backend.keys()))]
+    stored = (frozenset(filter(_is_state, backend.keys())),)
     platform = Platform(levels=(level(CHECKPOINTS, None),))
     rules = lambda rest, _: rule(chain, rest)  # noqa: E731
     return task.forward(model, rules, platform, [backend], stored).steps

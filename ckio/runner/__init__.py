@@ -7,8 +7,7 @@ from ckio.model import Model
 from ckio.platform import Platform
 from ckio.platform.clock import Clock
 from ckio.runner.finite import Finite
-from ckio.runner.leaving import within
-from ckio.runner.perform import ALONE, Stop, perform, performed
+from ckio.runner.perform import ALONE, Stop, perform, performed, within
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder

@@ -10,6 +10,8 @@ go on without it, or else in the end. All other channels write what is staged be
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from threading import Condition, Thread
 from types import TracebackType
@@ -18,14 +20,12 @@ from typing import Self, assert_never
 from ckio.actions import Buffers, Discard, Key, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form
-from ckio.backends.ram import Ram
-from ckio.errors import RunFailed
+from ckio.backends.ram import Loan, Ram
+from ckio.errors import CkioError, RunFailed
 from ckio.overlap.rules import Handling, Traffic, Transfer
 from ckio.platform import Platform
 from ckio.platform.clock import Clock
-from ckio.runner.failure import Failure
-from ckio.runner.perform import Moved, where
-from ckio.runner.staging import Staged
+from ckio.runner.perform import Moved, named, own, where
 
 Place = tuple[int, Key]
 """A level and what lies there."""
@@ -35,6 +35,63 @@ _INTERRUPTS = KeyboardInterrupt, SystemExit
 
 _LOOK = 0.1
 """Seconds after which who waits looks up: a signal just before a wait does not end the wait."""
+
+
+@dataclass(slots=True)
+class Staged:
+    """A checkpoint in staging memory.
+
+    Attributes
+    ----------
+    transfer : Transfer
+        What moves it between here and its level.
+    form : Form
+    loan : Loan
+    ended : bool
+        Whether the transfer has ended.
+    given : buffers or None
+        Where the model has it that handed it over; the loan is of no memory then.
+    """
+
+    transfer: Transfer
+    form: Form
+    loan: Loan
+    ended: bool = False
+    given: Buffers | None = None
+
+    @property
+    def buffers(self) -> Buffers:
+        """The fields; in staging memory, one behind the other."""
+        return cut(self.loan.memory, self.form) if self.given is None else self.given
+
+
+def cut(memory: memoryview, form: Form, /) -> Buffers:
+    """The fields of a checkpoint in one piece of memory."""
+    cuts = accumulate(form.sizes, initial=0)
+    return [memory[begin:end] for begin, end in pairwise(cuts)]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferFailure:
+    """A transfer that failed while the program was elsewhere.
+
+    Attributes
+    ----------
+    transfer : Transfer
+    error : CkioError
+        The error that ends the run.
+    words : str
+        Its words, before it is said what they are about.
+    """
+
+    transfer: Transfer
+    error: CkioError
+    words: str
+
+    def named(self, platform: Platform) -> CkioError:
+        """Return the error, which names the transfer and not where the program was then."""
+        self.error.args = (self.words,)
+        return named(self.error, self.transfer.row, self.transfer.action, platform)
 
 
 class Channels:
@@ -75,8 +132,8 @@ class Channels:
         self._staged: dict[int, Staged] = {}  # by row
         self._left = [0.0] * len(names)  # seconds until a channel has written what is staged
         self._copied: Staged | None = None  # what the program copies from just now
-        self._failures: dict[str, Failure] = {}  # by channel
-        self._unread: dict[int, Failure] = {}  # by row, of reads ahead
+        self._failures: dict[str, TransferFailure] = {}  # by channel
+        self._unread: dict[int, TransferFailure] = {}  # by row, of reads ahead
         self._unwritten: list[Transfer] = []
         self._tasks: list[SimpleQueue[Transfer | None]] = [SimpleQueue() for _ in names]
         self._threads = [
@@ -229,8 +286,9 @@ class Channels:
                         self._moved(transfer.row, start, stop, nbytes)
                     self._ended(number, transfer)
             except BaseException as error:  # all of them: nobody would wait for an end any more
+                failed = own(error)
                 with self.turn:
-                    self._failed(number, Failure.of(transfer, error))
+                    self._failed(number, TransferFailure(transfer, failed, str(failed)))
 
     def _move(self, transfer: Transfer) -> int:
         """Between a level and memory; returns the bytes that reached or left the level."""
@@ -265,7 +323,7 @@ class Channels:
                 self.begin()
         self.turn.notify_all()
 
-    def _failed(self, number: int, failure: Failure) -> None:
+    def _failed(self, number: int, failure: TransferFailure) -> None:
         transfer = failure.transfer
         if isinstance(transfer.action, Read) and not transfer.direct:
             self._unread[transfer.row] = failure

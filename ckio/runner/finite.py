@@ -1,16 +1,15 @@
 """A model that ends a run where its values are not finite, soon after they come to be so."""
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions import Key, Kind
 from ckio.errors import RunFailed
-from ckio.model import Differentiable, Handing, functional_of, reached
+from ckio.model import Differentiable, ForwardingModel, functional_of, reached
 from ckio.platform.clock import Clock, WallClock
 
 SHARE: Final = 0.01
@@ -23,7 +22,7 @@ _NAMED: Final = 3
 """As many arrays are named in an error."""
 
 
-class Finite:
+class Finite(ForwardingModel):
     """A model that raises RunFailed where its state, adjoint, gradient or J is not finite.
 
     States are looked at after `advance` and `record`, adjoints after `reverse`, wherever that adds
@@ -57,15 +56,14 @@ class Finite:
         advice: str = "",
         clock: Clock | None = None,
     ) -> None:
-        self._model, self._share, self._advice = model, share, advice
+        super().__init__(model)
+        self._share, self._advice = share, advice
         self._now = (clock or WallClock()).now
         self._worked = self._looked = 0.0
         self._took = {Kind.RESTART: 0.0, Kind.ADJOINT: 0.0}  # the last look at each
         if getattr(model, "poisons", False):
             del self._took[Kind.RESTART]
         self._finite = {Kind.RESTART: -1, Kind.ADJOINT: -1}  # where each was finite last
-        if isinstance(model, Handing):
-            self.handed, self.give, self.take = model.handed, model.give, model.take
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward("advance", self._model.advance, begin, end)
@@ -81,15 +79,6 @@ class Finite:
         if begin == 0:
             self._check_gradient()
 
-    def layout(self, key: Key, /) -> Layout:
-        return self._model.layout(key)
-
-    def dump(self, key: Key, /) -> Buffers:
-        return self._model.dump(key)
-
-    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        return self._model.load(key, layout)
-
     @property
     def functional(self) -> float:
         value = functional_of(self._model)
@@ -97,29 +86,9 @@ class Finite:
             raise self._failed(f"the functional is {float(value)}")
         return value
 
-    @property
-    def gradient(self) -> Mapping[str, Any]:
-        return self._model.gradient
-
-    @property
-    def control(self) -> Mapping[str, Any]:
-        return self._model.control
-
-    @property
-    def on_step(self) -> Any:
-        """What the model calls after each step, where it does."""
-        return getattr(self._model, "on_step")  # noqa: B009  (not every model has it)
-
-    @on_step.setter
-    def on_step(self, call: Callable[[int], None] | None) -> None:
-        setattr(self._model, "on_step", call)  # noqa: B010
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def _forward(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
+    def _forward(self, name: str, do: Callable[[int, int], int], begin: int, end: int) -> int:
         start = self._now()
-        step = reached(name, move(begin, end), begin, end)
+        step = reached(name, do(begin, end), begin, end)
         self._worked += self._now() - start
         if step > begin:
             self._look(Kind.RESTART, step)
@@ -131,23 +100,23 @@ class Finite:
         if took is None or (took and self._looked + took > self._share * self._worked):
             return
         start = self._now()
-        found = self._not_finite(Key(kind, step))
+        names = self._not_finite(Key(kind, step))
         self._took[kind] = self._now() - start
         self._looked += self._took[kind]
-        if found is None:
+        if names is None:
             del self._took[kind]
             return
-        if found:
+        if names:
             last = self._finite[kind]
             before = f"; x_{last} was finite" if last >= 0 else ""
             state = f"x_{step}, the state after {step} steps{before}"
             adjoint = f"the adjoint of x_{step}"
             where = state if kind is Kind.RESTART else adjoint
-            raise self._failed(f"{_listed(found)} not finite in {where}")
+            raise self._failed(f"{_listed(names)} not finite in {where}")
         self._finite[kind] = step
 
     def _not_finite(self, key: Key) -> list[str] | None:
-        """The arrays of a checkpoint that are not finite; None where the model has none to show."""
+        """Return the arrays of a checkpoint that are not finite; None where there are none."""
         try:
             layout, buffers = self._model.layout(key), self._model.dump(key)
         except Exception:  # whoever needs the checkpoint is told why there is none
@@ -160,9 +129,9 @@ class Finite:
         return [name for name, array in values if not is_finite(array)] if values else None
 
     def _check_gradient(self) -> None:
-        found = [name for name, array in self._model.gradient.items() if not is_finite(array)]
-        if found:
-            raise self._failed(f"the gradient of {_listed(found)} not finite")
+        names = [name for name, array in self._model.gradient.items() if not is_finite(array)]
+        if names:
+            raise self._failed(f"the gradient of {_listed(names)} not finite")
         _ = self.functional
 
     def _failed(self, what: str) -> RunFailed:
@@ -170,7 +139,7 @@ class Finite:
 
 
 def is_finite(values: ArrayLike, /) -> bool:
-    """Whether all values are finite numbers; what is no floating-point number is.
+    """Return whether all values are finite numbers; what is no floating-point number is.
 
     >>> is_finite([1.0, 2.0]), is_finite([1.0, float("inf")]), is_finite(["a"])
     (True, False, True)
@@ -186,7 +155,7 @@ def is_finite(values: ArrayLike, /) -> bool:
 
 
 def _listed(names: list[str]) -> str:
-    """Names in a sentence, and its verb."""
+    """Return names in a sentence, and its verb."""
     more = len(names) - _NAMED
     words = [*map(repr, names[:_NAMED]), *([f"{more} more"] if more > 0 else [])]
     *others, last = words

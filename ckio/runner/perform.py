@@ -1,38 +1,65 @@
 """A schedule performed an action at a time.
 
-The model and its levels are driven through `Hands`, which say what each action does to them. There
-is one table of their six methods by the codes of the actions' columns: no action object is made
-unless somebody looks at it.
+`Performer` has a method for each of the six actions, which drives the model and the levels.
+`in_turn` calls them by the codes of the actions' columns, takes the times, and lets errors say at
+which action they came: no action object is made unless somebody looks at it. It is the one loop of
+all runs: with overlap the performer is another one (`overlapped`), and where the end is not known
+the rows come from a rule (`unknown`).
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import product
 from traceback import format_exception_only
-from typing import Final, assert_never
+from types import TracebackType
+from typing import Final, TypeVar
 
-from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
-from ckio.actions.columns import ACCESSES, ADVANCE, KINDS, REVERSE, WRITE, Row
+import numpy as np
+
+from ckio.actions import (
+    Action,
+    Advance,
+    Buffers,
+    Discard,
+    Key,
+    Read,
+    Reverse,
+    Write,
+    nbytes_of,
+)
+from ckio.actions.columns import (
+    ACCESSES,
+    ADVANCE,
+    KINDS,
+    RECORD,
+    REVERSE,
+    SPANS,
+    WRITE,
+    Row,
+)
 from ckio.backends.base import Backend, Keeping
-from ckio.errors import CkioError, RunFailed, Stopped, StorageError
-from ckio.model import Handing, Model, handed_by, reached
+from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
+from ckio.model import Handing, Model, handed_by, layout_of, reached
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
-from ckio.runner.before import make_ready
-from ckio.runner.leaving import Loading, within
-from ckio.schedule import Schedule
+from ckio.platform.memory import available
+from ckio.schedule import Schedule, preparations, reservations
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Event
+
+T = TypeVar("T")
 
 Stop = Callable[[], bool]
 """Whether the run is to stop now."""
 
 Moved = Callable[[int, float, float, int], object]
-"""Told of a transfer: the number of its action, start and stop in seconds, and bytes."""
+"""Called after a transfer: the number of its action, start and stop in seconds, and bytes."""
 
 ALONE: Final = Overlap()
-"""Nothing goes on behind the program."""
+"""No transfer is concurrent with the computation."""
 
 Times = tuple[float, float, int]
 """Of one action: start and stop in seconds from the start of the run, and bytes moved."""
@@ -41,9 +68,9 @@ PIECE: Final = 0.5
 """Seconds between two times that `stop` is asked, as far as the model's steps allow."""
 
 _KEYS: Final = 1024
-"""Keys kept at hand, because most that are written are soon read and discarded."""
+"""Keys that are cached, because most that are written are soon read and discarded."""
 
-_BEGIN, _END = 3, 4
+BEGIN, END = 3, 4
 """Places in a row."""
 
 _GROWTH: Final = 4
@@ -126,7 +153,7 @@ def performed(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> Generator[Times]:
-    """`perform` for those who do not look at the actions: their times alone."""
+    """Perform a schedule as `perform` does; gives the times of the actions alone."""
     if overlap:
         from ckio.runner.overlapped import overlapped
 
@@ -134,19 +161,46 @@ def performed(
             schedule, platform, model, backends, overlap, clock=clock, stop=stop, moved=moved
         )
     make_ready(schedule, platform, model, backends)
-    return by_hands(schedule, platform, Hands(model, backends), clock or WallClock(), stop)
+    return by_schedule(schedule, platform, Performer(model, backends), clock or WallClock(), stop)
 
 
-def perform_one(action: Action, model: Model, backends: Sequence[Backend], /) -> int:
-    """Do one action; returns the bytes that reached or left a level.
+@contextmanager
+def within(run: Generator[T]) -> Iterator[None]:
+    """Run a block that takes from a run what it gives: what the block raises ends the run too.
 
-    Raises what the model or the level raises, and RunFailed where the model finished before.
+    Otherwise the run would go on with its levels for as long as somebody holds the error, and with
+    it the frames that it came through: though they are closed, or used for something else, by then.
     """
-    return Hands(model, backends).do(action)
+    try:
+        yield
+    except BaseException as error:
+        run.throw(error)  # raises it, with notes on what else has failed
+        raise
+
+
+class Loading:
+    """The context of a model's `load`; an error within remains one, also if the model hides it.
+
+    Its state would be another one than everybody thinks, and so would the gradient.
+    """
+
+    def __init__(self, loading: AbstractContextManager[Buffers]) -> None:
+        self._loading = loading
+
+    def __enter__(self) -> Buffers:
+        return self._loading.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._loading.__exit__(kind, error, at)
 
 
 def where(action: Action, platform: Platform, /) -> str:
-    """An action as errors name it: with the name of its level."""
+    """Return an action as errors name it: with the name of its level."""
     match action:
         case Write(_, level) | Read(_, level) | Discard(_, level):
             return f"{action} on {platform.levels[level].name!r}"
@@ -154,8 +208,8 @@ def where(action: Action, platform: Platform, /) -> str:
             return str(action)
 
 
-class Hands:
-    """A model and its open levels: what each action does, and the bytes that it moves.
+class Performer:
+    """The six actions, done by a model and its open levels; each returns the bytes that it moved.
 
     Where the model hands a checkpoint over, and the level keeps it where it is, nothing is copied.
     """
@@ -168,29 +222,11 @@ class Hands:
             it if self._handed and isinstance(it, Keeping) else None for it in backends
         ]
 
-    def do(self, action: Action, /) -> int:
-        """Any action; returns the bytes that reached or left a level."""
-        match action:
-            case Advance(begin, end):
-                return self.advance(begin, end)
-            case Record(begin, end):
-                return self.record(begin, end)
-            case Reverse(begin, end):
-                return self.reverse(begin, end)
-            case Write(key, level):
-                return self.write(key, level)
-            case Read(key, level):
-                return self.read(key, level)
-            case Discard(key, level):
-                return self.discard(key, level)
-            case _:
-                assert_never(action)
-
     def advance(self, begin: int, end: int, /) -> int:
-        return _came("advance", self._model.advance(begin, end), begin, end)
+        return _arrived("advance", self._model.advance(begin, end), begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        return _came("record", self._model.record(begin, end), begin, end)
+        return _arrived("record", self._model.record(begin, end), begin, end)
 
     def reverse(self, begin: int, end: int, /) -> int:
         self._model.reverse(begin, end)
@@ -213,7 +249,7 @@ class Hands:
             return backend.read(key, buffers)
 
     def _hands_over(self, key: Key) -> Handing | None:
-        """The model, if it hands this checkpoint over."""
+        """Return the model, if it hands this checkpoint over."""
         return self._handing if key.kind in self._handed and not key.name else None
 
     def discard(self, key: Key, level: int, /) -> int:
@@ -221,8 +257,8 @@ class Hands:
         return 0
 
 
-def _came(method: str, value: object, begin: int, end: int) -> int:
-    """No bytes are moved by a model that came to the end of its steps, as it must."""
+def _arrived(method: str, value: object, begin: int, end: int) -> int:
+    """Return 0, the bytes that are moved; raises RunFailed unless the model came to `end`."""
     step = reached(method, value, begin, end)
     if step == end:
         return 0
@@ -231,21 +267,61 @@ def _came(method: str, value: object, begin: int, end: int) -> int:
     )
 
 
-def by_hands(
-    schedule: Schedule, platform: Platform, hands: Hands, clock: Clock, stop: Stop | None, /
+def by_schedule(
+    schedule: Schedule, platform: Platform, performer: Performer, clock: Clock, stop: Stop | None, /
 ) -> Generator[Times]:
-    """The times of all actions of a schedule that is ready, as these hands do them."""
-    cut, stop = (_whole, _never) if stop is None else (Pace(agreed(stop, clock)).pieces, stop)
-    spans = hands.advance, hands.record, hands.reverse
-    accesses = hands.write, hands.read, hands.discard
-    actions, now = schedule.actions, clock.now
-    key = lru_cache(_KEYS)(partial(_key, actions.names))
+    """Perform all actions of a schedule that is ready; gives the times of each."""
+    actions = schedule.actions
+
+    def key(kind: int, step: int, name: int) -> Key:
+        return Key(KINDS[kind], step, actions.names[name])
+
+    def stopped(number: int, piece: Row) -> Stopped:
+        return _stopped(schedule, platform, number, piece)
+
+    return in_turn(
+        enumerate(actions.rows()),
+        lru_cache(_KEYS)(key),
+        platform,
+        performer,
+        clock=clock,
+        stop=stop,
+        stopped=stopped,
+    )
+
+
+def in_turn(
+    rows: Iterable[tuple[int, Row]],
+    key: Callable[[int, int, int], Key],
+    platform: Platform,
+    performer: Performer,
+    /,
+    *,
+    clock: Clock,
+    stop: Stop | None,
+    stopped: Callable[[int, Row], Stopped],
+) -> Generator[Times]:
+    """Perform one row after the other; gives the times of each from when the first is asked for.
+
+    Parameters
+    ----------
+    rows
+        Each with the number by which errors call it; asked for when those before it are done.
+    key
+        Makes the key of a row, of its kind, step and name.
+    stopped
+        Makes the error that is raised where `stop` says yes before this piece of this row.
+    """
+    cut, stop = (_whole, _never) if stop is None else (Pace(_common(stop, clock)).pieces, stop)
+    spans = performer.advance, performer.record, performer.reverse
+    accesses = performer.write, performer.read, performer.discard
+    now = clock.now
     origin = now()
-    for number, row in enumerate(actions.rows()):
+    for number, row in rows:
         start = now() - origin
         for piece in cut(row):
             if stop():
-                raise _stopped(schedule, platform, number, piece)
+                raise stopped(number, piece)
             op, kind, level, begin, end, name = piece
             try:
                 if op < WRITE:
@@ -253,32 +329,47 @@ def by_hands(
                 else:
                     nbytes = accesses[op - WRITE](key(kind, begin, name), level)
             except CkioError as error:
-                _name(error, str(error), number, actions[number], platform)
+                named(error, number, _action(row, key), platform)
                 raise
             except Exception as error:
-                words = " ".join(map(str.strip, format_exception_only(error)))
-                failed = RunFailed()
-                _name(failed, words, number, actions[number], platform)
-                raise failed from error
+                raise named(error, number, _action(row, key), platform) from error
         yield start, now() - origin, nbytes
 
 
-def _name(error: CkioError, words: str, number: int, action: Action, platform: Platform) -> None:
-    """Let an error say which action it ended, and on which level."""
-    error.args = (f"#{number} {where(action, platform)}: {words}",)
-    error.action = number
-    if isinstance(error, StorageError) and isinstance(action, ACCESSES):
-        error.level = action.level
+def _action(row: Row, key: Callable[[int, int, int], Key]) -> Action:
+    op, kind, level, begin, end, name = row
+    if op < WRITE:
+        return SPANS[op](begin, end)
+    return ACCESSES[op - WRITE](key(kind, begin, name), level)
 
 
-def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row) -> Stopped:
-    """Where the model stands before this piece of an action: the Machine says it."""
+def own(error: BaseException, /) -> CkioError:
+    """Return an error of ckio's as it is; for any other a RunFailed, of which it is the cause."""
+    if isinstance(error, CkioError):
+        return error
+    failed = RunFailed(" ".join(map(str.strip, format_exception_only(error))))
+    failed.__cause__ = error
+    return failed
+
+
+def named(error: BaseException, number: int, action: Action, platform: Platform, /) -> CkioError:
+    """Return the error as one of ckio's that says which action it ended, on which level."""
+    failed = own(error)
+    failed.args = (f"#{number} {where(action, platform)}: {failed}",)
+    failed.action = number
+    if isinstance(failed, StorageError) and isinstance(action, ACCESSES):
+        failed.level = action.level
+    return failed
+
+
+def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row, /) -> Stopped:
+    """Return the error that says where the model stands before this piece of an action."""
     actions = schedule.actions
     machine = validate(replace(schedule, actions=actions[:number]), platform)
     match actions[number]:
-        case Advance(begin, _) if begin < (reached := piece[_BEGIN]):
+        case Advance(begin, _) if begin < (reached := piece[BEGIN]):
             machine.apply(Advance(begin, reached))
-        case Reverse(_, end) if (reached := piece[_END]) < end:
+        case Reverse(_, end) if (reached := piece[END]) < end:
             machine.apply(Reverse(reached, end))
     state = "no whole state is held" if machine.state is None else f"the state is x_{machine.state}"
     return Stopped(
@@ -290,10 +381,6 @@ def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row) ->
     )
 
 
-def _key(names: tuple[str, ...], kind: int, step: int, name: int) -> Key:
-    return Key(KINDS[kind], step, names[name])
-
-
 def _whole(row: Row) -> tuple[Row]:
     return (row,)
 
@@ -302,10 +389,10 @@ def _never() -> bool:
     return False
 
 
-def agreed(stop: Stop | None, clock: Clock, /) -> Clock:
-    """The clock by which long moves are cut: that of `stop`, where it is asked on many ranks."""
-    found: Clock = getattr(stop, "clock", clock)
-    return found
+def _common(stop: Stop, clock: Clock) -> Clock:
+    """Return the clock by which long actions are cut: that of `stop`, where many ranks ask it."""
+    common: Clock = getattr(stop, "clock", clock)
+    return common
 
 
 class Pace:
@@ -339,3 +426,116 @@ class Pace:
         most = _GROWTH * self._steps[op]
         fit = steps * PIECE / took if took > 0 else most
         self._steps[op] = max(1, int(min(most, fit)))
+
+
+def make_ready(
+    schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend], /
+) -> None:
+    """Check and reserve everything; raises IllegalAction or BadInput, and nothing was done."""
+    validate(schedule, platform)
+    fit(schedule, platform, model, backends)
+    tape(schedule)
+    reserve(schedule, platform, backends)
+    prepare(schedule, model, backends)
+
+
+def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]) -> None:
+    """The schedule, the platform, the model and the open levels must speak of the same things."""
+    if len(backends) != len(platform.levels):
+        raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
+    chain = schedule.chain
+    for key in () if is_estimated(model) else _one_of_each_size(schedule):
+        planned, real = chain.nbytes(key), nbytes_of(layout_of(model, key))
+        if planned != real:
+            kind = f"{key.name} in " * bool(key.name) + f"a {key.kind.name.lower()} checkpoint"
+            what = str(key) if chain.varies else kind
+            raise BadInput(
+                f"the schedule plans {planned} bytes for {what};"
+                f" the model's has {real}: plan with the model's sizes"
+            )
+    for number, (level, backend) in enumerate(zip(platform.levels, backends, strict=True)):
+        stored(schedule, number, level.name, set(backend.keys()))
+
+
+def is_estimated(model: Model, /) -> bool:
+    """Whether what was planned of its bytes is an estimate: they are known once they are there."""
+    return bool(getattr(model, "estimated", False))
+
+
+def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
+    """One key of each kind and variable that is accessed; where steps differ, every key that is."""
+    actions = schedule.actions
+    for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(actions.names)):
+        there = (actions.op >= WRITE) & (actions.kind == code) & (actions.name == name)
+        steps = actions.begin[there]
+        if schedule.chain.varies and not name:
+            yield from (Key(kind, step) for step in np.unique(steps).tolist())
+        elif len(steps):
+            yield Key(kind, 0, words)
+
+
+def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
+    """A level must hold what the schedule starts with, and nothing else that it will write."""
+    stored = schedule.stored[number] if number < len(schedule.stored) else frozenset()
+    if missing := stored - there:
+        raise BadInput(
+            f"the schedule starts with {min(map(str, missing))} on level {name!r}; it is not"
+            " stored there"
+        )
+    if not there - stored:
+        return
+    actions = schedule.actions
+    writes = actions.take((actions.op == WRITE) & (actions.level == number))
+    if twice := (there - stored).intersection(map(writes.key, writes.rows())):
+        raise BadInput(
+            f"level {name!r} already holds {min(map(str, twice))}, which the schedule writes there;"
+            " give it an empty level, or discard what was left"
+        )
+
+
+def tape(schedule: Schedule) -> None:
+    """The longest tape that is held at one time must fit in memory."""
+    actions, there = schedule.actions, available()
+    record = np.flatnonzero(actions.op == RECORD)
+    if there is None or not record.size:
+        return
+    begin, end = actions.begin[record], actions.end[record]
+    needed = schedule.chain.tape_bytes_of(begin, end)
+    most = int(needed.argmax())
+    if needed[most] > there:
+        raise BadInput(
+            f"the plan holds the tape of {end[most] - begin[most]} steps in memory,"
+            f" {needed[most]} bytes; {there} are available: lower the platform's working_memory"
+            " and plan again"
+        )
+
+
+def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:
+    """Make room for the whole plan, so that what is lacking is seen before the start."""
+    for level, backend, sizes in zip(
+        platform.levels, backends, reservations(schedule), strict=False
+    ):
+        wanted, room = {}, level.capacity
+        # Sizes peak at different times: together they may ask for more than ever lies there.
+        for nbytes, most in sorted(sizes.items(), reverse=True):
+            each = level.stored(nbytes)
+            wanted[nbytes] = most if room is None else min(most, room // max(1, each))
+            room = None if room is None else room - wanted[nbytes] * each
+        try:
+            backend.reserve(wanted)
+        except LevelFull as error:
+            raise BadInput(
+                f"level {level.name!r} has no room for this plan: {error};"
+                " free some, or lower the level's capacity and plan again"
+            ) from error
+
+
+def prepare(schedule: Schedule, model: Model, backends: Sequence[Backend]) -> None:
+    """Let levels that have use for it make now what the first write of a kind would make."""
+    able = [getattr(backend, "prepare", None) for backend in backends]
+    for prepare, kinds in zip(able, preparations(schedule) if any(able) else (), strict=False):
+        if prepare is None:
+            continue
+        for key, most in kinds.items():
+            with suppress(LevelFull):  # of the kinds together; they may peak at different times
+                prepare(key, model.layout(key), most)

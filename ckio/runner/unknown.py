@@ -2,31 +2,91 @@
 
 Nothing is known before but the rule, so what `run` checks of a whole schedule is checked here an
 action at a time: each is applied to a Machine first, and performed if it is legal. The schedule is
-what comes out, and is legal for a chain of as many steps as there turned out to be. `forward.py`
-has the first half alone, which goes on when a level fails.
+what comes out, and is legal for a chain of as many steps as there turned out to be. `failover` has
+the first half alone, which continues when a level fails.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, Protocol
 
-from ckio.actions import Key, Kind, nbytes_of
-from ckio.actions.columns import Actions
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write, nbytes_of
+from ckio.actions.columns import ADVANCE, KINDS, Actions, Row, row_of
 from ckio.backends.base import Backend
-from ckio.errors import BadInput, LevelFull
-from ckio.model import Model, layout_of
-from ckio.platform.clock import Clock
+from ckio.errors import BadInput, LevelFull, RunFailed, Stopped
+from ckio.model import Model, layout_of, reached
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
-from ckio.runner.before import is_estimated
-from ckio.runner.perform import Stop
-from ckio.runner.rule import Rule
-from ckio.runner.stepwise import Performance
+from ckio.runner.perform import BEGIN, Performer, Stop, in_turn, is_estimated, within
 from ckio.schedule import Schedule
-from ckio.schedule.timeline import Event, Timeline
+from ckio.schedule.machine import Machine
+from ckio.schedule.timeline import Event, Timeline, TimelineRecorder
 
 AT_ONCE: Final = 64
 """Steps of an Advance, the most: so often the watcher of a model that never finishes is heard."""
 
 _X0: Final = Key(Kind.RESTART, 0)
+
+_ENDLESS: Final = 2**62
+"""Of steps, or of bytes of all checkpoints: more than any run has."""
+
+
+class RuleLevel(Protocol):
+    """The part of a level that a rule uses."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+
+
+class FarRuleLevel(Protocol):
+    """A level that is used from some step on."""
+
+    @property
+    def room(self) -> RuleLevel: ...
+
+
+class RuleLevels(Protocol):
+    """All levels that a rule may use on the way forward."""
+
+    @property
+    def near(self) -> RuleLevel: ...
+    @property
+    def far(self) -> Sequence[FarRuleLevel]: ...
+
+
+class RuleFollower(Protocol):
+    """A rule asked at one step after the other."""
+
+    def at(self, step: int, /) -> Actions:
+        """Return the actions at x_step, which is in the register before and after."""
+
+    def until(self, step: int, /) -> int:
+        """Return the first step after this one at which there may be anything to do."""
+
+
+class Rule(Protocol):
+    """The actions while the end is not known, and then; pure, of the step and of what is stored.
+
+    `ckio.planners.online.Online` and `ckio.planners.bisection.Bisection` are two. It stores restart
+    data alone.
+    """
+
+    @property
+    def chain(self) -> Chain: ...
+    @property
+    def platform(self) -> Platform: ...
+    @property
+    def levels(self) -> RuleLevels: ...
+
+    def follow(self, step: int, stored: Sequence[Iterable[Key]], /) -> RuleFollower:
+        """Return the actions of a run that stands at x_step, and performs all of them."""
+
+    def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
+        """Return the way back from x_steps, which has just been reached and is the end."""
 
 
 def run_to_end(
@@ -80,46 +140,234 @@ def run_to_end(
     """
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
-    performance = Performance(rule, model, backends, clock=clock, watch=watch)
-    steps = forward(rule, performance, 0)
-    performance.turn(steps)
-    back = rule.finish(steps, performance.machine.stored)
-    for action in back.actions:
-        performance.do(action)
-    actions = Actions.of(performance.actions)
-    note = f"forward without knowing the end; back: {back.note}"
-    return Schedule(back.chain, actions, note=note), performance.recorder.timeline(actions)
+    performed, recorder = RuleRun(rule, model, backends), TimelineRecorder()
+    actions = chain(performed.forward(), performed.back())
+    events = performed.events(actions, clock or WallClock())
+    with within(events):
+        for event in events:
+            recorder.add(event.start, event.stop, event.nbytes)
+            if watch is not None:
+                watch(event)
+    done = Actions.of(performed.actions)
+    note = f"forward without knowing the end; back: {performed.note}"
+    schedule = Schedule(performed.machine.chain, done, note=note)
+    return schedule, recorder.timeline(done)
 
 
-def forward(rule: Rule, performance: Performance, step: int, stop: Stop | None = None, /) -> int:
-    """From x_step to where the model is finished, which is after step 0; returns where that is."""
-    cut = performance.whole if stop is None else performance.pieces
-    follower = rule.follow(step, performance.machine.stored)
-    while True:
-        for action in follower.at(step):
-            performance.do(action)
-        until = max(step + 1, follower.until(step))
-        while step < until:
-            asked = min(until, step + AT_ONCE)
-            for begin, end in cut(step, asked):
-                if stop is not None and stop():
-                    raise performance.stopped()
-                step = performance.advance(begin, end)
-                if step < end or step == performance.known:
-                    return step if step else performance.give_up()
+class OpenPerformer(Performer):
+    """A performer of a model that may be finished where nobody expects it.
+
+    Attributes
+    ----------
+    reached : int
+        Where the model stands.
+    end : int or None
+        Where it is finished, once that is known; it is asked for no more steps then.
+    is_back : bool
+        Whether the run is on its way back, where every step is there.
+    """
+
+    def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
+        super().__init__(model, backends)
+        self.reached = 0
+        self.end: int | None = None
+        self.is_back = False
+
+    def advance(self, begin: int, end: int, /) -> int:
+        if self.is_back:
+            return super().advance(begin, end)
+        if self.end is None:
+            self.reached = reached("advance", self._model.advance(begin, end), begin, end)
+            if self.reached < end or self.reached == getattr(self._model, "steps", None):
+                self.end = self.reached
+        return 0
+
+
+class RuleRun:
+    """A run by a rule, from what is stored or from where the model stands.
+
+    Parameters
+    ----------
+    rule, model, backends
+        As `run_to_end` takes them.
+    stored
+        What lies on each level. The restart data that has come furthest is read first, unless the
+        model has.
+    state
+        i, where the model stands at x_i.
+    count
+        How many actions were done before; errors count from there.
+
+    Attributes
+    ----------
+    machine : Machine
+        What is stored where, and where the model stands: after the action that was begun last.
+    actions : list of Action
+        Those that were done, each as far as there were steps.
+    end : int or None
+        The step where the model is finished, once that is known.
+    note : str
+        Of the plan of the way back.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        model: Model,
+        backends: Sequence[Backend],
+        /,
+        *,
+        stored: Sequence[Collection[Key]] = (),
+        state: int | None = 0,
+        count: int = 0,
+    ) -> None:
+        costs = rule.chain
+        bytes_of_a_step = 1 + costs.restart + costs.tape + costs.adjoint
+        endless = costs.with_steps(_ENDLESS // bytes_of_a_step)
+        self.machine = _machine(endless, rule.platform, stored, state)
+        self.actions = list[Action]()
+        self.note = ""
+        self._rule, self._count = rule, count
+        self._performer = OpenPerformer(model, backends)
+        self._names = {"": 0}
+        self._state = state  # before the action that was begun last
+        self._action: Action | None = None
+
+    @property
+    def end(self) -> int | None:
+        return self._performer.end
+
+    def events(
+        self, actions: Iterable[Action], clock: Clock, stop: Stop | None = None, /
+    ) -> Generator[Event]:
+        """Perform actions, each once it is found legal; gives each event as it has happened."""
+        times = in_turn(
+            map(self._begin, actions),
+            self._key,
+            self.machine.platform,
+            self._performer,
+            clock=clock,
+            stop=stop,
+            stopped=self._stopped,
+        )
+        with within(times):
+            for start, end, nbytes in times:
+                if (action := self._done()) is not None:
+                    self.actions.append(action)
+                    yield Event(action, start, end, nbytes)
+
+    def failed(self) -> tuple[Action, Machine]:
+        """Return the action that failed, and the machine where the model stood before that."""
+        action, machine = self._action, self.machine
+        assert action is not None
+        stored = [set(keys) for keys in machine.stored]
+        if isinstance(action, Write):  # whatever the level says, it is not to be relied on
+            stored[action.level].discard(action.key)
+        return action, _machine(machine.chain, machine.platform, stored, self._state)
+
+    def forward(self) -> Iterator[Action]:
+        """Yield the actions from the furthest state that there is to where the model is finished.
+
+        Raises RunFailed where that is step 0, once all that was stored is discarded.
+        """
+        machine, performer = self.machine, self._performer
+        step = machine.state or 0
+        if read := _further(step, machine.stored):
+            yield read
+            step = read.key.step
+        follower = self._rule.follow(step, machine.stored)
+        while performer.end is None:
+            yield from follower.at(step)
+            until = max(step + 1, follower.until(step))
+            while step < until and performer.end is None:
+                yield Advance(step, min(until, step + AT_ONCE))
+                step = machine.state = performer.reached
+        if performer.end == 0:
+            for level, keys in enumerate(machine.stored):
+                for key in list(keys):
+                    yield Discard(key, level)
+            raise RunFailed("the model is finished at step 0; there is no step to reverse")
+
+    def back(self) -> Iterator[Action]:
+        """Yield the actions back from the end, which has just been reached."""
+        end, endless = self.machine.state, self.machine
+        assert end is not None
+        self.machine = _machine(
+            endless.chain.with_steps(end), endless.platform, endless.stored, end
+        )
+        self.machine.turned = self._performer.is_back = True
+        plan = self._rule.finish(end, self.machine.stored)
+        self.note = plan.note
+        yield from plan.actions
+
+    def _begin(self, action: Action) -> tuple[int, Row]:
+        """Return the number and the row of an action that is legal now."""
+        machine, number = self.machine, self._count + len(self.actions)
+        machine.count = number
+        self._state = machine.state
+        machine.apply(action)
+        self._action = action
+        return number, row_of(action, self._names)
+
+    def _done(self) -> Action | None:
+        """Return the action that has been done; None for an Advance that found no step."""
+        action = self._action
+        if isinstance(action, Advance) and not self._performer.is_back:
+            step = self._performer.reached
+            return Advance(action.begin, step) if action.begin < step else None
+        return action
+
+    def _key(self, kind: int, step: int, name: int) -> Key:
+        return Key(KINDS[kind], step, [*self._names][name])
+
+    def _stopped(self, number: int, piece: Row) -> Stopped:
+        """Return the error that says where the model stands."""
+        state = self._state
+        if piece[0] == ADVANCE and isinstance(self._action, Advance):
+            end = self.end
+            state = piece[BEGIN] if end is None else end
+        return Stopped(
+            f"stopped on the way forward: the state is x_{state}",
+            action=number,
+            state=state,
+            adjoint=self.machine.adjoint,
+        )
+
+
+def _machine(
+    chain: Chain, platform: Platform, stored: Sequence[Collection[Key]], state: int | None
+) -> Machine:
+    """Return the machine of a model that stands at x_state."""
+    machine = Machine(chain, platform, stored)
+    machine.state = state
+    return machine
+
+
+def _further(state: int, stored: Sequence[Collection[Key]]) -> Read | None:
+    """Return the Read, from the nearest level, of the restart data that has come furthest.
+
+    None where x_state has come as far.
+    """
+    reads = [
+        (-key.step, number, Read(key, number))
+        for number, keys in enumerate(stored)
+        for key in keys
+        if key.kind is Kind.RESTART and key.step > state
+    ]
+    return min(reads, key=lambda row: row[:2], default=(0, 0, None))[2]
 
 
 def check_fit(
     rule: Rule, model: Model, backends: Sequence[Backend], stored: Sequence[Collection[Key]], /
 ) -> None:
     """Raise BadInput unless the rule, the model and the open levels speak of the same things."""
-    chain, levels = rule.chain, rule.platform.levels
+    levels = rule.platform.levels
     if len(backends) != len(levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
     real = nbytes_of(layout_of(model, _X0))
-    if chain.restart != real and not is_estimated(model):
+    if rule.chain.restart != real and not is_estimated(model):
         raise BadInput(
-            f"the rule plans {chain.restart} bytes for a restart checkpoint;"
+            f"the rule plans {rule.chain.restart} bytes for a restart checkpoint;"
             f" the model's has {real}: plan with the model's sizes"
         )
     for number, (level, backend) in enumerate(zip(levels, backends, strict=True)):
@@ -133,9 +381,9 @@ def check_fit(
             )
         if missing := set(map(str, set(keys) - there)):
             raise BadInput(f"the run goes on from {min(missing)}, which level {level.name!r} lacks")
-    if (room := available()) is not None and chain.tape > room:
+    if (room := available()) is not None and rule.chain.tape > room:
         raise BadInput(
-            f"the way back holds the tape of a step in memory, {chain.tape} bytes; {room} are"
+            f"the way back holds the tape of a step in memory, {rule.chain.tape} bytes; {room} are"
             " available"
         )
 

@@ -407,6 +407,8 @@ class Machine:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
         if key in self.stored[level]:
             self._refuse(action, f"{key} is there already; discard it first")
+        if self.platform.levels[level].read_only:
+            self._refuse(action, "nothing can be stored there: the level is read-only")
         capacity = self.platform.levels[level].capacity
         needed = self._stored_bytes(key, level)
         if capacity is not None and self.used[level] + needed > capacity:

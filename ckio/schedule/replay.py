@@ -496,6 +496,8 @@ class _Replay:
         sign = write.astype(np.int8) - (self.op == DISCARD)
         broken = np.zeros(len(self.op), np.bool_)
         for number, level in enumerate(self.platform.levels):
+            if level.read_only:
+                broken |= (schedule.actions.level == number) & write
             if level.capacity is None:
                 continue
             start = schedule.stored[number] if number < len(schedule.stored) else ()

@@ -48,7 +48,7 @@ PAGES: Final = {
     "doing": (
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
-        "calibrate simulate run perform persevere run_to_end compare render recover"
+        "calibrate simulate run perform failover run_to_end compare render recover"
         " with_adjoint_checkpoints planners.recover.* report sim.failures.* sim.sweep.*"
         " report.trace report.page",
     ),

@@ -24,8 +24,8 @@ from ckio.model import sizes_of  # noqa: E402
 from ckio.model.gradient import check_gradient  # noqa: E402
 from ckio.planners.dp import hrevolve  # noqa: E402
 from ckio.planners.trivial import periodic  # noqa: E402
-from ckio.runner.perform import perform_one  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
+from tests.single import perform_one  # noqa: E402
 
 N = 23
 

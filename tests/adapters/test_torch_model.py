@@ -18,8 +18,8 @@ from ckio.actions import Read, Write  # noqa: E402
 from ckio.adapters.registry import find  # noqa: E402
 from ckio.adapters.torch import TorchModel  # noqa: E402
 from ckio.errors import BadInput, RunFailed  # noqa: E402
-from ckio.runner.perform import perform_one  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
+from tests.single import perform_one  # noqa: E402
 
 MODEL = '''\
 import os

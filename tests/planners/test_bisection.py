@@ -22,8 +22,7 @@ from ckio.planners.bisection import Bisection, bisection, by_seconds
 from ckio.planners.blocks import at_level
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain, PerStep
-from ckio.runner.rule import Rule
-from ckio.runner.unknown import run_to_end
+from ckio.runner.unknown import Rule, run_to_end
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate

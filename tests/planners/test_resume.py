@@ -630,3 +630,49 @@ def test_checkpoints_of_which_each_takes_one_byte_are_counted_one_by_one() -> No
     stored = [[Key(Kind.RESTART, step) for step in (0, 32, 48)]]
     platform = Platform((level,))
     assert validate(resume(chain, platform, stored), platform).adjoint == 0
+
+
+# Levels from which something is only read
+
+
+READ_ONLY = Level(name="memory", read_only=True)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6, 90])
+@pytest.mark.parametrize("varies", [False, True])
+def test_all_steps_are_reached_from_a_read_only_level_where_there_is_no_other(
+    steps: int, varies: bool
+) -> None:
+    costs: Any = [1.0 + step % 3 for step in range(steps)] if varies else 1.0
+    chain = Chain(steps=steps, advance=costs, record=costs, reverse=1, restart=7, tape=7, adjoint=7)
+    stored = [frozenset({x(0)})]
+    schedule = resume(chain, Platform((READ_ONLY,), 7), stored, state=None)
+    assert [action.key for action in schedule.actions if isinstance(action, Read)] == steps * [x(0)]
+    writable = Platform((replace(READ_ONLY, read_only=False, capacity=7),), 7)
+    assert checked_seconds(schedule, Platform((READ_ONLY,), 7), None) == makespan(
+        recompute_all(chain, writable), writable
+    )
+
+
+@pytest.mark.parametrize("steps", [6, 20, 90])
+@pytest.mark.parametrize("slots", [0, 1, 3])
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("tapes", [False, True])
+def test_what_a_read_only_level_holds_is_of_use_and_nothing_is_written_there(
+    steps: int, slots: int, varies: bool, tapes: bool
+) -> None:
+    costs: Any = [1.0 + step % 3 for step in range(steps)] if varies else 1.0
+    chain = Chain(steps=steps, advance=costs, record=costs, reverse=1, restart=7, tape=7, adjoint=7)
+    far = Level(name="far", capacity=7 * slots, write=Affine(0.25), read=Affine(0.25))
+    near = Platform((far, READ_ONLY), 7)
+    middle = steps // 2
+    with_it = [frozenset[Key](), frozenset({x(middle), a(middle + 2)})]
+    if not slots:  # x_0 is only in the register
+        with pytest.raises(NoSchedule):
+            resume(chain, near, with_it, tapes=tapes)
+        return
+    schedule = resume(chain, near, with_it, tapes=tapes)
+    seconds = checked_seconds(schedule, near, 0)  # a write there would be illegal
+    assert Read(x(middle), 1) in list(schedule.actions)
+    only_adjoint = [frozenset[Key](), frozenset({a(middle + 2)})]
+    assert seconds < checked_seconds(resume(chain, near, only_adjoint, tapes=tapes), near, 0)

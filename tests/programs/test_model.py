@@ -33,7 +33,7 @@ from ckio.programs.model import as_chain
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.runner import run
-from ckio.runner.persevere import persevere
+from ckio.runner.failover import failover
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
@@ -120,7 +120,7 @@ def test_a_level_that_fails_on_the_way(tmp_path: Any) -> None:
     def plan(chain: Any, rest: Platform, stored: Any) -> Any:
         return recover(chain, rest, stored, level=None, every=np.inf)
 
-    _, model = persevere(
+    _, model = failover(
         schedule, PLATFORM, fresh(), tiny, fresh=fresh, replan=plan, say=said.append
     )
     assert said

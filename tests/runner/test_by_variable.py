@@ -26,14 +26,13 @@ from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
+from ckio.runner.failover import Stored, failover
 from ckio.runner.perform import perform
-from ckio.runner.persevere import persevere
-from ckio.runner.remains import Stored
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 
-from .persevering import Faults, Faulty, finished
+from .failing import Faults, Faulty, finished
 
 STEPS, CHANGE = 6, 3
 
@@ -166,7 +165,7 @@ def test_any_call_may_fail_once_or_from_then_on(
     for number in range(CALLS):
         faults, said = Faults({number: error}, ever=ever), list[str]()
         levels = [Faulty(Ram(), level, faults) for level in range(3)]
-        _, model = persevere(
+        _, model = failover(
             *(PLAN, PLATFORM, Seasons(), [Ram(), *levels[1:]] if overlap else levels),
             fresh=Seasons,
             replan=replan,
@@ -189,7 +188,7 @@ def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
         for action in PLAN.actions[:first_write_behind_a_step]
     )
     faults, taken = Faults({number: StorageError}), list[int]()
-    timeline, model = persevere(
+    timeline, model = failover(
         *(PLAN, PLATFORM, Seasons(), [Faulty(Ram(), level, faults) for level in range(3)]),
         fresh=Seasons,
         replan=lambda *given: taken.append(len(given[2][-1])) or replan(*given),  # type: ignore[func-returns-value]

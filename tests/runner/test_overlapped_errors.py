@@ -33,10 +33,10 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import WallClock
 from ckio.runner import overlapped as runner
 from ckio.runner import perform as performed
-from ckio.runner import run, staging
+from ckio.runner import run
 from ckio.runner.channels import Channels
+from ckio.runner.failover import failover
 from ckio.runner.overlapped import overlapped
-from ckio.runner.persevere import persevere
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event
@@ -501,8 +501,8 @@ def test_staging_takes_half_of_the_memory_that_is_available(
     for step in range(1, 8):
         actions += [Advance(step - 1, step), Write(x(step), 0)]
     schedule, platform = Schedule(CHAIN, actions), Platform((FAR,))
-    monkeypatch.setattr(staging, "available", lambda: room)
-    made = staging.make_staging(schedule, platform, [Ram()], ALL)
+    monkeypatch.setattr(runner, "available", lambda: room)
+    made = runner.make_staging(schedule, platform, [Ram()], ALL)
     assert (made.overlap.write_behind, made.overlap.read_ahead) == (staged, 0)
 
 
@@ -516,7 +516,7 @@ def test_memory_that_cannot_be_had_is_bad_input_before_the_start(
         def dump(self, key: Key, /) -> Buffers:
             raise AssertionError
 
-    monkeypatch.setattr(staging, "available", lambda: None)
+    monkeypatch.setattr(runner, "available", lambda: None)
 
     class Endless(Ram):
         def reserve(self, sizes: object, /) -> None:
@@ -551,7 +551,7 @@ class Told:
         return False
 
 
-@pytest.mark.parametrize("performs", ["run", "persevere"])
+@pytest.mark.parametrize("performs", ["run", "failover"])
 def test_who_may_stop_a_run_is_told_what_is_staged(performs: str) -> None:
     """By the prices of the levels; what shares no channel is written at the same time."""
     gate = threading.Event()
@@ -560,7 +560,7 @@ def test_who_may_stop_a_run_is_told_what_is_staged(performs: str) -> None:
     levels = [Ram(), *(Watched(Ram(), lambda *_: gate.wait(PATIENCE)) for _ in range(2))]
     actions = [Write(x(0), 1), Write(x(0), 2), Advance(0, 1), Write(x(1), 1), Advance(1, 2)]
     given = Schedule(CHAIN, [*actions, Advance(2, 9)]), platform, Moves(), levels
-    calls = {"run": run, "persevere": _persevering}
+    calls = {"run": run, "failover": _failover}
     calls[performs](*given, overlap=ALL, stop=stop)  # type: ignore[operator]
     assert stop.seconds[:5] == [0.0, 3.0, 4.0, 4.0, 6.0]
 
@@ -593,15 +593,15 @@ def test_a_clock_that_fails_on_a_channel_ends_the_run() -> None:
 Performs = Callable[..., object]
 
 
-def _persevering(*given: object, **named: object) -> None:
-    persevere(*given, fresh=Moves, replan=_none, say=print, **named)  # type: ignore[arg-type]
+def _failover(*given: object, **named: object) -> None:
+    failover(*given, fresh=Moves, replan=_none, say=print, **named)  # type: ignore[arg-type]
 
 
 def _none(*_: object) -> Schedule:
     raise AssertionError
 
 
-@pytest.mark.parametrize("performs", [run, _persevering])
+@pytest.mark.parametrize("performs", [run, _failover])
 @pytest.mark.parametrize("error", [KeyError, StopIteration])
 def test_what_a_watcher_raises_leaves_nothing_running(
     performs: Performs, error: type[Exception]

@@ -25,12 +25,13 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
 from ckio.runner import perform, run
-from ckio.runner.perform import PIECE, perform_one, where
+from ckio.runner.perform import PIECE, where
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
+from tests.single import perform_one
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)

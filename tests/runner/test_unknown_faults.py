@@ -28,15 +28,14 @@ from ckio.errors import (
 from ckio.planners.online import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.runner.forward import Forward, ready_for_the_way_back, run_forward
-from ckio.runner.persevere import persevere
+from ckio.runner.failover import Forward, failover, ready_for_the_way_back, run_forward
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Event
 from ckio.testing import x
 from tests.backends.common import in_child, mount_small, with_own_mounts
 
-from .persevering import (
+from .failing import (
     Faults,
     Faulty,
     Logistic,
@@ -108,7 +107,7 @@ class Run:
         """The way back by a fresh model, as the command line goes it."""
         assert done.steps == self.steps
         plan, done = self.ready(done)
-        _, model = persevere(
+        _, model = failover(
             plan, done.platform, Logistic(self.size), done.backends,
             fresh=lambda: Logistic(self.size), replan=finished, say=self.said.append,
         )  # fmt: skip

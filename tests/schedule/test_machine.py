@@ -10,7 +10,9 @@ from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, W
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
+from ckio.schedule.replay import validate
 from ckio.testing import a, t, x
 from ckio.testing.strategies import Case, any_schedules, is_allowed
 
@@ -342,3 +344,14 @@ def test_a_refused_action_leaves_the_machine_as_it_was(case: Case) -> None:
             start.apply(action)
         else:
             assert refusal(start, action).startswith(f"#{start.count} {action}: ")
+
+
+def test_nothing_is_written_to_a_read_only_level_and_what_it_holds_is_read_and_discarded() -> None:
+    only_read = Platform((Level(name="ram", read_only=True), Level(name="disk")))
+    start = machine(stored=({x(3)},), platform=only_read)
+    assert "nothing can be stored there: the level is read-only" in refusal(start, Write(x(0), 0))
+    with pytest.raises(IllegalAction, match="the level is read-only"):
+        validate(Schedule(CHAIN, [Write(x(0), 1), Write(x(0), 0)]), only_read)
+    start.apply(Read(x(3), 0))
+    start.apply(Discard(x(3), 0))
+    assert (start.state, start.stored[0]) == (3, set())

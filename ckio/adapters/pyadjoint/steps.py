@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
 from ckio.errors import BadInput
-from ckio.runner.rule import Rule
+from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
 
 

@@ -34,9 +34,9 @@ from ckio.planners.base import Planner
 from ckio.planners.online import Online
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.clock import WallClock
 from ckio.runner import perform
-from ckio.runner.stepwise import Performance
-from ckio.runner.unknown import check_fit, forward, reserve
+from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 
 Done = Callable[[Any, int], Any]
@@ -257,12 +257,12 @@ def _by_schedule(
 def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -> Iterator[None]:
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
-    performance = Performance(rule, model, backends, clock=None, watch=None)
-    steps = forward(rule, performance, 0)
-    performance.turn(steps)
+    run, clock = RuleRun(rule, model, backends), WallClock()
+    for _ in run.events(run.forward(), clock):
+        pass
     yield
-    for action in rule.finish(steps, performance.machine.stored).actions:
-        performance.do(action)
+    for _ in run.events(run.back(), clock):
+        pass
 
 
 def _memory(nbytes: int, n: int | None) -> Platform:

@@ -28,6 +28,7 @@ from ckio.planners.dp.spaces import Space
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.resume.stack import Candidate, Leg, Stack
 from ckio.planners.resume.tables import MOST_COMPARED, Tables, spaces
+from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
 
@@ -266,18 +267,23 @@ class _Segments:
         state = self.rest.state if key is None else key.step
         if state is not None and state < begin:
             start.append(Advance(state, begin))
+        source = key.level if key is not None and key.step == begin else None
         if not self.chain.varies:  # legs as long come again, and with as much room
             sizes = self.chain.restart, self.chain.tape
             levels = [_at_most(level, end - begin, sizes) for level in platform.levels]
-            actions = self.planned(0, end - begin, replace(platform, levels=tuple(levels)))
+            actions = self.planned(0, end - begin, replace(platform, levels=tuple(levels)), source)
         else:
-            actions = self.planned(begin, end, platform)
-        if key is not None and begin == key.step and actions[0] == Write(_FIRST, key.level):
+            actions = self.planned(begin, end, platform, source)
+        if source is not None and actions[0] == Write(_FIRST, source):
             actions = actions[1:]  # it is there
         return [(Actions.of(start), 0), (actions, begin)]
 
-    def _planned(self, begin: int, end: int, platform: Platform) -> Actions:
-        """The actions of a planner that reverse [begin, end), without Discards, from 0 on."""
+    def _planned(self, begin: int, end: int, platform: Platform, source: int | None) -> Actions:
+        """Return the actions that reverse [begin, end), without Discards, from 0 on.
+
+        Where there is no plan, and x_begin lies on a read-only level, the `source`, all steps are
+        reached from there.
+        """
         chain = self.chain.with_steps(end)
         if begin:
             costs: dict[str, Any] = {name: chain.each(name)[begin:] for name in COSTS}
@@ -286,6 +292,13 @@ class _Segments:
             try:
                 tapes = self.rest.new_tapes and (chain.varies or end - begin <= _MIXED)
                 actions = (mixed if tapes else hrevolve)(chain, platform).actions
+            except NoSchedule:
+                if source is None or not platform.levels[source].read_only:
+                    raise
+                lone = replace(platform.levels[source], read_only=False)
+                levels = (*platform.levels[:source], lone, *platform.levels[source + 1 :])
+                there = replace(platform, levels=levels)
+                actions = recompute_all(chain, there, on=lone.name).actions
             except BadInput:  # compiled code is needed, and missing
                 actions = revolve(chain, platform).actions
         return actions.take(actions.op != DISCARD)

@@ -135,7 +135,8 @@ class _Ranges:
     def __init__(self, rest: Remainder, most: int) -> None:
         self.rest, self.left = rest, most
         chain, steps = rest.chain, range(rest.steps)
-        self.levels = range(len(rest.platform.levels))
+        levels = rest.platform.levels
+        self.levels = [k for k, level in enumerate(levels) if not level.read_only]
         self.sizes = {
             kind: [rest.nbytes(kind, step) for step in steps] for kind in (Kind.RESTART, Kind.TAPE)
         }
@@ -148,7 +149,8 @@ class _Ranges:
         self.recorded = list(accumulate((cost * in_play for cost in record), initial=0.0))
         self.least = [
             min(
-                [record[i] * in_play] + [self._read(Kind.TAPE, (i, k)).seconds for k in self.levels]
+                [record[i] * in_play]
+                + [self._read(Kind.TAPE, (i, k)).seconds for k in range(len(levels))]
             )
             for i in steps
         ]

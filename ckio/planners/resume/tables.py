@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import without_notes
-from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.spaces import Numbers, Space, slots_of
 from ckio.planners.dp.spaces import spaces as usable
 from ckio.planners.dp.tables import Table
 from ckio.planners.dp.tables import solve as table
@@ -45,8 +45,14 @@ FOREVER = 1e300
 def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -> list[Space]:
     """Return the free space of each level that can hold a checkpoint, new or kept.
 
-    Of a level with very many slots only some are counted.
+    Of a level with very many slots only some are counted. One that is read-only takes for ever to
+    be written to, and is not filled by what is kept on it.
     """
+    read_only = [
+        slots_of(level.name, number, 0, write=FOREVER, read=level.read(chain.restart), endless=True)
+        for number, level in enumerate(platform.levels)
+        if level.read_only
+    ]
     counted = chain if new_tapes else replace(chain, tape=chain.restart)
     with without_notes(), suppress(NoSchedule):
         given = usable(
@@ -63,8 +69,8 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
             restarts, tapes = largest.after_restart[:size], largest.after_tape[:size]
             fewer = replace(largest, after_restart=restarts, after_tape=tapes, exact=False)
             given[given.index(largest)] = fewer
-        return given
-    return []
+        return given + read_only
+    return read_only
 
 
 class Tables:

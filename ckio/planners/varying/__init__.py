@@ -275,6 +275,8 @@ def _sizes_alike(chain: Chain, tapes: bool) -> bool:
 def _slots(level: Level, chain: Chain, tapes: bool) -> int:
     """How many of the smallest checkpoints fit on a level; n at most."""
     smallest = int(_stored_sizes(level, chain, tapes).min())
+    if level.read_only:
+        return 0
     if level.capacity is None or not smallest:
         return chain.length
     return min(chain.length, level.capacity // smallest)

@@ -29,7 +29,7 @@ from ckio.schedule import counts
 from ckio.schedule.timeline import Event
 from tests.backends.common import in_child, make_read_only, mount_small, with_own_mounts
 
-from .persevering import Logistic, Told, chain_of, platform_of, result, truth
+from .failing import Logistic, Told, chain_of, platform_of, result, truth
 
 SIZE, STEPS = 20_000, 9
 CHAIN = chain_of(STEPS, SIZE)

@@ -13,9 +13,8 @@ from ckio.model import ArrayModel, sizes_of
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.runner.failover import Stored, failover
 from ckio.runner.perform import ALONE
-from ckio.runner.persevere import persevere
-from ckio.runner.remains import Stored
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline
@@ -106,7 +105,7 @@ class Told:
         watch: Callable[[Event], None] | None = None,
         overlap: Overlap = ALONE,
     ) -> tuple[Timeline, Logistic]:
-        return persevere(
+        return failover(
             schedule,
             platform,
             self.fresh(),  # which nobody else holds
