@@ -15,7 +15,6 @@ from typing import Final
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.beside import Beside
-from ckio.calibrate.codecs import late_checkpoints, worst_ratios
 from ckio.calibrate.probe import (
     MOST_BYTES,
     STEPS,
@@ -26,8 +25,10 @@ from ckio.calibrate.probe import (
     Probe,
     Try,
     copying,
+    late_checkpoints,
     measure_model,
     reach,
+    worst_ratios,
 )
 from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, spread_of, touch
 from ckio.errors import BadInput

@@ -7,24 +7,29 @@ do; `choose` then decides by the measured numbers alone.
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
 import xxhash
 
-from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.actions import Buffers, Field, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
-from ckio.calibrate.probe import STEPS, MakeModel, Probe, Try, x
+from ckio.calibrate.probe import (
+    STEPS,
+    Checkpoint,
+    Probe,
+    Try,
+    worst_ratios,
+)
 from ckio.calibrate.samples import planned
 from ckio.compression import Codec, Zstd
-from ckio.errors import BadInput, LevelFull, UnsupportedKind
-from ckio.model import Model
+from ckio.errors import BadInput
 from ckio.model.arrays import as_bytes
 from ckio.parallel.team import ALONE, Team
 from ckio.platform import Level
@@ -206,50 +211,6 @@ def _price(trial: Trial, plain: Trial) -> str:
         f"{seconds_text(more)} more per checkpoint, written and read"
         f" ({' instead of '.join(seconds)})"
     )
-
-
-Checkpoint: TypeAlias = tuple[Key, Layout, Buffers]
-
-
-def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
-    """Return restart data and then, where the model has one, a tape: of the last of so many steps.
-
-    Each is valid until the next is asked for.
-    """
-    model, last = make(), steps - 1
-    if last:
-        model.advance(0, last)
-    yield _dumped(model, x(last))
-    model.record(last, steps)
-    with suppress(UnsupportedKind):
-        yield _dumped(model, Key(Kind.TAPE, last))
-
-
-def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
-    """Return copies, which stay valid."""
-    return [
-        (key, layout, [memoryview(bytearray(view)) for view in data])
-        for key, layout, data in checkpoints
-    ]
-
-
-def worst_ratios(
-    backends: Mapping[str, Backend], checkpoints: Iterable[Checkpoint], /
-) -> dict[str, float]:
-    """Return the bytes that reach each level per byte of a checkpoint, the worst of them."""
-    worst = dict.fromkeys(backends, 0.0)
-    for key, layout, data in checkpoints:
-        nbytes = sum(map(len, data))
-        for name, backend in backends.items():
-            with suppress(LevelFull):  # a tape may be more than the level can ever hold
-                stored = backend.write(key, layout, data)
-                backend.discard(key)
-                worst[name] = max(worst[name], stored / nbytes if nbytes else 1.0)
-    return worst
-
-
-def _dumped(model: Model, key: Key) -> Checkpoint:
-    return key, model.layout(key), model.dump(key)
 
 
 class Still:

@@ -5,9 +5,9 @@ Both go through the code that runs schedules. `Pacer` measures steps with few ch
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
-from ckio.errors import BadInput
+from ckio.errors import BadInput, LevelFull, UnsupportedKind
 from ckio.model import Handing, Model, as_bytes, handed_by, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import periodic
@@ -42,6 +42,8 @@ from ckio.schedule import Schedule, reservations
 from ckio.schedule.timeline import Timeline
 
 MakeModel = Callable[[], Model]
+
+Checkpoint: TypeAlias = tuple[Key, Layout, Buffers]
 
 _OPS: Final = {"advance": ADVANCE, "record": RECORD, "reverse": REVERSE}
 
@@ -387,3 +389,44 @@ class Noise:
     def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
         del layout
         yield self.dump(key)
+
+
+def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
+    """Return restart data and then, where the model has one, a tape: of the last of so many steps.
+
+    Each is valid until the next is asked for.
+    """
+    model, last = make(), steps - 1
+    if last:
+        model.advance(0, last)
+    yield _dumped(model, x(last))
+    model.record(last, steps)
+    with suppress(UnsupportedKind):
+        yield _dumped(model, Key(Kind.TAPE, last))
+
+
+def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
+    """Return copies, which stay valid."""
+    return [
+        (key, layout, [memoryview(bytearray(view)) for view in data])
+        for key, layout, data in checkpoints
+    ]
+
+
+def worst_ratios(
+    backends: Mapping[str, Backend], checkpoints: Iterable[Checkpoint], /
+) -> dict[str, float]:
+    """Return the bytes that reach each level per byte of a checkpoint, the worst of them."""
+    worst = dict.fromkeys(backends, 0.0)
+    for key, layout, data in checkpoints:
+        nbytes = sum(map(len, data))
+        for name, backend in backends.items():
+            with suppress(LevelFull):  # a tape may be more than the level can ever hold
+                stored = backend.write(key, layout, data)
+                backend.discard(key)
+                worst[name] = max(worst[name], stored / nbytes if nbytes else 1.0)
+    return worst
+
+
+def _dumped(model: Model, key: Key) -> Checkpoint:
+    return key, model.layout(key), model.dump(key)

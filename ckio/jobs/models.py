@@ -39,7 +39,7 @@ from ckio.platform.memory import available
 
 if TYPE_CHECKING:
     from ckio.analysis.guarded import Guarded
-    from ckio.calibrate.codecs import Checkpoint
+    from ckio.calibrate.probe import Checkpoint
 
 log = logging.getLogger("ckio")
 
@@ -329,8 +329,7 @@ def _late(
     """Return the model's last checkpoints and its pace, by which codecs are chosen."""
     if all(level.options.get("codec") != AUTO for level in asked):
         return [], 0.0
-    from ckio.calibrate.codecs import kept, late_checkpoints
-    from ckio.calibrate.probe import pace, reach
+    from ckio.calibrate.probe import kept, late_checkpoints, pace, reach
 
     make = next(iter(models.values()))
     steps = reach(make, clock=clock)

@@ -10,8 +10,8 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import MARGIN, calibrate
-from ckio.calibrate.codecs import Checkpoint, decide, kept, late_checkpoints
-from ckio.calibrate.probe import MakeModel
+from ckio.calibrate.codecs import decide
+from ckio.calibrate.probe import Checkpoint, MakeModel, kept, late_checkpoints
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import ArrayModel

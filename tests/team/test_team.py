@@ -10,7 +10,8 @@ from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind, nbytes_of
 from ckio.backends.ram import Ram
-from ckio.calibrate.codecs import Checkpoint, Decision, decide
+from ckio.calibrate.codecs import Decision, decide
+from ckio.calibrate.probe import Checkpoint
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
 from ckio.jobs.stopping import store_standing
