@@ -1,10 +1,11 @@
 """Herrmann and Pallez (2020), section 5: their Figures 2 to 5 and Table 7 with ckio's planners.
 
-    python bench/paper_004.py            all of it, some minutes; into bench/results
+    python bench/paper_004.py            all of it, some minutes; into bench/figures
     python bench/paper_004.py --quick    few and short chains, some seconds; only printed
 
-Each figure becomes paper_004_figure_N.csv and .svg. What the paper says of them stands beside what
-was measured in paper_004.txt, with the times of Table 7.
+Each figure becomes paper_004_figure_N.csv and .svg, which are not kept with the code. What the
+paper says of them stands beside what was measured in bench/results/paper_004.txt, with the times of
+Table 7.
 """
 
 import argparse
@@ -80,8 +81,9 @@ def main() -> None:
         print(report(campaign(QUICK), paper_004_times.LENGTHS[:1]))
         return
     found = campaign(FULL)
+    record.FIGURES.mkdir(exist_ok=True)
     for number, of_figure in found.items():
-        save(number, of_figure, record.RESULTS)
+        save(number, of_figure, record.FIGURES)
     record.save("paper_004", report(found, paper_004_times.LENGTHS))
 
 

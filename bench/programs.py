@@ -246,7 +246,8 @@ def in_jax(n: int, base: int = 1024) -> str:
 
 def main(*, long: bool) -> None:
     points = growth(LENGTHS)
-    draw(points, record.RESULTS / "programs.svg")
+    record.FIGURES.mkdir(exist_ok=True)
+    draw(points, record.FIGURES / "programs.svg")
     parts = [
         f"Listing 1, eps = {EPS:g}, steps of {BASE} ticks, medians of 3",
         table_of_growth(points),

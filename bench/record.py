@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+FIGURES = Path(__file__).parent / "figures"
+"""Pictures and their numbers, which a script writes again whenever they are wanted."""
 
 
 def save(name: str, table: str, /) -> None:

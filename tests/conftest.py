@@ -1,18 +1,44 @@
-"""What every test gets."""
+"""Two tiers of tests, and what every test gets.
+
+`pytest` runs the quick tier, which is the same each time: hypothesis draws the same examples.
+`pytest -m slow` runs the slow one, whose examples are drawn anew. A test marked `slow` belongs to
+the slow tier; of one marked `campaign`, the first case is quick and all others are slow.
+"""
 
 import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("ckio.testing")
 
-# A busy machine must not fail a property: no test here is about time. Examples are drawn anew each
-# time, so that fewer of them see as much in the end; for many: --hypothesis-profile=thorough.
-settings.register_profile("ckio", deadline=None, max_examples=50)
-settings.register_profile("thorough", deadline=None, max_examples=2000)
-settings.load_profile("ckio")
+# A busy machine must not fail a property: no test here is about time.
+_NO_HURRY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "quick", _NO_HURRY, derandomize=True, database=None, max_examples=25, print_blob=True
+)
+settings.register_profile("campaign", _NO_HURRY, max_examples=50)
+settings.register_profile("thorough", _NO_HURRY, max_examples=2000)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the same examples each time in the quick tier, and others in a campaign."""
+    if not config.getoption("--hypothesis-profile", default=None):
+        campaign = "slow" in config.getoption("-m").replace("not slow", "")
+        settings.load_profile("campaign" if campaign else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases of a campaign but the first as slow, before it is chosen what runs."""
+    begun = set[str]()
+    for item in items:
+        if item.get_closest_marker("campaign"):
+            function = item.nodeid.partition("[")[0]
+            if function in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(function)
 
 
 @pytest.fixture(scope="session", autouse=True)

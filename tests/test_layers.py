@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -105,23 +106,37 @@ def of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", modules(), ids=of)
-def test_a_module_imports_only_from_lower_layers_or_its_own_package(path: Path) -> None:
-    assert top(path) in LAYER, f"give {top(path)} a layer in docs/architecture.md and here"
-    assert "a relative import" not in imported(path)
-    others = own(path) - {top(path)}
-    assert {name for name in others if LAYER[name] >= LAYER[top(path)]} == set()
+def violations(path: Path) -> Iterator[str]:
+    """Yield a sentence for each rule that the imports of a file break."""
+    package = top(path)
+    if package not in LAYER:
+        yield f"{of(path)}: give {package} a layer in docs/architecture.md and here"
+        return
+    if "a relative import" in imported(path):
+        yield f"{of(path)} imports relatively"
+    for name in sorted(own(path) - {package}):
+        if LAYER[name] >= LAYER[package]:
+            yield f"{of(path)} imports {name}, which is no lower layer"
+        if name in FORBIDDEN.get(package, "").split():
+            yield f"{of(path)} imports {name}, which {package} may not"
+    for library in sorted({name.split(".")[0] for name in imported(path)} & set(HEAVY)):
+        if package not in HEAVY[library]:
+            yield f"{of(path)} imports {library}, which is kept in {sorted(HEAVY[library])}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=of)
-def test_some_packages_never_import_each_other(path: Path) -> None:
-    assert own(path) & set(FORBIDDEN.get(top(path), "").split()) == set()
+def test_packages_import_only_from_lower_layers_and_keep_heavy_libraries_apart() -> None:
+    broken = [sentence for path in modules() for sentence in violations(path)]
+    assert not broken, "\n".join(broken)
 
 
-@pytest.mark.parametrize("path", modules(), ids=of)
-def test_a_heavy_library_is_imported_by_its_own_packages(path: Path) -> None:
-    libraries = {name.split(".")[0] for name in imported(path)}
-    assert {name for name in libraries & set(HEAVY) if top(path) not in HEAVY[name]} == set()
+def test_a_violation_is_told_by_file_and_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(violations(ROOT / "sim" / "engine.py")) == []
+    monkeypatch.setitem(LAYER, "schedule", LAYER["sim"])
+    monkeypatch.setitem(HEAVY, "simpy", {"runner"})
+    assert list(violations(ROOT / "sim" / "engine.py")) == [
+        "sim/engine.py imports schedule, which is no lower layer",
+        "sim/engine.py imports simpy, which is kept in ['runner']",
+    ]
 
 
 def test_the_bytes_of_a_level_are_known_to_its_backend_alone() -> None:

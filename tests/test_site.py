@@ -273,3 +273,9 @@ def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (digest,) = re.findall(r"functional +(\S+)", printed)
     assert digest in done.stdout
+
+
+def test_the_page_of_benchmarks_is_made_from_the_results() -> None:
+    import page
+
+    assert text("benchmarks") == page.page(), "run `python bench/page.py`"
