@@ -26,7 +26,7 @@ class Unprinted(OSError):
     """Raised where stdout cannot be written although somebody reads it: a disk is full, say."""
 
 
-class Printed(FileIO):
+class StandardOut(FileIO):
     """A descriptor to print to, of which errors are known from those of other files."""
 
     def write(self, data: Any, /) -> int:
@@ -38,7 +38,7 @@ class Printed(FileIO):
             raise Unprinted(error.errno, error.strerror) from None
 
 
-class _Lasting(Printed):
+class _Lasting(StandardOut):
     """A descriptor that is written to as long as somebody reads it, and leads nowhere then."""
 
     def write(self, data: Any, /) -> int:
@@ -56,7 +56,7 @@ class _Lasting(Printed):
 @contextmanager
 def printing() -> Iterator[None]:
     """Raise Unprinted where stdout cannot be written, also what nobody asked to be written yet."""
-    with _replaced("stdout", Printed):
+    with _replaced("stdout", StandardOut):
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -82,7 +82,7 @@ def unread() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(name: str, kind: type[Printed]) -> Iterator[None]:
+def _replaced(name: str, kind: type[StandardOut]) -> Iterator[None]:
     before = getattr(sys, name)
     if not isinstance(before, TextIOWrapper):  # None where it was closed
         yield
@@ -106,7 +106,7 @@ def _replaced(name: str, kind: type[Printed]) -> Iterator[None]:
 
 def claim_stdout() -> TextIOWrapper:
     """Keep stdout for the line of JSON: what a model prints, in any language, goes to stderr."""
-    answers = TextIOWrapper(BufferedWriter(Printed(os.dup(1), "w")), encoding="utf-8")
+    answers = TextIOWrapper(BufferedWriter(StandardOut(os.dup(1), "w")), encoding="utf-8")
     os.dup2(2, 1)
     return answers
 

@@ -173,7 +173,7 @@ class BisectionLevels:
     far: tuple[Far, ...]
 
 
-class Follower:
+class BisectionFollower:
     """The decisions of the rule, step by step.
 
     It takes for granted that the run does what it says, and changes nothing else. Of what is
@@ -261,7 +261,7 @@ def _is_prefix(step: int, of: int) -> bool:
     return of & -(step & -step) == step
 
 
-__all__ = ["Bisection", "Follower", "bisection"]
+__all__ = ["Bisection", "BisectionFollower", "bisection"]
 
 
 def bisection(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
@@ -313,9 +313,9 @@ class Bisection:
         near, *far = offered(endless, self.platform)
         return BisectionLevels(near, tuple(map(Far, far)))
 
-    def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
+    def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> BisectionFollower:
         """Yield the actions of a run that stands at x_step, one after the other."""
-        return Follower(self.levels, step, stored)
+        return BisectionFollower(self.levels, step, stored)
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
         """The way back when x_steps has just been reached and is the end.

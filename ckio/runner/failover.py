@@ -584,7 +584,7 @@ class FailoverLevel:
 # The parts of a run
 
 
-class Part(Protocol):
+class RunPart(Protocol):
     """A part of a run: to its end, or to the failure of a level.
 
     Attributes
@@ -608,7 +608,7 @@ class Part(Protocol):
         """Return the action that failed, None for none yet, and where the model stands."""
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=RunPart)
 
 
 class RunParts:
@@ -663,7 +663,7 @@ class RunParts:
         concurrent = self._without_carried(_joined(self._concurrent)) if self._concurrent else None
         return self._without_carried(self._recorder.timeline(self._actions), concurrent)
 
-    def _perform(self, part: Part) -> Failure | None:
+    def _perform(self, part: RunPart) -> Failure | None:
         """Perform a part to its end, for which None is returned, or to the failure of a level."""
         self._transfers = TransferRecorder()
         try:
@@ -686,7 +686,7 @@ class RunParts:
             return None
         return Failure(error, error.level, *part.failed(error))
 
-    def _collect(self, times: Iterator[Times], part: Part) -> StorageError | None:
+    def _collect(self, times: Iterator[Times], part: RunPart) -> StorageError | None:
         """Note and show the events of a part; returns the error of a level that failed."""
         actions, begun = part.actions(), self._begun
         while True:

@@ -92,7 +92,7 @@ class Stage(Protocol):
         ...
 
 
-class _Part(NamedTuple):
+class _StepsLeft(NamedTuple):
     """The `length` steps from `at` on, which are left to be reversed by the decisions of a stage.
 
     With a `place`, x_at has to be read from that level; without, it is in the register.
@@ -127,9 +127,9 @@ class Walk:
         self._after_restart = [[a.tolist() for a in stage.after_restart] for stage in stages]
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
         self._numbers = [[space.number for space in stage.spaces] for stage in stages]
-        self._tiles: dict[_Part, Actions] = {}
+        self._tiles: dict[_StepsLeft, Actions] = {}
         self._tiled = self._depth = 0
-        self._todo: list[_Part | _Spend] = []
+        self._todo: list[_StepsLeft | _Spend] = []
         self._draft = Draft()
 
     def draft(self, length: int, first: Sequence[Segment] = ()) -> Draft:
@@ -143,7 +143,7 @@ class Walk:
             for _ in range(segment.copies):
                 self._begin(at, segment)
                 at += segment.steps
-        self._reverse(_Part(at, length - at, *self._top(), None))
+        self._reverse(_StepsLeft(at, length - at, *self._top(), None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
             tile = self._back(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
@@ -175,9 +175,9 @@ class Walk:
         """The actions that reverse a segment at step 0."""
         if segment.kind is Kind.TAPE:
             return self._made(_Spend(0, self._numbers[segment.stage][0]))
-        return self._made(_Part(0, segment.steps, segment.stage, segment.free, 0))
+        return self._made(_StepsLeft(0, segment.steps, segment.stage, segment.free, 0))
 
-    def _made(self, left: _Part | _Spend) -> Actions:
+    def _made(self, left: _StepsLeft | _Spend) -> Actions:
         """The actions of a part, or of a step, by itself."""
         outer = self._todo, self._draft
         self._todo, self._draft, self._depth = [], Draft(), self._depth + 1
@@ -186,7 +186,7 @@ class Walk:
         (self._todo, self._draft), self._depth = outer, self._depth - 1
         return actions
 
-    def _reverse(self, left: _Part | _Spend) -> None:
+    def _reverse(self, left: _StepsLeft | _Spend) -> None:
         """Reverse a part, and all that is left to do then."""
         self._todo.append(left)
         while self._todo:
@@ -200,10 +200,10 @@ class Walk:
                 case part:
                     self._finish(part)
 
-    def _lay(self, part: _Part) -> None:
+    def _lay(self, part: _StepsLeft) -> None:
         """Reverse a part by its tile, which is made when it is first asked for."""
         at, length, stage, free, place = part
-        key = _Part(0, length, stage, self._least[stage](length, free), place)
+        key = _StepsLeft(0, length, stage, self._least[stage](length, free), place)
         if key not in self._tiles:
             if self._tiled > _MOST_TILED or self._depth > _DEEPEST:
                 self._finish(part)
@@ -212,7 +212,7 @@ class Walk:
             self._tiled += len(self._tiles[key])
         self._draft.lay(self._tiles[key], (at,))
 
-    def _finish(self, part: _Part) -> None:
+    def _finish(self, part: _StepsLeft) -> None:
         """Do a part up to its first Reverse, and leave the others to be done."""
         if part.place is not None:
             self._draft.read(part.at, level=self._numbers[part.stage][part.place])
@@ -224,7 +224,7 @@ class Walk:
         self._draft.record(at, at + length)
         self._draft.reverse(at, at + length)
 
-    def _store(self, part: _Part) -> _Part:
+    def _store(self, part: _StepsLeft) -> _StepsLeft:
         """Store something of a state in the register only; what is left to do first."""
         at, length, stage, free, _ = part
         match self._fresh[stage](length, free):
@@ -234,14 +234,14 @@ class Walk:
                 self._draft.write(at, level=level, kind=Kind.TAPE)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
-                return _Part(at + 1, length - 1, stage, after, None)
+                return _StepsLeft(at + 1, length - 1, stage, after, None)
             case StoreDecision(Kind.RESTART, place):
                 self._draft.write(at, level=self._numbers[stage][place])
                 return part._replace(place=place)
             case _:
-                return _Part(at, length, stage - 1, self.stages[stage - 1].empty, None)
+                return _StepsLeft(at, length, stage - 1, self.stages[stage - 1].empty, None)
 
-    def _sweep(self, part: _Part, place: int) -> _Part:
+    def _sweep(self, part: _StepsLeft, place: int) -> _StepsLeft:
         """Go on from a state in the register and on a level; what is left to do first."""
         at, length, stage, free, _ = part
         j = self._stored[stage](length, free, place)
@@ -249,8 +249,8 @@ class Walk:
             self._draft.discard(at, level=self._numbers[stage][place])
             return part._replace(place=None)
         self._move(at, at + j)
-        self._todo.append(_Part(at, j, stage, free, place))
-        return _Part(at + j, length - j, stage, self._after_restart[stage][place][free], None)
+        self._todo.append(_StepsLeft(at, j, stage, free, place))
+        return _StepsLeft(at + j, length - j, stage, self._after_restart[stage][place][free], None)
 
     def _move(self, begin: int, end: int) -> None:
         """Move forward, no longer at a time than the register has space for if it is recorded."""

@@ -180,13 +180,13 @@ def _searched(
     if why_not:
         return 0.0, False, why_not
     from ckio.planners.overlap.dual import Problem, dual
-    from ckio.planners.overlap.search import Search
+    from ckio.planners.overlap.search import OverlapSearch
 
     problem = Problem(chain, platform, tapes=tapes)
     if chain.length <= problem.held:
         return 0.0, False, "no step needs a checkpoint"
     turns = max(4, round(_TURNS[effort] * (1000 / chain.length) ** 0.8))
-    search = Search(problem, race, turns, watch)
+    search = OverlapSearch(problem, race, turns, watch)
     try:
         found = dual(problem, _CUTS[effort], search.look)
     except NoSchedule as error:
@@ -219,7 +219,7 @@ def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
     near = memory_level(platform)
     if near is None or not chain.advance:
         return
-    from ckio.planners.overlap.segments import Costs, Machine, segmented
+    from ckio.planners.overlap.segments import Costs, OverlapMachine, segmented
 
     with without_notes():
         offers = rooms(chain, platform, planner="overlap")
@@ -234,7 +234,7 @@ def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
 
         steps = chain.advance, chain.record, chain.reverse
         costs = Costs(*map(float, (*steps, *seconds(memory), *seconds(far))))
-        machine = Machine(chain.length - 1, memory.slots, far.slots, costs)
+        machine = OverlapMachine(chain.length - 1, memory.slots, far.slots, costs)
         for rows in segmented(machine):
             actions = Actions(
                 op=rows.op.astype(np.uint8),

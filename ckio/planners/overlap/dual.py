@@ -159,7 +159,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class DualPlan:
     """A schedule that is the best at some prices, and what it was made of."""
 
     schedule: Schedule
@@ -217,7 +217,7 @@ class Problem:
                 found[:, channel] = np.maximum(found[:, channel], rates.max(axis=1))
         return found
 
-    def plan(self, prices: Seconds, choice: Choice = Choice(), /) -> Plan | None:
+    def plan(self, prices: Seconds, choice: Choice = Choice(), /) -> DualPlan | None:
         """Return the plan that costs least at these prices; None if there is none within reach."""
         prices = prices / prices.sum(axis=1, keepdims=True)
         found = next(self._sweeps(self.costs, prices, choice), None)
@@ -230,7 +230,7 @@ class Problem:
         held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
         value = self._value(prices, sweep.bound)
         cut = Cut(self.load(schedule), held, prices, value)
-        return Plan(schedule, cut, tables, sweep, choice)
+        return DualPlan(schedule, cut, tables, sweep, choice)
 
     def schedule(self, tables: SegmentTables, sweep: Sweep, /) -> Schedule:
         """Return the schedule of a first sweep."""
@@ -510,7 +510,7 @@ class Dual:
         return np.tensordot(self.weights / max(self.weights.sum(), 1e-12), loads, 1)
 
 
-def dual(problem: Problem, most: int, look: Callable[[Plan], object] | None = None, /) -> Dual:
+def dual(problem: Problem, most: int, look: Callable[[DualPlan], object] | None = None, /) -> Dual:
     """Look for the prices of the greatest bound, with so many plans at most.
 
     `look` is called with every plan; it is not kept.

@@ -5,10 +5,9 @@ few arrays that are used again. What is found equals what `ckio.sim` finds to th
 profiles included; tests compare them. Without numba the same functions run in Python, which short
 schedules can bear.
 
-A program is a schedule in columns (`Program`). Its state (`State`) says how far the program is,
-what each channel does and what waits for it, and what the pool holds; `ckio.overlap` explains these
-words and the rules.
-"""
+A program is a schedule in columns (`TransferProgram`). Its state (`State`) says how far the program
+is, what each channel does and what waits for it, and what the pool holds; `ckio.overlap` explains
+these words and the rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -76,7 +75,7 @@ _NOT_YET: Final = -1.0
 """Stands for the seconds of an action that has to wait."""
 
 
-class Program(NamedTuple):
+class TransferProgram(NamedTuple):
     """A schedule, one row for each action; the last six columns are made by `link`.
 
     Attributes
@@ -156,14 +155,14 @@ class State(NamedTuple):
     last: Ints
 
 
-def program(rows: int, channels: int, /) -> Program:
+def program(rows: int, channels: int, /) -> TransferProgram:
     """Return a program with room for so many rows, still empty."""
     way, nbytes, channel, place, moved, source, peak, use, follows = (
         np.zeros(rows + 1, np.int64) for _ in range(9)
     )
     own, direct, beside, hinders, handoff, clock = (np.zeros(rows + 1) for _ in range(6))
     late, first = np.full(rows + 1, NONE), np.zeros(channels, np.int64)
-    return Program(
+    return TransferProgram(
         way, own, direct, beside, hinders, handoff, nbytes, channel, place, late, moved, clock,
         source, peak, use, follows, first,
     )  # fmt: skip
@@ -221,7 +220,9 @@ def _limit(count: int | None) -> int:
     return ALL if count is None else min(count, ALL)
 
 
-def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> tuple[Program, int]:
+def _program_of(
+    schedule: Schedule, platform: Platform, near: int | None, /
+) -> tuple[TransferProgram, int]:
     """Return the program of a schedule that begins with nothing stored, and its count of places."""
     actions, levels = schedule.actions, platform.levels
     channels = {
@@ -258,7 +259,7 @@ def _program_of(schedule: Schedule, platform: Platform, near: int | None, /) -> 
 
 
 @kernel
-def link(program: Program, length: int, computing: Seconds, last: Ints) -> None:
+def link(program: TransferProgram, length: int, computing: Seconds, last: Ints) -> None:
     """Fill in the last six columns; `last` has an element NONE for each place."""
     way, first = program.way, program.first
     held, program.clock[0] = 0, 0.0
@@ -291,7 +292,7 @@ def link(program: Program, length: int, computing: Seconds, last: Ints) -> None:
 
 
 @kernel
-def in_turn(seconds: Seconds, program: Program, device: Device) -> float:
+def in_turn(seconds: Seconds, program: TransferProgram, device: Device) -> float:
     """Return the seconds without overlap, with what writes wait for their device."""
     now = 0.0
     _forget(device)
@@ -302,7 +303,7 @@ def in_turn(seconds: Seconds, program: Program, device: Device) -> float:
 
 
 @kernel
-def perform(program: Program, length: int, policy: Policy, state: State) -> float:
+def perform(program: TransferProgram, length: int, policy: Policy, state: State) -> float:
     """Return the seconds of a program of so many rows, with the transfers that end after it.
 
     Infinite if it waits for ever: for room that a near checkpoint never leaves.
@@ -322,7 +323,7 @@ def perform(program: Program, length: int, policy: Policy, state: State) -> floa
 
 
 @kernel
-def _start(program: Program, length: int, policy: Policy, state: State) -> None:
+def _start(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
     for row in range(length):
         state.status[row] = _LATER
     for number in range(len(state.now)):
@@ -365,7 +366,7 @@ def _waiting(device: Device, number: int, now: float) -> float:
 
 
 @kernel
-def _longer(program: Program, device: Device, row: int, now: float) -> float:
+def _longer(program: TransferProgram, device: Device, row: int, now: float) -> float:
     """Return the seconds that a write which begins now takes longer."""
     number = program.late[row]
     if number == NONE:
@@ -375,7 +376,7 @@ def _longer(program: Program, device: Device, row: int, now: float) -> float:
 
 
 @kernel
-def _add(program: Program, device: Device, row: int, now: float) -> None:
+def _add(program: TransferProgram, device: Device, row: int, now: float) -> None:
     """Count a write that ends now."""
     number = program.late[row]
     if number != NONE:
@@ -387,7 +388,7 @@ def _add(program: Program, device: Device, row: int, now: float) -> None:
 
 
 @kernel
-def _go_on(program: Program, length: int, policy: Policy, state: State) -> None:
+def _go_on(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
     """Let the program go on as far as it can while no time passes."""
     tally, time = state.tally, state.time
     if tally[_PHASE] == _BUSY:
@@ -416,7 +417,7 @@ def _go_on(program: Program, length: int, policy: Policy, state: State) -> None:
 
 
 @kernel
-def _work(program: Program, state: State, seconds: float) -> None:
+def _work(program: TransferProgram, state: State, seconds: float) -> None:
     """Begin the seconds of the current action; leave it at once if no time passes."""
     time = state.time
     if time[_NOW] + seconds > time[_NOW]:
@@ -426,7 +427,7 @@ def _work(program: Program, state: State, seconds: float) -> None:
 
 
 @kernel
-def _enter(program: Program, policy: Policy, state: State) -> float:
+def _enter(program: TransferProgram, policy: Policy, state: State) -> float:
     """Return the seconds that the program itself needs for its next action, or _NOT_YET."""
     row = state.tally[_ROW]
     way = program.way[row]
@@ -445,13 +446,13 @@ def _enter(program: Program, policy: Policy, state: State) -> float:
 
 
 @kernel
-def _copy(program: Program, state: State, row: int) -> float:
+def _copy(program: TransferProgram, state: State, row: int) -> float:
     """Return the seconds of a copy, with what it costs to have waited before."""
     return program.own[row] + (program.handoff[row] if state.tally[_WAITED] else 0.0)
 
 
 @kernel
-def _enter_write(program: Program, policy: Policy, state: State, row: int) -> float:
+def _enter_write(program: TransferProgram, policy: Policy, state: State, row: int) -> float:
     tally = state.tally
     if tally[_STAGED] < policy.write_behind and program.nbytes[row] <= tally[_ROOM]:
         tally[_STAGED] += 1
@@ -465,7 +466,7 @@ def _enter_write(program: Program, policy: Policy, state: State, row: int) -> fl
 
 
 @kernel
-def _enter_read(program: Program, state: State, row: int) -> float:
+def _enter_read(program: TransferProgram, state: State, row: int) -> float:
     if state.status[row] == _THERE:
         return _copy(program, state, row)
     if state.status[row] == _BEGUN:
@@ -480,7 +481,7 @@ def _enter_read(program: Program, state: State, row: int) -> float:
 
 
 @kernel
-def _discard(program: Program, state: State, row: int) -> None:
+def _discard(program: TransferProgram, state: State, row: int) -> None:
     """Cancel a staged write that has not begun, or leave a discard to the channel."""
     source = program.source[row]
     if source != NONE and state.status[source] == _QUEUED:
@@ -493,7 +494,7 @@ def _discard(program: Program, state: State, row: int) -> None:
 
 
 @kernel
-def _leave(program: Program, state: State) -> None:
+def _leave(program: TransferProgram, state: State) -> None:
     """The current action has been done."""
     tally, row = state.tally, state.tally[_ROW]
     way = program.way[row]
@@ -522,7 +523,9 @@ def _leave(program: Program, state: State) -> None:
 
 
 @kernel
-def _begin(program: Program, length: int, policy: Policy, state: State, number: int) -> None:
+def _begin(
+    program: TransferProgram, length: int, policy: Policy, state: State, number: int
+) -> None:
     """Let an idle channel begin what it can."""
     tally, row = state.tally, state.wanted[number]
     if row != NONE:
@@ -549,7 +552,7 @@ def _begin(program: Program, length: int, policy: Policy, state: State, number: 
 
 
 @kernel
-def _end(program: Program, state: State, number: int) -> None:
+def _end(program: TransferProgram, state: State, number: int) -> None:
     """A channel's transfer has ended."""
     tally, row = state.tally, state.now[number]
     state.now[number] = NONE
@@ -592,7 +595,7 @@ def _oldest(state: State, number: int) -> int:
 
 
 @kernel
-def _pass_by(program: Program, state: State, row: int) -> None:
+def _pass_by(program: TransferProgram, state: State, row: int) -> None:
     """A read, if it is the next, needs not to be begun any more."""
     number = program.channel[row]
     if state.reads[number] == row:
@@ -600,7 +603,7 @@ def _pass_by(program: Program, state: State, row: int) -> None:
 
 
 @kernel
-def _give_back(program: Program, state: State, row: int) -> None:
+def _give_back(program: TransferProgram, state: State, row: int) -> None:
     """A staged write leaves the pool, unless the program copies from it now."""
     state.tally[_STAGED] -= 1
     if state.tally[_COPYING] != row:
@@ -608,7 +611,9 @@ def _give_back(program: Program, state: State, row: int) -> None:
 
 
 @kernel
-def _may_begin(program: Program, policy: Policy, state: State, number: int, row: int) -> bool:
+def _may_begin(
+    program: TransferProgram, policy: Policy, state: State, number: int, row: int
+) -> bool:
     """Whether a read may begin before the program needs it."""
     tally = state.tally
     here, source = tally[_ROW], program.source[row]
@@ -624,7 +629,7 @@ def _may_begin(program: Program, policy: Policy, state: State, number: int, row:
 
 
 @kernel
-def _fits(program: Program, policy: Policy, state: State, row: int) -> bool:
+def _fits(program: TransferProgram, policy: Policy, state: State, row: int) -> bool:
     """Whether the pool has room for a read, now and as long as it is going to lie there."""
     at, nbytes = state.tally[_ROW], program.nbytes[row]
     if nbytes > state.tally[_ROOM]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ckio.actions.columns import DISCARD, REVERSE, WRITE
 from ckio.planners.dp.sweep import Seconds, Stretch
-from ckio.planners.overlap.dual import Choice, Dual, Plan, Problem
+from ckio.planners.overlap.dual import Choice, Dual, DualPlan, Problem
 from ckio.planners.overlap.race import Race
 
 _CLOSE: Final = 1.002
@@ -47,10 +47,10 @@ _FACTORS: Final = (4.0, 1.6, 1.2)
 Asked: TypeAlias = tuple[Seconds, Choice]
 """The prices and the choice of a plan."""
 
-Change: TypeAlias = Callable[[Plan], Asked | None]
+Change: TypeAlias = Callable[[DualPlan], Asked | None]
 
 
-class Search:
+class OverlapSearch:
     """Plans of the dual and their neighbours, in a race."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Search:
                 left = self.turns - len(self._known)
                 self._descend(plan, len(self._known) + left // (len(starts) - number))
 
-    def look(self, plan: Plan) -> float:
+    def look(self, plan: DualPlan) -> float:
         """Return the seconds of a plan, as it is or spread; of one that is known, at once."""
         key = plan.sweep.segments, plan.tables.costs
         if key not in self._seconds:
@@ -104,7 +104,7 @@ class Search:
         close = self.race.seconds <= self._bound * _CLOSE
         return close or len(self._known) >= self.turns
 
-    def _seconds_of(self, plan: Plan) -> float:
+    def _seconds_of(self, plan: DualPlan) -> float:
         seconds = self.race.enter(plan.schedule, "a plan made for overlap")
         if plan.least < self.race.seconds:
             for power in _POWERS:
@@ -115,7 +115,7 @@ class Search:
                     seconds = min(seconds, self.race.enter(schedule, "a plan made for overlap"))
         return seconds
 
-    def _attempt(self, prices: Seconds, choice: Choice) -> tuple[float, Plan | None]:
+    def _attempt(self, prices: Seconds, choice: Choice) -> tuple[float, DualPlan | None]:
         prices = prices / prices.sum(axis=1, keepdims=True)
         key = np.round(prices, 4).tobytes(), choice
         if key in self._known or self._done:
@@ -127,7 +127,7 @@ class Search:
         self._known[key] = seconds, (prices, choice)
         return seconds, plan
 
-    def _descend(self, start: Plan, limit: int) -> None:
+    def _descend(self, start: DualPlan, limit: int) -> None:
         """Follow each kind of change as far as it is for the better, in ever smaller steps."""
         now, seconds = start, self.look(start)
         for factor in _FACTORS:
@@ -143,7 +143,7 @@ class Search:
                             break
                         now, seconds, moved = plan, taken, True
 
-    def _changes(self, plan: Plan, factor: float) -> list[Change]:
+    def _changes(self, plan: DualPlan, factor: float) -> list[Change]:
         """Return the changes to try: of the longest segment, a quota, the reserve, a price."""
         left = _left(self.problem, plan)
         far = [at for at, channel in enumerate(self.problem.of_level) if channel >= 0 and left[at]]
@@ -157,14 +157,14 @@ class Search:
                 changes += [partial(_price, rows, channel, by) for by in (factor, 1 / factor)]
         return changes
 
-    def _longest(self, by: float, plan: Plan) -> Asked | None:
+    def _longest(self, by: float, plan: DualPlan) -> Asked | None:
         taken = max((it.steps for it in plan.sweep.segments), default=0)
         longest = int((plan.choice.longest or taken) * by)
         if longest < 2 or (by > 1 and plan.choice.longest is None):
             return None
         return plan.cut.prices, replace(plan.choice, longest=longest)
 
-    def _quota(self, at: int, by: float, plan: Plan) -> Asked | None:
+    def _quota(self, at: int, by: float, plan: DualPlan) -> Asked | None:
         quotas = plan.choice.quotas or (None,) * len(self.problem.platform.levels)
         quota = quotas[at]
         nbytes = int((_left(self.problem, plan)[at] if quota is None else quota) * by)
@@ -173,14 +173,14 @@ class Search:
         quotas = (*quotas[:at], nbytes, *quotas[at + 1 :])
         return plan.cut.prices, replace(plan.choice, quotas=quotas)
 
-    def _reserve(self, by: int, plan: Plan) -> Asked | None:
+    def _reserve(self, by: int, plan: DualPlan) -> Asked | None:
         place = self.reserves.index(plan.choice.reserve) + by
         if not 0 <= place < len(self.reserves):
             return None
         return plan.cut.prices, replace(plan.choice, reserve=self.reserves[place])
 
 
-def _price(rows: list[int], channel: int, by: float, plan: Plan) -> Asked | None:
+def _price(rows: list[int], channel: int, by: float, plan: DualPlan) -> Asked | None:
     prices = plan.cut.prices.copy()
     prices[rows, channel] *= by
     return (prices, plan.choice) if 1e-6 < prices[rows, channel].max() < 20 else None
@@ -207,7 +207,7 @@ def _quotas(problem: Problem, phases: Seconds, part: float) -> tuple[int | None,
     return tuple(quotas)
 
 
-def _left(problem: Problem, plan: Plan) -> list[int]:
+def _left(problem: Problem, plan: DualPlan) -> list[int]:
     """Bytes of each level at the turn."""
     left = [0] * len(problem.platform.levels)
     for it in plan.sweep.segments:
@@ -226,7 +226,7 @@ class _Use:
     seconds: float
 
 
-def _use(problem: Problem, plan: Plan, segment: Stretch) -> _Use:
+def _use(problem: Problem, plan: DualPlan, segment: Stretch) -> _Use:
     chain, levels = problem.chain, problem.platform.levels
     _, (op, kind, level, begin, end) = plan.tables.rows(segment)
     sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
@@ -245,7 +245,7 @@ def _use(problem: Problem, plan: Plan, segment: Stretch) -> _Use:
     return _Use(left, peak, seconds + first)
 
 
-def _spread(problem: Problem, plan: Plan, power: float) -> tuple[Stretch, ...] | None:
+def _spread(problem: Problem, plan: DualPlan, power: float) -> tuple[Stretch, ...] | None:
     """Put the far segments that need no memory evenly among the others; None if nothing changes."""
     segments, near = plan.sweep.segments, problem.near
     uses = {it: _use(problem, plan, it) for it in dict.fromkeys(segments)}

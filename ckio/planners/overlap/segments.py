@@ -47,9 +47,9 @@ from ckio.planners.overlap.engine import (
     WAYS,
     Ints,
     Policy,
-    Program,
     Seconds,
     State,
+    TransferProgram,
     kernel,
     link,
     perform,
@@ -283,7 +283,7 @@ ROWS = 64
 
 
 @dataclass(frozen=True)
-class Machine:
+class OverlapMachine:
     """A chain on two levels.
 
     Attributes
@@ -327,7 +327,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Segments:
+class OverlapSegments:
     """The best plans found.
 
     Attributes
@@ -347,24 +347,24 @@ class Segments:
     chosen: Ints
 
 
-class Room(NamedTuple):
+class SlotsFree(NamedTuple):
     """Where programs are written down and simulated; used again and again."""
 
     rows: Rows
-    program: Program
+    program: TransferProgram
     state: State
 
 
-def _room(count: int, slots: int, steps: int, /) -> Room:
+def _room(count: int, slots: int, steps: int, /) -> SlotsFree:
     """For programs of so many rows and steps, from tables with so many slots on both levels."""
     op, level, begin, end = (np.zeros(count, np.int64) for _ in range(4))
     rows = Rows(op, level, begin, end, np.zeros((3 * slots + 8, 4), np.int64))
-    room = Room(rows, program(count, 1), state(count, 1, steps + 1))
+    room = SlotsFree(rows, program(count, 1), state(count, 1, steps + 1))
     room.program.nbytes[:] = 1
     return room
 
 
-def solve(machine: Machine, near: Values, grid: Grid) -> Segments:
+def solve(machine: OverlapMachine, near: Values, grid: Grid) -> OverlapSegments:
     """Plan and simulate all segments of the grid, by all rules and with some near slots kept."""
     longest, most, costs = int(grid.lengths[-1]), int(grid.slots[-1]), machine.costs
     place = _room(ROWS * (longest + 1), most + machine.near, longest + 1)
@@ -383,7 +383,7 @@ def solve(machine: Machine, near: Values, grid: Grid) -> Segments:
     return _best(variants, grid, np.array(found))
 
 
-def _best(variants: list[Levels], grid: Grid, found: Table) -> Segments:
+def _best(variants: list[Levels], grid: Grid, found: Table) -> OverlapSegments:
     """The best variant for each length, with a number of slots or any less."""
     variant = found.argmin(axis=0)
     seconds = found.min(axis=0)
@@ -392,11 +392,11 @@ def _best(variants: list[Levels], grid: Grid, found: Table) -> Segments:
         worse = seconds[row] >= seconds[row - 1]
         for table in (seconds, variant, planned):
             table[row, worse] = table[row - 1, worse]
-    return Segments(tuple(variants), grid, seconds, np.array([variant, planned]))
+    return OverlapSegments(tuple(variants), grid, seconds, np.array([variant, planned]))
 
 
 @kernel
-def _simulate(levels: Levels, grid: Grid, terms: Terms, room: Room, seconds: Table) -> None:
+def _simulate(levels: Levels, grid: Grid, terms: Terms, room: SlotsFree, seconds: Table) -> None:
     """Simulate every segment by itself; infinite where its plan needs too many rows."""
     costs, rows = terms.costs, room.rows
     rate = costs.advance / max(costs.far_write + costs.far_discard, 1e-300)
@@ -414,7 +414,7 @@ def _simulate(levels: Levels, grid: Grid, terms: Terms, room: Room, seconds: Tab
 
 
 @kernel
-def took(room: Room, count: int, terms: Terms) -> float:
+def took(room: SlotsFree, count: int, terms: Terms) -> float:
     """The seconds of so many rows."""
     rows, program = room.rows, room.program
     for row in range(count):
@@ -428,7 +428,9 @@ def took(room: Room, count: int, terms: Terms) -> float:
     return perform(program, count, terms.policy, room.state)
 
 
-def _cuts(machine: Machine, segments: Segments, shortest: int) -> list[tuple[int, ...]]:
+def _cuts(
+    machine: OverlapMachine, segments: OverlapSegments, shortest: int
+) -> list[tuple[int, ...]]:
     """Return the most promising cuts into segments of at least `shortest` steps.
 
     A cut is the places of its segments in the grid, first to last.
@@ -457,7 +459,7 @@ def _cuts(machine: Machine, segments: Segments, shortest: int) -> list[tuple[int
     return found
 
 
-def _free_rows(machine: Machine, segments: Segments, count: int) -> Ints:
+def _free_rows(machine: OverlapMachine, segments: OverlapSegments, count: int) -> Ints:
     """The row of the grid for the slots that are left to each of the first segments."""
     free = machine.far - np.arange(count)
     return np.searchsorted(segments.grid.slots, free, side="right") - 1
@@ -505,7 +507,9 @@ def _cut(table: _Table, lengths: Ints, seconds: Table, row: Ints, first: int) ->
                         table.seconds[after, end], table.split[i + 1, end] = value, place
 
 
-def _written(machine: Machine, segments: Segments, cut: tuple[int, ...], place: Room) -> int:
+def _written(
+    machine: OverlapMachine, segments: OverlapSegments, cut: tuple[int, ...], place: SlotsFree
+) -> int:
     """Write down the actions of a whole chain that is cut so; return how many there are."""
     out, lengths = place.rows, segments.grid.lengths[list(cut)].tolist()
     count, at, begins = 0, 0, []
@@ -526,7 +530,7 @@ def _written(machine: Machine, segments: Segments, cut: tuple[int, ...], place: 
     return count
 
 
-def segmented(machine: Machine, /) -> Iterator[Rows]:
+def segmented(machine: OverlapMachine, /) -> Iterator[Rows]:
     """Yield the most promising plans, as columns of actions; none if the chain is too long.
 
     The first level is 0, the far one 1.
@@ -553,7 +557,7 @@ class _Scale(NamedTuple):
     shortest: tuple[int, ...]
 
 
-def _scale(machine: Machine) -> _Scale | None:
+def _scale(machine: OverlapMachine) -> _Scale | None:
     """Return the scale for a machine; None if the chain is too long for so few slots."""
     length, near, far = machine.length, machine.near, machine.far
     steps = machine.written / machine.costs.advance  # that are advanced while one is written

@@ -26,8 +26,8 @@ from ckio.planners.blocks import Piece, joined
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.dp.spaces import Space
 from ckio.planners.resume.remainder import Remainder, Stored
-from ckio.planners.resume.stack import Candidate, Leg, Stack
-from ckio.planners.resume.tables import MOST_COMPARED, Tables, spaces
+from ckio.planners.resume.stack import Candidate, Stack, StackLeg
+from ckio.planners.resume.tables import MOST_COMPARED, ResumeTables, spaces
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
@@ -47,7 +47,7 @@ _MOST_LEGS = 256
 """Beyond so many legs it is not tried what they take that the recurrence did not choose."""
 
 
-class LongPlan(NamedTuple):
+class RemainderPlan(NamedTuple):
     """Actions without Discards, how they were found, and whether it is the best of its kind."""
 
     actions: Actions
@@ -55,11 +55,11 @@ class LongPlan(NamedTuple):
     complete: bool
 
 
-def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[LongPlan]:
+def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[RemainderPlan]:
     """Several ways to finish, each the best of its kind, if there is one."""
     for begun, left in _begun(rest):
         if left.end == 0:
-            yield LongPlan(Actions.of(begun), "from stored tapes alone", complete=True)
+            yield RemainderPlan(Actions.of(begun), "from stored tapes alone", complete=True)
             continue
         for tapes in dict.fromkeys([(), left.tapes]):
             some = replace(left, tapes=tapes)
@@ -125,15 +125,15 @@ class _Segments:
             )
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
-    def plans(self, most: float) -> Iterator[LongPlan]:
+    def plans(self, most: float) -> Iterator[RemainderPlan]:
         """Yield the plan that the recurrence chooses, and others where it may miss the best."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
-        chosen, state = list[Leg](), self.rest.state
+        chosen, state = list[StackLeg](), self.rest.state
         if given and len(self.rest.restarts) <= _MOST_KEYS:
             move = self.alike.advance
             if self.records.any() and not self.chain.varies:
                 move = self.alike.record
-            tables = Tables(given, self.rest.end, move=move, held=self.held, most=most)
+            tables = ResumeTables(given, self.rest.end, move=move, held=self.held, most=most)
             jumps = np.full(self.rest.end + 1, inf)
             for step, level in self.tapes.items() if not self.chain.varies else ():
                 read = self.rest.seconds_to_read(Kind.TAPE, step, level)
@@ -141,19 +141,19 @@ class _Segments:
             stack = Stack(self._keys(tables), tables, [*map(self._slots, given)], jumps)
             chosen = stack.best(None if state is None else int(self.at[state]))
             if chosen and stack.complete and not self.chain.varies:
-                yield LongPlan(self._by_planner(chosen), _RECURRENCE, complete=True)
+                yield RemainderPlan(self._by_planner(chosen), _RECURRENCE, complete=True)
                 return
         every = self._every_key()
         if chosen and len(every) > _MOST_LEGS:
             every = []
         for legs in (self._steps(chosen), every, self._first_key()):
             with suppress(NoSchedule, BadInput):
-                yield LongPlan(self._by_planner(legs), _CUT, complete=False)
+                yield RemainderPlan(self._by_planner(legs), _CUT, complete=False)
 
     def _slots(self, space: Space) -> int:
         return self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
 
-    def _keys(self, tables: Tables) -> list[Candidate]:
+    def _keys(self, tables: ResumeTables) -> list[Candidate]:
         """Everything that may be kept, in the order of steps."""
         places = {space.number: place for place, space in enumerate(tables.spaces)}
         there = [key for key in self.rest.restarts if key[1] in places]
@@ -191,36 +191,36 @@ class _Segments:
             level=longer.level,
         )
 
-    def _steps(self, legs: Sequence[Leg]) -> list[Leg]:
+    def _steps(self, legs: Sequence[StackLeg]) -> list[StackLeg]:
         """Legs of the steps that are all alike, in those of the chain itself."""
-        there, end = list[Leg](), self.rest.end
+        there, end = list[StackLeg](), self.rest.end
         for leg in legs if self.chain.varies else ():
             first = self.rest.state if leg.key is None else leg.key.step
             begin = max(first or 0, min(int(np.searchsorted(self.at, leg.begin)), end - 1))
             if begin < end:
-                there.append(Leg(leg.key, begin, end))
+                there.append(StackLeg(leg.key, begin, end))
                 end = begin
         return there or [*legs]
 
-    def _every_key(self) -> list[Leg]:
+    def _every_key(self) -> list[StackLeg]:
         """All keys are kept, and each finishes what is right of it."""
-        end, legs, state = self.rest.end, list[Leg](), self.rest.state
+        end, legs, state = self.rest.end, list[StackLeg](), self.rest.state
         if state is not None and all(step <= state for step, _ in self.rest.restarts):
-            legs.append(Leg(None, state, end))
+            legs.append(StackLeg(None, state, end))
             end = state
         for step, same in groupby(reversed(self.rest.restarts), key=lambda key: key[0]):
             read, level = min((self._read(*key), key[1]) for key in same)
-            legs.append(Leg(Candidate(step, step, level, 0, read), step, end))
+            legs.append(StackLeg(Candidate(step, step, level, 0, read), step, end))
             end = step
         return legs
 
-    def _first_key(self) -> list[Leg]:
+    def _first_key(self) -> list[StackLeg]:
         """Nothing is kept: all is planned from x_0."""
         if self.rest.state == 0:
-            return [Leg(None, 0, self.rest.end)]
+            return [StackLeg(None, 0, self.rest.end)]
         return [leg._replace(end=self.rest.end) for leg in self._every_key()[-1:]]
 
-    def _by_planner(self, legs: Sequence[Leg]) -> Actions:
+    def _by_planner(self, legs: Sequence[StackLeg]) -> Actions:
         """Each leg in the room that later ones leave; on the way, stored tapes are made use of.
 
         Raises NoSchedule where steps are left, or what is kept does not fit.
@@ -240,7 +240,7 @@ class _Segments:
             raise NoSchedule(f"the steps before {end} are not reached")
         return self._recorded(joined(pieces))
 
-    def _platforms(self, legs: Sequence[Leg]) -> list[Platform]:
+    def _platforms(self, legs: Sequence[StackLeg]) -> list[Platform]:
         """For each leg the platform without the room of what later ones keep, and of their tapes.
 
         Raises NoSchedule where what all of them keep does not fit.
@@ -258,7 +258,7 @@ class _Segments:
                 kept.add(leg.key)
         return platforms[::-1]
 
-    def _leg(self, leg: Leg, platform: Platform) -> list[Piece]:
+    def _leg(self, leg: StackLeg, platform: Platform) -> list[Piece]:
         """Read a key, go on, and reverse the steps of a leg."""
         begin, end, key = leg.begin, leg.end, leg.key
         start = list[Action]()
@@ -311,7 +311,7 @@ def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
     return replace(level, capacity=None) if enough else level
 
 
-def _written(legs: Sequence[Leg]) -> Iterator[Action]:
+def _written(legs: Sequence[StackLeg]) -> Iterator[Action]:
     """The state in the register is written first, to every level where a leg reads it."""
     for key in {leg.key for leg in legs if leg.key is not None and leg.key.write is not None}:
         yield Write(Key(Kind.RESTART, key.step), key.level)

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ckio.planners.dp.spaces import Numbers
-from ckio.planners.resume.tables import FOREVER, Seconds, Tables
+from ckio.planners.resume.tables import FOREVER, ResumeTables, Seconds
 
 _MOST_SUMS, _MOST_ROUNDS, _MOST_NUMBERS = 3e8, 20_000, 1e7
 """Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each; numbers that
@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
     write: float | None = None
 
 
-class Leg(NamedTuple):
+class StackLeg(NamedTuple):
     """Read a key (None: the state is in the register), go to `begin` and reverse [begin, end)."""
 
     key: Candidate | None
@@ -84,7 +84,7 @@ class Stack:
     """
 
     def __init__(
-        self, keys: Sequence[Candidate], tables: Tables, slots: Sequence[int], jumps: Seconds
+        self, keys: Sequence[Candidate], tables: ResumeTables, slots: Sequence[int], jumps: Seconds
     ) -> None:
         self.tables, self.steps = tables, int(tables.lengths[-1])
         self.points = self._points(keys)
@@ -215,7 +215,7 @@ class Stack:
 
     # The way that leads to the least seconds
 
-    def best(self, state: int | None, /) -> list[Leg]:
+    def best(self, state: int | None, /) -> list[StackLeg]:
         """How to finish in the least seconds, with this state in the register, if possible."""
         last, least = len(self.points) - 1, self.least[-1]
         u = int(least[last].argmin())
@@ -228,13 +228,13 @@ class Stack:
             if candidates.size and candidates.min() < seconds:
                 u, x = divmod(int(candidates.argmin()), last - low)
                 seconds, y = float(candidates[u, x]), low + x
-                first = Leg(None, int(self.points[y]), self.steps)
+                first = StackLeg(None, int(self.points[y]), self.steps)
                 last = y
         if not seconds < FOREVER:
             return []
         return ([] if first is None else [first]) + [*self._legs(u, last)]
 
-    def _legs(self, u: int, y: int) -> Iterator[Leg]:
+    def _legs(self, u: int, y: int) -> Iterator[StackLeg]:
         """The legs of all keys for H(u, y)."""
         count = len(self.keys)
         while y:
@@ -250,7 +250,7 @@ class Stack:
                     yield leg
             count, u = i, int(self._before[i][row])
 
-    def _step(self, i: int, row: int, y: int) -> tuple[Leg | None, int, bool]:
+    def _step(self, i: int, row: int, y: int) -> tuple[StackLeg | None, int, bool]:
         """Return the first leg of a key for G(u, y), the y that is left, and if the key stays."""
         key, a, seconds = self.keys[i], int(self.at[i]), self.seconds[i][row]
         below, end = self.least[i, :, self._before[i][row]], int(self.points[y])
@@ -266,6 +266,6 @@ class Stack:
         keep += seconds[:x]
         keep[0] = inf
         if not self.complete and self._whole[i][row, x] + below[a] <= best:
-            return Leg(key, key.at, end), a, False
+            return StackLeg(key, key.at, end), a, False
         p = int((keep if keep.min() < drop.min() else drop).argmin())
-        return Leg(key, int(self.points[a + p]), end), a + p, bool(keep.min() < drop.min())
+        return StackLeg(key, int(self.points[a + p]), end), a + p, bool(keep.min() < drop.min())

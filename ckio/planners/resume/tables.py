@@ -73,7 +73,7 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
     return read_only
 
 
-class Tables:
+class ResumeTables:
     """P and Q by length (rows) and free room (columns; the last is room that there is not).
 
     Attributes

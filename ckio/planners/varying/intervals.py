@@ -184,7 +184,7 @@ class IntervalCosts:
     tape: _Ints
 
 
-class Tables:
+class RangeTables:
     """The recurrence for the ranges of at most `longest` intervals within a part of a scale.
 
     Attributes
@@ -256,7 +256,7 @@ class Scale:
         self.at, self.finer, self.place = at, finer, place
         self.short = short(room)
         self._short = self._short_ranges()
-        self._part = -1, Tables(0, 0, 0, room)
+        self._part = -1, RangeTables(0, 0, 0, room)
 
     @staticmethod
     def finest(costs: IntervalCosts, room: FreeSpace) -> "Scale":
@@ -285,11 +285,11 @@ class Scale:
         ).astype(np.int64)
         return Scale(self.costs, self.room, self.at[place], self, place)
 
-    def whole(self) -> Tables:
+    def whole(self) -> RangeTables:
         """The tables of all ranges of this scale."""
         return self._tables(0, len(self.at) - 1, len(self.at) - 1)
 
-    def part(self, number: int) -> Tables:
+    def part(self, number: int) -> RangeTables:
         """The tables of the short ranges that begin in one part of this scale; the last is kept."""
         if number != self._part[0]:
             begin = number * _PART
@@ -297,7 +297,7 @@ class Scale:
             self._part = number, self._tables(begin, end, min(self.short, end - begin))
         return self._part[1]
 
-    def around(self, point: int) -> Tables:
+    def around(self, point: int) -> RangeTables:
         """The tables of the short ranges that begin at a point."""
         return self.part(point // _PART)
 
@@ -305,9 +305,9 @@ class Scale:
         """Whether a range is planned on the finer scale."""
         return self.finer is not None and bool(self.place[end] - self.place[begin] <= self.short)
 
-    def _tables(self, begin: int, end: int, longest: int) -> Tables:
-        tables = Tables(begin, end - begin, longest, self.room)
-        part = _Part(self, begin, end)
+    def _tables(self, begin: int, end: int, longest: int) -> RangeTables:
+        tables = RangeTables(begin, end - begin, longest, self.room)
+        part = _RangePart(self, begin, end)
         for length in range(1, longest + 1):
             splits = [tables.splits(way, length) for way in range(len(tables.stored))]
             fresh = part.fresh(length, splits, tables.fresh[length - 1])
@@ -317,7 +317,7 @@ class Scale:
             self._put_short(tables, length)
         return tables
 
-    def _put_short(self, tables: Tables, length: int) -> None:
+    def _put_short(self, tables: RangeTables, length: int) -> None:
         """Ranges that are short here are better known on the finer scale."""
         if length > len(self._short):
             return
@@ -352,7 +352,7 @@ class Scale:
         return found
 
 
-class _Part:
+class _RangePart:
     """The recurrence within a part of a scale, for all ranges of one length at a time."""
 
     def __init__(self, scale: Scale, begin: int, end: int) -> None:

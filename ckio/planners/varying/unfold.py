@@ -20,7 +20,7 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.planners.draft import Draft
-from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, Scale, Tables
+from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, RangeTables, Scale
 from ckio.platform.chain import Chain
 
 
@@ -269,5 +269,5 @@ class Unfolding:
             self.draft.discard(step, level=level, kind=Kind.TAPE)
             self.draft.reverse(step, step + 1)
 
-    def _tables(self, left: _Range) -> Tables:
+    def _tables(self, left: _Range) -> RangeTables:
         return self.whole if left.scale is self.top else left.scale.around(left.begin)
