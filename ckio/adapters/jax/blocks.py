@@ -328,12 +328,12 @@ def bits_of(leaf: Any, /) -> NDArray[Any]:
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
-def array_of(old: Any, bits: Any, /) -> Any:
-    """Return the array like `old` that has these bits; on the CPU, it lies in their memory."""
+def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
+    """Return the array like `old` that has these bits; on the CPU, it may lie in their memory."""
     if is_key(old):
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
     place = old.sharding if old.committed else None  # functions are compiled anew for the other
-    return jax.device_put(bits.view(old.dtype), place, may_alias=True)
+    return jax.device_put(bits.view(old.dtype), place, may_alias=may_alias)
 
 
 def _strong(leaf: Any) -> Any:

@@ -333,7 +333,8 @@ class _OutsideXla:
 
     def get(self, states: StoredStates, access: int, old: Leaves, /) -> tuple[Any, Leaves]:
         self._write()
-        return states, list(map(array_of, old, states.get(access)))
+        pairs = zip(old, states.get(access), strict=True)  # in copies: JAX holds on to memory
+        return states, [array_of(leaf, bits, may_alias=False) for leaf, bits in pairs]
 
     def _write(self) -> None:
         while self._late:
