@@ -31,10 +31,10 @@ DRAWN: dict[str, tuple[Any, ...]] = {
     "planners.test_overlap.traffics": (),
     "programs.test_random_programs.inputs": (),
     "programs.test_random_programs.sources": (),
+    "schedule.test_texts_variables.flows": (),
+    "schedule.test_texts_variables.named_chains": (),
+    "schedule.test_texts_variables.steps": (),
     "sim.test_sweep.sweeps": (),
-    "test_texts_variables.flows": (),
-    "test_texts_variables.named_chains": (),
-    "test_texts_variables.steps": (),
 }
 """The strategies that are functions of `draw`, with arguments for them; the package's own, too."""
 

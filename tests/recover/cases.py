@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
-from ckio.actions import Key, Kind, Write
+from ckio.actions import Key, Kind, Record, Write
 from ckio.adapters.registry import find, names
 from ckio.errors import BadInput
 from ckio.planners.base import Planner, without_notes
@@ -71,11 +71,16 @@ class Case:
 
     @property
     def tapes(self) -> bool:
-        """Whether the run can store tapes: only they may fit on its levels."""
-        return self.planner in WITH_TAPES or any(
-            isinstance(action, Write) and action.key.kind is Kind.TAPE
-            for action in self.planned.actions
-        )
+        """Whether the run stores tapes, or holds several: it may have no other way."""
+        if self.planner in WITH_TAPES:
+            return True
+        for action in self.planned.actions:
+            match action:
+                case Write(Key(Kind.TAPE)):
+                    return True
+                case Record(begin, end) if end > begin + 1:
+                    return True
+        return False
 
     def recovering(self, killed: Schedule | None = None) -> Callable[[Stored], Schedule]:
         """The schedule for the rest, made once for each set of survivors of what was killed."""
