@@ -141,7 +141,7 @@ def of_ckio(case: Case, planner: str, *, known: bool = True) -> Use:
             planner=planner,
             chain=case.chain(),
         )
-        scratch = manager.shelf.scratch
+        scratch = manager.storage.scratch
         put, get, seen = scratch.put, scratch.get, Row([])
 
         def counted_put(level: int, arrays: Mapping[str, Any], /) -> Key:

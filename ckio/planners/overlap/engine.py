@@ -7,7 +7,8 @@ schedules can bear.
 
 A program is a schedule in columns (`TransferProgram`). Its state (`State`) says how far the program
 is, what each channel does and what waits for it, and what the pool holds; `ckio.overlap` explains
-these words and the rules."""
+these words and the rules.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
