@@ -188,6 +188,7 @@ def test_a_level_with_room_for_one_checkpoint_is_measured() -> None:
     assert found.levels[0].write(88) > 0
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("capacities", [{}, {"ram": 1 << 40}])
 def test_large_checkpoints_are_tried_in_few_slots(capacities: dict[str, int]) -> None:
     class Told(Exception):

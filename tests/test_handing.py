@@ -136,6 +136,7 @@ PLANNERS: tuple[Callable[[Chain, Platform], Schedule], ...] = (
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2), Overlap(None, None)])
 @pytest.mark.parametrize("checksum", [False, True])
 @pytest.mark.parametrize("slots", [2, 30])

@@ -179,6 +179,7 @@ def flows() -> ModuleType:
     return module
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("heading", flows().FLOWS)
 def test_the_page_lists_the_files_that_a_call_enters(heading: str) -> None:
     pytest.importorskip("numba")

@@ -104,6 +104,7 @@ def test_the_page_has_what_is_registered() -> None:
     assert (HERE / "pyproject.toml").read_text().startswith(BLOCKS[0])
 
 
+@pytest.mark.slow
 def test_it_passes_the_tests_that_ckio_passes(site: Path, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(BLOCKS[-1])
     pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
@@ -132,6 +133,7 @@ def test_all_it_brings_is_used_by_name(site: Path, tmp_path: Path) -> None:
     assert found["gradient_digest"] == plain["gradient_digest"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_inspected_resumed_and_cleaned(site: Path, tmp_path: Path) -> None:
     vorticity(
         tmp_path / "node.toml",
@@ -195,6 +197,7 @@ def asked(at: Path, paths: tuple[Path, ...], call: str) -> str:
     return python(sys.executable, "-c", script, at=at, paths=paths).strip()
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_imported_is_named_with_its_package(
     tmp_path: Path, broken: Path
 ) -> None:
@@ -214,6 +217,7 @@ def test_a_name_that_ckio_has_is_not_taken_in_silence(tmp_path: Path, broken: Pa
     )
 
 
+@pytest.mark.slow
 def test_two_packages_with_one_name_are_told(tmp_path: Path, site: Path) -> None:
     text = "def evenly(chain, platform): ..."
     registered = "[ckio.planners]\nevenly = others:evenly\n"
@@ -259,6 +263,7 @@ WRONG = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_a_planner_that_is_wrong_is_named(tmp_path: Path, command: str) -> None:
     """All of them in one process: what they plan is refused before anything begins."""
@@ -294,6 +299,7 @@ class Bare:
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ckio.adapters.registry import codec_of, names
 from ckio.platform import Platform
 
@@ -19,6 +21,7 @@ def commands() -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
+@pytest.mark.slow
 def test_its_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
     ours = [line for line in commands() if line.startswith("ckio") and line != "ckio demo"]
     assert len(ours) >= 6

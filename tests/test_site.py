@@ -93,6 +93,7 @@ def pages(site: Path) -> dict[str, Page]:
     return {str(path.relative_to(site)): Page(path) for path in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_each_page_has_a_title_and_loads_nothing_from_elsewhere(site: Path) -> None:
     found = pages(site)
     assert len(found) > 30
@@ -171,6 +172,7 @@ def test_captions_say_what_the_pictures_show() -> None:
     assert told > 14
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("page", OURS)
 def test_python_on_the_pages_runs(page: str, tmp_path: Path) -> None:
     """A block that begins with the name of a file is that file; the last of a page is run."""

@@ -113,6 +113,7 @@ def test_a_long_chain_of_few_actions_costs_no_memory() -> None:
         read("\n".join([*lines, *spans, ""]))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -283,6 +284,7 @@ def test_whatever_a_text_says_only_bad_input_comes_of_it(reader: str, changes: C
         function(mutated(text, changes))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

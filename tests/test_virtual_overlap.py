@@ -246,6 +246,7 @@ def check(
     return 0 if found.transfers is None else len(found.transfers.actions)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("profiles", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_threads_on_virtual_time_do_what_simulate_says(
@@ -254,6 +255,7 @@ def test_threads_on_virtual_time_do_what_simulate_says(
     check(seed, monkeypatch, profiles=profiles)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("profiles", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_they_do_too_where_the_model_hands_checkpoints_over(

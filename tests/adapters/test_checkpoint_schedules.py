@@ -148,6 +148,7 @@ def expected(schedule, storage):
     return +did
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLANNERS if name not in ONLINE])
 @settings(max_examples=8, deadline=None)
 @given(chains(), platforms())
@@ -165,6 +166,7 @@ def _written(schedule):
     return [(a.key, a.level) for a in schedule.actions if isinstance(a, Write)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONLINE)
 @settings(max_examples=20, deadline=None)
 @given(chains(), platforms())
@@ -206,6 +208,7 @@ def test_a_campaign_of_300_for_each_planner(name, chain, platform):
         assert did["forward"] == counts(schedule).forward
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", RESTART_ONLY | WITH_TAPES)
 @settings(max_examples=5, deadline=None)
 @given(chains(), platforms())
@@ -340,6 +343,7 @@ THEIRS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "archive"),
     [*((name, "directory") for name in THEIRS), ("Mixed", "hdf5"), ("HRevolve", "hdf5")],

@@ -102,6 +102,7 @@ def files(place: Path) -> list[Path]:
     return [path for path in place.rglob("*") if path.is_file()]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["memory", "disk", "compressed", "archive", "priced"])
 def test_the_gradient_is_that_of_a_scan_on_any_level(name: str, tmp_path: Path) -> None:
     options = {"platform": levels(tmp_path)[name], "segment": 7}
@@ -115,6 +116,7 @@ def test_the_gradient_is_that_of_a_scan_on_any_level(name: str, tmp_path: Path) 
     assert files(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_keys_of_random_numbers_are_stored_as_they_are() -> None:
     def noisy(x: Any, k: Any, i: Any) -> Any:
         key, u = x
@@ -145,6 +147,7 @@ def test_states_really_are_on_the_disk_between_the_sweeps(tmp_path: Path) -> Non
     assert files(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_sweep_may_be_compiled_and_the_other_not(tmp_path: Path) -> None:
     u, *rest = arguments()
     one = lambda u: by_ckio(u, *rest, platform=levels(tmp_path)["disk"], segment=7)  # noqa: E731
@@ -188,6 +191,7 @@ def test_no_steps_are_no_steps() -> None:
     assert float(x["u"]) == 2.0
 
 
+@pytest.mark.slow
 def test_in_float32_too() -> None:
     jax.config.update("jax_enable_x64", False)
     u = jnp.linspace(0.0, 1.0, 8)
@@ -240,6 +244,7 @@ def test_several_in_one_program_and_many_in_a_loop() -> None:
         assert close(found, jax.jit(jax.grad(lambda u, both=both: both(by_scan, u)))(u))
 
 
+@pytest.mark.slow
 def test_gradients_in_several_threads_at_once(tmp_path: Path) -> None:
     platform = levels(tmp_path)["disk"]
     wanted = by_scan_alone()[1][0]
@@ -348,6 +353,7 @@ print(came and sum(len(names) for _, _, names in os.walk(sys.argv[1])) == stored
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_interrupted_or_ends_leaves_no_files(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ENDS, str(tmp_path / "disk")],

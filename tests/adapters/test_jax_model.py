@@ -70,6 +70,7 @@ def wanted() -> dict[str, Any]:
     return {"J": made.functional} | {name: np.array(it) for name, it in made.gradient.items()}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", [hrevolve, periodic])
 def test_every_schedule_gives_the_gradient_of_a_scan(planner: Any, tmp_path: Path) -> None:
     memory = Level(name="memory", capacity=60)
@@ -148,6 +149,7 @@ def decay():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(MODULE)
     (tmp_path / "node.toml").write_text(

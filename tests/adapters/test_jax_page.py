@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "jax.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_all_of_the_page(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(BLOCKS)],

@@ -143,6 +143,7 @@ say("well")
 """
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_rank_that_has_called_it_off(tmp_path):
     status, said, err = job(tmp_path, 3, CALLED_OFF)
     assert (said, err) == ([f"{rank} well" for rank in range(3)], "")
@@ -221,6 +222,7 @@ with team.together():
 """
 
 
+@pytest.mark.slow
 def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_path):
     status, _, err = job(tmp_path, 2, ELSEWHERE)
     assert status != 0

@@ -22,6 +22,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_job_says_the_same_on_any_number_of_ranks(place):
     assert [name for name, _ in BLOCKS] == ["heat.py", "job.py"]
     said = [

@@ -234,6 +234,7 @@ def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_command_line_measures_runs_and_resumes_it(
     makers: dict[str, Any], here: Path, tmp_path: Path, name: str

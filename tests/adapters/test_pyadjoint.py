@@ -48,6 +48,7 @@ from ckio.errors import MissingCheckpoint
 from ckio.schedule import counts
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("steps", [STEPS, None], ids=["known", "not known"])
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("planner", ["hrevolve", "mixed"])

@@ -232,6 +232,7 @@ def test_levels_are_closed_with_the_manager(tape: Tape, tmp_path: Path) -> None:
     assert isinstance(manager, Manager)
 
 
+@pytest.mark.slow
 def test_files_go_when_the_tape_is_forgotten(tmp_path: Path) -> None:
     tape = Tape()
     with set_working_tape(tape):
@@ -267,6 +268,7 @@ for i in tape.timestepper(iter(range(30))):
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_leaves_can_be_cleaned(tape: Tape, tmp_path: Path) -> None:
     bench, path = Path(__file__).parents[2] / "bench", tmp_path / "level"
     script = KILLED.format(bench=str(bench), path=str(path))

@@ -12,6 +12,7 @@ pytest.importorskip("pyadjoint")
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "pyadjoint.md"
 
 
+@pytest.mark.slow
 def test_the_example(tmp_path: Path) -> None:
     (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "script.py").write_text(script, encoding="utf-8")

@@ -182,6 +182,7 @@ def check(program: Program, use: Callable[[Tape], Any]) -> None:
             assert np.array_equal(ours.derivative().data, stored.derivative().data)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("program", ODD)
 @pytest.mark.parametrize(
     ("planner", "steps"), [("hrevolve", STEPS), ("mixed", STEPS), ("multistage", None)]
@@ -282,6 +283,7 @@ def test_an_interrupt_while_a_functional_is_evaluated(tmp_path: Path) -> None:
         assert float(reduced(Field(BEFORE))) == right(plain, BEFORE)[0]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     """One object is overwritten 150 times: what is in memory are the slots and a tape or two."""
     cells, slots = 20_000, 8

@@ -169,6 +169,7 @@ def test_a_level_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None
     assert list((tmp_path / "d").iterdir() if (tmp_path / "d").exists() else ()) == []
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_goes(tmp_path: Path) -> None:
     scratch = Scratch(room(tmp_path))
     scratch.put(0, {"u": np.ones(4)})
@@ -189,6 +190,7 @@ key = scratch.put(0, {"u": np.ones(4)})
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "1 / 0"])
 def test_a_process_that_ends_leaves_nothing(end: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SCRIPT + end], cwd=tmp_path, check=False, timeout=60)

@@ -79,6 +79,7 @@ def compare_with_highs(random: Random, graphs: int) -> None:
         assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_highs_finds_nothing_better() -> None:
     compare_with_highs(Random(11), 80)
 

@@ -145,6 +145,7 @@ def compare_with_fewest(random: Random, *, in_part: bool) -> list[tuple[int, flo
     return found
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("in_part", [False, True])
 def test_no_way_of_doing_a_schedule_writes_or_reads_fewer_arrays(in_part: bool) -> None:
     compare_many(35, in_part=in_part)

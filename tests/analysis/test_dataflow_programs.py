@@ -276,6 +276,7 @@ def is_less(a: tuple[Names, ...], b: tuple[Names, ...]) -> bool:
     return a != b and all(x <= y for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.slow
 def test_the_derivatives_are_right_for_just_those_quadruples_that_the_equations_allow() -> None:
     random = Random(2)
     assert sum(compare_all_quadruples(random, "xy") for _ in range(40)) == 40 * 4**4

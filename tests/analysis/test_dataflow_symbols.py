@@ -259,6 +259,7 @@ CAMPAIGN = [(name, planner, False) for name, planner in PLANNERS.items()] + [
 ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "planner", "differ"), CAMPAIGN, ids=lambda it: it if isinstance(it, str) else None
 )

@@ -170,6 +170,7 @@ def in_place(steps: list[Step]) -> list[Step]:
     return [Step(step.forward, step.record) for step in steps]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["hrevolve", "multistage", "mixed"])
 def test_what_is_planned_with_reduced_sizes_fits_when_it_is_lowered(name: str) -> None:
     planner = {"hrevolve": hrevolve, "multistage": multistage, "mixed": mixed}[name]
@@ -258,6 +259,7 @@ def least_of_all(array: Array, prices: Within) -> float:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_the_variables_that_are_left() -> None:
     random, done, used = Random(3), 0, 0
     while done < 40:

@@ -191,6 +191,7 @@ def test_the_gradient_is_that_of_jax_on_every_level(seed: int) -> None:
     assert chosen["bytes alone"].tape <= chosen["archive"].tape <= chosen["memory"].tape
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_jax_with_seconds_that_were_measured() -> None:
     step, state = program(3, length=2)
     halves = partition(step, state, LEVELS["memory"])
@@ -198,6 +199,7 @@ def test_the_gradient_is_that_of_jax_with_seconds_that_were_measured() -> None:
     assert min(halves.graph.recompute.values()) >= 0  # on a busy machine a small one may be 0
 
 
+@pytest.mark.slow
 def test_every_value_on_the_tape_is_needed() -> None:
     needed = 0
     for seed in range(3):

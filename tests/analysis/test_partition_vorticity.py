@@ -125,6 +125,7 @@ def test_what_is_not_used_does_not_matter() -> None:
         np.testing.assert_array_equal(found[name], right[name])
 
 
+@pytest.mark.slow
 def test_a_tape_of_two_fields_is_enough_where_jax_keeps_six() -> None:
     step, state = model()
     _, pull = jax.vjp(step, state)

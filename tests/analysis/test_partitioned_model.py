@@ -157,6 +157,7 @@ def noisy(x: Any) -> Any:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_checkpoints_hold_keys_masks_and_short_floats_and_an_adjoint_goes_on_elsewhere() -> None:
     x = {
         "u": jnp.linspace(0.1, 1, 5, dtype=jnp.float32), "key": jax.random.key(3),

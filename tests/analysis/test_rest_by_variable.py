@@ -130,6 +130,7 @@ def killed_again_and_again(seed: str) -> int:
     return used
 
 
+@pytest.mark.slow
 def test_whatever_is_left_there_is_a_plan_of_the_rest_that_does_what_the_steps_need() -> None:
     with without_notes():
         assert sum(killed_again_and_again(f"rest {seed}") for seed in range(14)) > 0

@@ -62,6 +62,7 @@ def peak(level: Backend, nbytes: int) -> int:
     return most - before
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", LEVELS)
 def test_what_an_access_allocates_does_not_grow_with_the_state(tmp_path: Path, name: str) -> None:
     peaks = []

@@ -200,6 +200,7 @@ def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
     level.close()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("nbytes", [16 << 20, 2 << 20])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_steady_state_allocates_a_few_blocks_however_large_the_state(

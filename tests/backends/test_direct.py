@@ -452,6 +452,7 @@ def test_closing_stops_the_threads_and_may_be_repeated(fd: int) -> None:
         io.write(fd, [filled(8 * PAGE)], 0, checksum=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_threads_of_one_that_was_forgotten_end(fd: int) -> None:
     io = Direct(Files())

@@ -82,6 +82,7 @@ class _Failing(Files):
         super().sync_directory(path)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("fails_at", range(1, 24))
 def test_after_any_failed_call_the_level_holds_what_it_held(
@@ -288,6 +289,7 @@ def test_a_limit_on_file_sizes_is_a_full_level(tmp_path: Path) -> None:
     in_child(body)
 
 
+@pytest.mark.campaign
 def test_a_kill_loses_nothing_that_was_committed(place: Path, durability: str) -> None:
     _kill_often(place, durability, kills=20)
 

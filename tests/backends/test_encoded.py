@@ -52,6 +52,7 @@ def into_of(data: Buffers) -> list[memoryview]:
     return [memoryview(bytearray(b"\xa5" * view.nbytes)) for view in data]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("make", LOSSLESS)
 def test_many_blocks_come_back_on_any_number_of_threads(
@@ -105,6 +106,7 @@ def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
     assert begin == nbytes
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("make", LOSSLESS)
 @given(fields=st.lists(any_blocks(), max_size=4))
 @settings(

@@ -59,6 +59,7 @@ def fill(level: Backend, nbytes: int, place: Path) -> dict[Key, bytes]:
 # No room
 
 
+@pytest.mark.campaign
 @ALL
 def test_a_full_disk_costs_nothing_that_is_stored(kind: Kind, tmp_path: Path) -> None:
     def body() -> None:

@@ -589,6 +589,7 @@ def test_files_are_for_whom_the_umask_says(
     in_child(body)
 
 
+@pytest.mark.campaign
 @ALL
 def test_a_process_without_file_descriptors_is_refused_and_loses_nothing(
     kind: Kind, tmp_path: Path
@@ -637,6 +638,7 @@ def test_what_was_stored_by_a_clock_ahead_of_ours_is_not_of_a_negative_age(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.campaign
 @ALL
 def test_what_lies_on_a_medium_that_cannot_be_written_is_inspected(
     kind: Kind, tmp_path: Path

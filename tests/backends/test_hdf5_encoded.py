@@ -81,6 +81,7 @@ def path(tmp_path: Path) -> Path:
 # What people read
 
 
+@pytest.mark.campaign
 @needs_hdf5plugin
 @pytest.mark.parametrize("codec", CODECS)
 def test_h5py_reads_what_ckio_reads_while_a_run_goes_on_and_afterwards(
@@ -212,6 +213,7 @@ DRIFTS: dict[str, Callable[[float, random.Random], float]] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("live", [10, 300])
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_an_archive_gets_by_with_few_groups_however_well_a_codec_does(

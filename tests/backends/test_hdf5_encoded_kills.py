@@ -124,6 +124,7 @@ def campaign(tmp_path: Path, seeds: range, durability: str) -> None:
     assert set(tmp_path.iterdir()) == {path, diary}
 
 
+@pytest.mark.campaign
 @needs_hdf5plugin
 @pytest.mark.parametrize("durability", ["process", "fdatasync"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -50,6 +50,7 @@ def some(layout: Layout, seed: int) -> list[memoryview]:
 # What people read
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("slots", [1, 64, 65, 4097])
 def test_h5py_finds_each_field_of_each_slot_in_its_payload(path: Path, slots: int) -> None:
     archive = Hdf5(path)

@@ -104,6 +104,7 @@ def campaign(tmp_path: Path, kills: int, durability: str) -> None:
     assert set(tmp_path.iterdir()) == {path, diary}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("durability", ["process", "fdatasync"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_torn(

@@ -226,6 +226,7 @@ def copied(path: Path, name: str) -> Path:
 # What people read
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "codec", [Zstd(), Zstd(shuffle=False), Zfp()], ids=lambda codec: codec.name
 )

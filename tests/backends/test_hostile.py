@@ -179,6 +179,7 @@ def codecs() -> list[Any]:
     return found
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("codec", codecs(), ids=lambda codec: codec.name)
 def test_hostile_compressed_bytes_give_only_our_errors(codec: Any, scale: int) -> None:
@@ -251,6 +252,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", READERS)
 def test_the_readers_of_heads_take_any_bytes(name: str, scale: int) -> None:

@@ -74,6 +74,7 @@ LEVELS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("kind", "turn"),
     # A new group of an archive takes many thousand moments: prefixes of that are tried by kills.
@@ -101,6 +102,7 @@ def test_an_interrupt_leaves_a_level_as_it_says_it_is(kind: str, turn: str, tmp_
     assert at > 10 * STRIDE
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["directory", "hdf5"])
 def test_what_was_interrupted_and_discarded_does_not_come_back(kind: str, tmp_path: Path) -> None:
     at = 1

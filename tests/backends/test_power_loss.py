@@ -142,6 +142,7 @@ def test_every_change_of_a_levels_files_is_recorded(kind: Kind, tmp_path: Path) 
     assert last.files == contents(tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("fdatasync", "direct"), ids=str)
 def test_a_failing_machine_loses_nothing_acknowledged(
     kind: Kind, tmp_path: Path, memory: Path
@@ -159,6 +160,7 @@ def test_a_failing_machine_loses_nothing_acknowledged_in_any_state(
     assert all_survive(kind, crashes(trace), memory) >= 250
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("process"), ids=str)
 def test_a_killed_process_loses_nothing_acknowledged(
     kind: Kind, tmp_path: Path, memory: Path

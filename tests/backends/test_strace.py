@@ -52,6 +52,7 @@ def traced(kind: Kind, root: Path, calls: str, fault: str = "") -> tuple[set[Key
     return stored, "\n".join(line for line in lines if not line.startswith("stored"))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("fdatasync")[:2], ids=str)
 def test_a_sync_that_fails_is_an_error_and_costs_one_checkpoint(kind: Kind, tmp_path: Path) -> None:
     stored, rest = traced(kind, tmp_path, "fdatasync", "error=EIO:when=5")
@@ -62,6 +63,7 @@ def test_a_sync_that_fails_is_an_error_and_costs_one_checkpoint(kind: Kind, tmp_
         assert held(level) == {key: ORIGINALS[key] for key in stored}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds("process")[:2], ids=str)
 def test_a_device_that_lies_is_found_out(kind: Kind, tmp_path: Path) -> None:
     """It says that it wrote 100 bytes, and did not: the caller writes the rest, and is deceived."""
@@ -82,6 +84,7 @@ def test_a_device_that_lies_is_found_out(kind: Kind, tmp_path: Path) -> None:
     assert lost <= {x(0)}  # unless the caller wrote all of it again
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("when", [3, 9])
 @pytest.mark.parametrize("kind", kinds("process")[:2], ids=str)
 def test_a_kill_at_a_write_loses_nothing_that_was_stored(

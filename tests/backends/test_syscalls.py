@@ -257,6 +257,7 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
 def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
@@ -267,6 +268,7 @@ def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
     assert raised > len(tried) // 4
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
 def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})

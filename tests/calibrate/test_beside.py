@@ -138,6 +138,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ram", "directory", "compressed"])
 def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     kind: str, tmp_path: Path
@@ -150,16 +151,19 @@ def test_transfers_beside_the_computation_are_measured_and_nothing_stays(
     assert list(level.keys()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tape", [0, 10_000])
 def test_tapes_that_are_nothing_or_too_large_are_not_held_for_it(tape: int) -> None:
     found = probe(Ram(), chain=replace(CHAIN, tape=tape))
     assert found["write_beside"] == {5000}
 
 
+@pytest.mark.slow
 def test_no_more_is_stored_than_the_level_holds() -> None:
     assert probe(Ram(capacity=2 * CHAIN.restart), slots=2)["write_beside"] == {5000}
 
 
+@pytest.mark.slow
 def test_a_profile_is_part_of_what_calibration_finds(tmp_path: Path) -> None:
     backends: dict[str, Backend] = {"ram": Ram(), "nvme": Directory(tmp_path / "nvme")}
     found = calibrate(backends, models={"counting": lambda: Unhurried(CHAIN)}, repeats=2)
@@ -191,6 +195,7 @@ class Short(ArrayModel):
         return i == self.steps
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
 def test_short_programs_are_measured_with_what_they_have(steps: int, tmp_path: Path) -> None:
     backends: dict[str, Backend] = {"ram": Ram(), "nvme": Directory(tmp_path / "nvme")}

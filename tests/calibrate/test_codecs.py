@@ -146,6 +146,7 @@ def ratio(capacity: int | None = None) -> float:
     return found.levels[0].ratio
 
 
+@pytest.mark.slow
 def test_a_ratio_is_that_of_the_last_checkpoint_however_few_slots_were_tried() -> None:
     # x_23 is noise in 23 parts of 100; the tape of the last step, too.
     assert ratio() == pytest.approx(0.23 * MARGIN, rel=0.05)

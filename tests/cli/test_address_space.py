@@ -46,6 +46,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("command", ["demo", "run"])
 @pytest.mark.parametrize("mebibytes", [250, 400, 460, 550])
 def test_too_little_for_what_is_loaded_is_said_in_one_line(
@@ -64,6 +65,7 @@ def test_a_plan_needs_little(tmp_path: Path) -> None:
     assert process.returncode == 0, told
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_more_than_there_is_is_told_in_one_line(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
     (at / "more.py").write_text(HUGE)
@@ -72,6 +74,7 @@ def test_a_model_that_takes_more_than_there_is_is_told_in_one_line(tmp_path: Pat
     assert "memory" in told.lower()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("more", [(), ("--overlap", "all")], ids=["synchronous", "overlapped"])
 def test_a_run_in_little_address_space_obeys_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]

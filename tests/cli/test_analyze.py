@@ -240,6 +240,7 @@ def test_too_much_declared_is_a_note(place: Path) -> None:
     assert "do no more" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_computing_again_saves_what_it_is_said_to_save(place: Path) -> None:
     words = ("analyze", "vorticity", "--set", "grid=16")
     platform("vorticity grid=16", costs(1, 1), 10**9, place)
@@ -266,6 +267,7 @@ def test_computing_again_saves_what_it_is_said_to_save(place: Path) -> None:
     assert "To leave it out: --set recompute=psi" in text
 
 
+@pytest.mark.slow
 def test_an_array_that_checkpoints_share(place: Path) -> None:
     words = ("analyze", "permafrost.py:Permafrost", "--set", "grid=8", "--set", "steps=32")
     found = answer(*words, "--watch", 30, at=place)
@@ -281,6 +283,7 @@ def test_an_array_that_checkpoints_share(place: Path) -> None:
     assert "--steps 33 is too many" in complaint(*words, "--steps", 33, at=place)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("model", "make", "option"),
     [
@@ -329,6 +332,7 @@ def test_less_to_store_is_more_checkpoints(place: Path) -> None:
     assert by_array["forward_steps"] <= needed["forward_steps"] < whole["forward_steps"]
 
 
+@pytest.mark.slow
 def test_whole_states_may_not_fit(place: Path) -> None:
     field = 81 * 8
     platform("ocean.py grid=8", costs(7 * field + 8, 7 * field + 8), 3_000, place)
@@ -469,6 +473,7 @@ def in_a_process(*words: str, at: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_step_is_weighed_on_the_arrays_that_it_starts_from(place: Path) -> None:
     (place / "steps.py").write_text(STEP)
     found = answer("analyze", "steps.py:step", "--state", "steps.py:arrays", at=place)

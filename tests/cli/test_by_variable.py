@@ -94,6 +94,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer(*words(), at=place(tmp_path_factory.mktemp("whole") / "at"))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", resumable.FAR)
 def test_less_is_stored_and_the_gradient_is_the_same_to_the_last_bit(
     tmp_path: Path, whole: dict[str, Any], far: str
@@ -116,6 +117,7 @@ def test_what_goes_on_behind_the_steps_is_the_same_too(
     assert ended["gradient_digest"] == whole["gradient_digest"]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "kill", ["step:9", "step:38", "adjoint:3", "adjoint:21", "adjoint:37", "dump:5", "dump:13"]
 )
@@ -133,6 +135,7 @@ def test_a_run_that_is_killed_goes_on_from_the_variables_that_are_left(
     assert left(at) == []
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("moment", ["step:17", "adjoint:9", "adjoint:30"])
 def test_a_run_that_is_stopped_stores_where_it_stands_variable_by_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], moment: str

@@ -161,6 +161,7 @@ def test_a_run_directory_stays_but_for_what_is_half_written(run: Path) -> None:
     assert names(run.parent) == {"ck", "run", "run/manifest.json", "run/schedule.txt"}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("backend", ["directory", "hdf5"])
 def test_relative_places_are_found_from_where_the_run_was_begun(
     backend: str, tmp_path: Path
@@ -234,6 +235,7 @@ def test_of_a_run_that_has_no_level_open_nothing_goes_either(tmp_path: Path) -> 
     assert names(tmp_path) == set()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("other", ["beef", ""])
 def test_what_another_run_stored_in_its_place_stays(run: Path, other: str) -> None:
     place = run.parent / "ck" / RUN
@@ -272,6 +274,7 @@ def asked(place: Path, reply: bytes) -> tuple[str, int]:
     return said.decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_it_asks_and_the_default_is_no(run: Path) -> None:
     before = names(run.parent)
     said, status = asked(run, b"\n")
@@ -285,6 +288,7 @@ def test_it_asks_and_the_default_is_no(run: Path) -> None:
     assert not (run.parent / "ck" / RUN).exists()
 
 
+@pytest.mark.slow
 def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
     before = names(run.parent)
     child = os.fork()

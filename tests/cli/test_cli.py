@@ -106,6 +106,7 @@ def test_costs_on_a_text_platform_are_1_0_0(place: Path) -> None:
     assert found["makespan"] == 68.0
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", [point.name for point in entry_points(group="ckio.planners")])
 def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -> None:
     options = ("--planner", planner, "--steps", 12, "--platform", "node.toml", *COSTS)
@@ -163,6 +164,7 @@ def test_a_schedule_can_be_simulated_on_another_platform(place: Path) -> None:
 # Bad input
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -291,6 +293,7 @@ def test_calibrate_measures_what_a_plan_needs(calibrated: Path) -> None:
         assert word in text
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", ["store-all", "periodic", "revolve", "hrevolve"])
 def test_every_planner_runs_to_the_same_gradient(calibrated: Path, planner: str) -> None:
     found = answer(*run_options(planner, f"run-{planner}"), "--check-gradient", at=calibrated)
@@ -341,6 +344,7 @@ def test_bad_models_and_options_of_run_get_one_line(calibrated: Path) -> None:
     assert "grid" in line
 
 
+@pytest.mark.slow
 def test_timelines_that_do_not_belong_together_are_refused(calibrated: Path) -> None:
     for steps in (5, 6):
         plan = ("--steps", steps, "--platform", "node.toml", "-o", f"t{steps}.txt")
@@ -352,6 +356,7 @@ def test_timelines_that_do_not_belong_together_are_refused(calibrated: Path) -> 
 # Demo
 
 
+@pytest.mark.slow
 def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     small = ("demo", "--steps", 40, "--grid", 16)
     found = answer(*small, at=tmp_path)

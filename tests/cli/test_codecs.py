@@ -84,6 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Chosen
 
 
+@pytest.mark.slow
 def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -> None:
     found = calibrate(place, "codec=auto", into="auto.toml", model="ocean:slow")
     assert found["codec"] in ("zstd", "blosc2", "zfp")
@@ -97,6 +98,7 @@ def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -
     assert re.match(said, found["note"])
 
 
+@pytest.mark.slow
 def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
     words = ("--set", "noise=100000", "--model", "ocean:front", "--repeats", 1, "-o", "rough.toml")
     levels = ("--level", "ram=ram,codec=auto", "--level", "nvme=directory:ck,codec=auto")
@@ -106,6 +108,7 @@ def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
     assert [level["ratio"] for level in found] == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_printed(place: Path) -> None:
     words = ("calibrate", "--level", "nvme=directory:ck,codec=auto,capacity=200000")
     out = ckio(*words, "--model", "ocean:slow", "--repeats", 1, "-o", "said.toml", at=place).stdout
@@ -153,6 +156,7 @@ def test_the_help_lists_codecs_durabilities_and_their_options(tmp_path: Path) ->
 # Counted on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["directory:ck", "hdf5:ck/a.h5"])
 def test_compression_buys_slots_and_the_gradient_stays_the_same(place: Path, backend: str) -> None:
     plans, runs, kind = [], [], backend.partition(":")[0]
@@ -211,6 +215,7 @@ def test_a_level_that_shrinks_less_than_planned_is_full_and_the_run_goes_on(plac
 # Durability
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["process", "fdatasync"])
 def test_the_durability_that_is_measured_is_the_one_in_the_file(
     place: Path, durability: str
@@ -268,6 +273,7 @@ def test_what_is_lossless_is_not_told_to_be_lossy(place: Path) -> None:
     assert answer("compare", *timelines, at=place)["lossy"] == {}
 
 
+@pytest.mark.slow
 def test_a_run_is_inspected_also_where_it_never_wrote_to_a_level(place: Path) -> None:
     levels = ("--level", "near=directory:near", "--level", "far=directory:far,codec=zstd")
     answer("calibrate", *levels, "--repeats", 1, "--size", "4KiB", "-o", "two.toml", at=place)

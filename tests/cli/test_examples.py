@@ -17,6 +17,7 @@ def example(name: str) -> str:
     return command.example
 
 
+@pytest.mark.slow
 def test_the_examples_work_one_after_the_other_in_an_empty_directory(tmp_path: Path) -> None:
     for name in COMMANDS:
         first, command, *words = shlex.split(example(name).replace("\\\n", " "))
@@ -29,6 +30,7 @@ def test_the_examples_work_one_after_the_other_in_an_empty_directory(tmp_path: P
     }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_the_example(name: str, tmp_path: Path) -> None:
     text = ckio(name, "--help", at=tmp_path).stdout

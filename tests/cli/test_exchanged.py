@@ -137,6 +137,7 @@ def digest(at: Path, run: str) -> str:
     return str(answer("run", "ocean:Ocean", "--resume", "--into", run, at=at)["gradient_digest"])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("at", "kill"), [*zip(FAR, (KILL, STOP) * 2, strict=True)], indirect=["at"]
 )
@@ -153,6 +154,7 @@ def test_the_files_of_two_runs_are_exchanged(
     assert files(at) == {}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("at", ["directory", "zstd"], indirect=True)
 def test_single_files_are_copied_from_one_run_to_the_other(
     at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str]
@@ -173,6 +175,7 @@ QUICK = [pytest.param(far, 2, id=far) for far in ("directory", "hdf5", "zstd")]
 MANY = [pytest.param(far, 40, marks=pytest.mark.slow, id=f"{far}-many") for far in FAR]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("at", "cuts"), QUICK + MANY, indirect=["at"])
 def test_a_file_is_restored_in_part(
     at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str], cuts: int
@@ -213,6 +216,7 @@ def _opens(name: str, run: RunId, place: Path) -> bool:
     return True
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("at", ["directory", "hdf5"], indirect=True)
 def test_a_run_that_has_ended_leaves_what_another_put_into_its_place(
     at: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str]

@@ -64,6 +64,7 @@ def told(at: Path, options: str, *, node: str = NODE) -> dict[str, Any]:
     return answer(*line(at, options, node=node), at=at)
 
 
+@pytest.mark.slow
 def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -> None:
     found = told(tmp_path, "--mtbf 40 --restart-time 5 --trajectories 20")
     assert (found["planner"], found["steps"], found["mtbf"]) == ("hrevolve", 16, 40.0)
@@ -82,6 +83,7 @@ def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -
         assert one["failures"] > 0
 
 
+@pytest.mark.slow
 def test_the_table_says_the_same_as_the_json(tmp_path: Path) -> None:
     options = "--mtbf 60 --trajectories 4 --seed 3"
     found, table = told(tmp_path, options), said(tmp_path, options)
@@ -93,6 +95,7 @@ def test_the_table_says_the_same_as_the_json(tmp_path: Path) -> None:
     assert table.startswith("hrevolve, 16 steps: failures: one in 60 s on the average; 4 runs,")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:
     first, again, other = (
         told(tmp_path, f"--mtbf 40 --every 20s --trajectories 10 --seed {seed}")
@@ -102,6 +105,7 @@ def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> No
     assert first["intervals"][0]["expected"] != other["intervals"][0]["expected"]
 
 
+@pytest.mark.slow
 def test_a_lost_node_takes_its_levels_with_it(tmp_path: Path) -> None:
     options = "--every 20s --trajectories 20"
     killed = told(tmp_path, f"--mtbf 60 {options}")
@@ -180,6 +184,7 @@ def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -305,6 +310,7 @@ def check_killed(
     return run
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", ["hrevolve", "mixed"])
 def test_a_run_that_is_really_killed_does_what_the_simulated_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str

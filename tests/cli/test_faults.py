@@ -99,6 +99,7 @@ def faulty(fault: str, *options: object, into: str = "run", on: str = "nvme") ->
 # Somebody's own model
 
 
+@pytest.mark.slow
 def test_a_model_in_the_current_directory_is_calibrated_planned_run_and_checked(
     place: Path,
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_wrong_gradient_is_told_and_fails_the_command(place: Path) -> None:
     assert done.stderr == "ckio: the gradient is NOT verified\n"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -269,6 +271,7 @@ def _limited(nbytes: int, *words: object, at: Path) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_directories_that_cannot_be_used_get_one_line(place: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
@@ -334,6 +337,7 @@ def test_a_place_that_cannot_be_written_is_seen_before_the_work(place: Path) -> 
         assert ("cannot be written" if path else "it is empty") in line
 
 
+@pytest.mark.slow
 def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
     ckio("plan", "--steps", 9, "--platform", "node.toml", "--model", "ocean:growth",
          "--overlap", "none", "-o", "plan.txt", at=place)  # fmt: skip
@@ -354,6 +358,7 @@ def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
 # Signals and streams
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_says_what_is_left_and_lets_go(
     place: Path, number: signal.Signals
@@ -371,6 +376,7 @@ def test_a_run_that_is_interrupted_says_what_is_left_and_lets_go(
     os.close(fd)
 
 
+@pytest.mark.slow
 def test_calibrate_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     words = ("--level", "a=directory:deep/er", "--level", "b=hdf5:deep/b.h5")
     sizes = ("--size", "4KiB", "--repeats", 20_000)
@@ -397,6 +403,7 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_streams_may_be_closed_cut_short_or_ascii(place: Path) -> None:
     plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
     for script in (
@@ -414,6 +421,7 @@ def test_streams_may_be_closed_cut_short_or_ascii(place: Path) -> None:
         assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_stdout_on_a_full_disk_gets_one_line(place: Path) -> None:
     plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
     for script in (

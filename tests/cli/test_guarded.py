@@ -147,6 +147,7 @@ def plain(at: Path) -> dict[str, Any]:
     return answer(*words("--steps", STEPS, model="ocean:right", into="plain"), at=at)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "more",
     [
@@ -174,6 +175,7 @@ def test_it_is_said_once_that_it_is_guarded_and_slower(at: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_know_its_end_is_guarded_too(at: Path) -> None:
     plain = answer(*words(model="ocean:ends", into="ends"), at=at)
     found = answer(*guarded("--check-gradient", model="ocean:ends"), at=at)
@@ -234,6 +236,7 @@ def test_what_declares_nothing_is_not_guarded(at: Path, model: str, said: str) -
     assert said in complaint(*guarded("--steps", STEPS, model=model), at=at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("--steps", STEPS), ("--steps", STEPS, "--by-variable"), ()])
 def test_a_run_that_is_resumed_is_guarded_if_that_is_said_again(
     at: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...]

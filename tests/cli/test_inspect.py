@@ -114,6 +114,7 @@ def test_variables_are_counted_as_arrays(tmp_path: Path) -> None:
     assert "adjoint: 1 checkpoint, 100 B" in told
 
 
+@pytest.mark.campaign
 def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
     entry = answer("inspect", filled, at=filled)["checkpoints"][2]
     _flip(entry["offset"] + 50, entry["file"])
@@ -166,6 +167,7 @@ def test_codecs_and_what_is_lossy_are_told(tmp_path: Path) -> None:
 # Places
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path) -> None:
     levels = ("nvme=directory:ck,capacity=1MiB", "archive=hdf5:deep/a.h5,capacity=1MiB")
     words = [word for level in levels for word in ("--level", level)]

@@ -80,12 +80,14 @@ def moments() -> list[float]:
     return [0.0, *(drawn.uniform(0, LONGEST) for _ in range(MOMENTS - 1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_that_is_interrupted_is_one_line(place: Path, command: str) -> None:
     found = all_interrupted([[*COMMANDS[command], "plan", "--help"]] * MOMENTS, place)
     assert set(found) - {(0, "")} == {(130, "ckio: interrupted\n")}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_is_one_line(place: Path) -> None:
     words = "run vorticity --set grid=16 --steps 20000 --overlap none --platform node.toml --into"
     commands = [[str(CKIO), *words.split(), f"run{number}"] for number in range(MOMENTS)]
@@ -100,6 +102,7 @@ def test_a_run_that_is_interrupted_is_one_line(place: Path) -> None:
     assert (130, "ckio: interrupted\n") in found
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_an_interrupt_that_is_ignored_stays_ignored(tmp_path: Path, words: list[str]) -> None:
     ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *words, "--version"]

@@ -120,11 +120,13 @@ def test_all_numbers_of_ranks_give_one_answer(tmp_path, whole):
     assert not (tmp_path / "scratch").exists()
 
 
+@pytest.mark.slow
 def test_the_gradient_is_checked_over_all_ranks(tmp_path):
     words = (*WAVE, "--platform", write_platform(tmp_path), "--into", "run", "--check-gradient")
     assert answer(3, *words, at=tmp_path)["verified"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["Gone", "Leaving"])
 def test_a_job_that_lost_a_rank_ends_and_is_resumed(tmp_path, whole, model):
     """The others do not wait for it; what all of them had stored is what there is to go on from."""
@@ -139,6 +141,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(tmp_path, whole, model):
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_job_that_was_killed_on_the_way_back_is_resumed(tmp_path, whole):
     (tmp_path / "failing.py").write_text(FAILING)
     words = (
@@ -157,6 +160,7 @@ def test_a_job_that_was_killed_on_the_way_back_is_resumed(tmp_path, whole):
     assert found["gradient_digest"] == whole["gradient_digest"]
 
 
+@pytest.mark.slow
 def test_other_numbers_of_ranks_do_not_resume_it(tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run")
@@ -172,6 +176,7 @@ def test_other_numbers_of_ranks_do_not_resume_it(tmp_path):
     assert left(tmp_path) == there
 
 
+@pytest.mark.slow
 def test_what_one_rank_raises_in_a_step_ends_all_with_its_name(tmp_path):
     """The others wait for its halo: they are let go."""
     (tmp_path / "failing.py").write_text(FAILING)
@@ -182,6 +187,7 @@ def test_what_one_rank_raises_in_a_step_ends_all_with_its_name(tmp_path):
     assert "Advance[30, 31): rank 2: ValueError: no wind (step 30)" in line
 
 
+@pytest.mark.slow
 def test_a_level_that_fails_on_one_rank_is_given_up_by_all(tmp_path, whole):
     (tmp_path / "failing.py").write_text(FAILING)
     into = ("--platform", write_platform(tmp_path), "--into", "run", "--json")
@@ -196,6 +202,7 @@ def test_a_level_that_fails_on_one_rank_is_given_up_by_all(tmp_path, whole):
 OVERLAP = ("--overlap", "write_behind=2,read_ahead=1")
 
 
+@pytest.mark.slow
 def test_transfers_go_on_behind_the_steps_of_all_ranks(tmp_path, whole):
     words = (*WAVE, "--platform", write_platform(tmp_path), "--into", "run", *OVERLAP)
     found = answer(4, *words, at=tmp_path)
@@ -204,6 +211,7 @@ def test_transfers_go_on_behind_the_steps_of_all_ranks(tmp_path, whole):
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_transfer_that_fails_on_one_rank_ends_all_and_the_run_is_resumed(tmp_path, whole):
     (tmp_path / "failing.py").write_text(FAILING)
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run", *OVERLAP)
@@ -234,6 +242,7 @@ def test_a_run_of_which_only_other_ranks_have_stored_something_can_be_resumed(tm
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path):
     """One rank has its scratch on a disk of its own, which is full."""
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
@@ -253,6 +262,7 @@ def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path):
     assert "level 'nvme' has no room for this plan: rank 1: " in line
 
 
+@pytest.mark.slow
 def test_ranks_that_finish_at_different_steps_are_told(tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run")
@@ -261,6 +271,7 @@ def test_ranks_that_finish_at_different_steps_are_told(tmp_path):
     assert "one rank is at step 20 where another is at 21" in err
 
 
+@pytest.mark.slow
 def test_one_rank_that_is_asked_to_stop_stops_all(tmp_path, whole):
     (tmp_path / "failing.py").write_text(FAILING)
     words = (
@@ -281,6 +292,7 @@ def test_one_rank_that_is_asked_to_stop_stops_all(tmp_path, whole):
     assert found["gradient_digest"] == whole["gradient_digest"]
 
 
+@pytest.mark.slow
 def test_a_run_of_unknown_length(tmp_path):
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run")
     found = answer(2, "run", "wave", "--set", "grid=32", "--set", "time=0.1", *into, at=tmp_path)
@@ -290,6 +302,7 @@ def test_a_run_of_unknown_length(tmp_path):
     assert found["gradient_digest"] == again["gradient_digest"]
 
 
+@pytest.mark.slow
 def test_calibrate_measures_all_ranks_at_once(tmp_path):
     words = (
         *("calibrate", "--level", "ram=ram,capacity=1MiB", "--repeats", 1),
@@ -364,6 +377,7 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path):
     assert not (tmp_path / "scratch").exists()
 
 
+@pytest.mark.slow
 def test_bad_input_is_said_once(tmp_path):
     platform = write_platform(tmp_path)
     for words, text in (
@@ -382,6 +396,7 @@ def test_bad_input_is_said_once(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_what_one_rank_can_do_the_first_one_does(tmp_path):
     platform = ("--platform", write_platform(tmp_path))
     words = ("plan", "--steps", 9, *platform, "--model", "wave", "--set", "grid=32", "--json")
@@ -390,6 +405,7 @@ def test_what_one_rank_can_do_the_first_one_does(tmp_path):
     assert json.loads(line)["steps"] == 9
 
 
+@pytest.mark.slow
 def test_ranks_without_mpi_are_not_many_serial_runs(tmp_path):
     platform = write_platform(tmp_path)
     (tmp_path / "mpi4py").mkdir()
@@ -401,6 +417,7 @@ def test_ranks_without_mpi_are_not_many_serial_runs(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_inspect_and_clean_see_the_parts_of_all_ranks(tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     into = ("--platform", write_platform(tmp_path, *MODELS), "--into", "run")

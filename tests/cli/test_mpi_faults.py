@@ -159,6 +159,7 @@ def test_a_walltime_that_is_over_on_all_ranks_is_told_as_on_one(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_ranks_that_were_started_with_other_words_do_not_run(tmp_path):
     words = prepared(tmp_path)
     (tmp_path / "rank.sh").write_text(
@@ -170,6 +171,7 @@ def test_ranks_that_were_started_with_other_words_do_not_run(tmp_path):
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_platform_is_the_one_that_the_first_rank_reads(tmp_path):
     """Elsewhere the file is another one, or not there."""
     words = prepared(tmp_path)

@@ -126,6 +126,7 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) 
     assert re.search(r"the program is at storage for .* predicted, .* measured", said)
 
 
+@pytest.mark.slow
 def test_a_plan_for_overlap_is_simulated_with_its_policy(place: Path) -> None:
     made = answer("plan", "--overlap", *PLAN, at=place)
     line = ("simulate", "--planner", "overlapped", *PLAN)

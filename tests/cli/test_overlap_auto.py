@@ -55,6 +55,7 @@ def running(tmp_path: Path, *, measured: bool = True) -> Path:
 # What it means
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [("--overlap",), ("--overlap", "auto")])
 def test_auto_is_never_slower_than_the_best_synchronous_schedule(
     place: Path, word: tuple[str, ...]
@@ -72,6 +73,7 @@ def test_auto_is_never_slower_than_the_best_synchronous_schedule(
     assert answer("simulate", "plan.txt", "--overlap", "auto", at=place) == again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hrevolve", "mixed", "revolve", "two-level"])
 def test_a_named_planner_gets_its_best_policy(place: Path, name: str) -> None:
     line = ("--planner", name, *PLAN)
@@ -87,6 +89,7 @@ def test_a_named_planner_gets_its_best_policy(place: Path, name: str) -> None:
     assert same.get("overlap", str(Overlap())) == found["overlap"]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["hrevolve", "mixed", "auto"])
 def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
     line = ("--planner", name, *PLAN)
@@ -134,6 +137,7 @@ def test_where_overlap_was_measured_it_is_considered(measured: Path) -> None:
         assert "not considered" not in ckio("plan", *PLAN, *more, at=measured).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["", "profile.write_beside = 2.5\n", "profile.cached = 9\n"])
 def test_where_it_was_not_one_line_says_so(place: Path, profile: str) -> None:
     (place / "node.toml").write_text(NODE + profile)
@@ -157,6 +161,7 @@ def test_all_levels_that_were_not_measured_are_named(place: Path) -> None:
     assert "overlap was not considered: level archive was not measured beside" in said
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "more", [("--planner", "mixed"), ("--planner", "hrevolve", "--insist"), ("--insist",)]
 )
@@ -166,6 +171,7 @@ def test_a_planner_that_is_named_stays_synchronous(measured: Path, more: tuple[s
         assert "not considered" not in ckio(command, *PLAN, *more, at=measured).stdout
 
 
+@pytest.mark.slow
 def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
     (place / "node.toml").write_text(
         NODE.split('[[level]]\nname = "nvme"')[0] + "profile.first = 2"
@@ -177,6 +183,7 @@ def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
         assert "overlap" not in ckio("plan", *line, at=place).stdout
 
 
+@pytest.mark.slow
 def test_many_ranks_are_not_decided_for_by_default(measured: Path) -> None:
     ranks = ("--ranks", 3, "--shared", "nvme=1MB/s", "--barrier", "step")
     found = answer("simulate", *PLAN, *ranks, at=measured)
@@ -191,6 +198,7 @@ def test_many_ranks_are_not_decided_for_by_default(measured: Path) -> None:
 # Runs
 
 
+@pytest.mark.slow
 def test_a_run_on_a_measured_machine_overlaps(tmp_path: Path) -> None:
     at = running(tmp_path)
     found = answer(*BY_DEFAULT, "--every", "1h", at=at)  # no room is set aside for adjoints
@@ -217,6 +225,7 @@ def test_a_run_on_another_machine_says_that_it_was_not_considered(tmp_path: Path
     assert "not considered" not in ckio(*BY_DEFAULT[:-1], "b", "--planner", "mixed", at=at).stdout
 
 
+@pytest.mark.slow
 def test_the_line_that_begins_a_run_goes_on_with_its_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +248,7 @@ def test_what_cannot_be_decided_with_a_plan_is_refused(tmp_path: Path) -> None:
     assert "--overlap auto is not for --by-variable: it plans with whole" in complaint(*line, at=at)
 
 
+@pytest.mark.slow
 def test_a_model_without_tapes_is_planned_without_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +275,7 @@ def test_a_model_without_tapes_is_planned_without_them(
 # The rest
 
 
+@pytest.mark.slow
 def test_effort_is_of_the_search(measured: Path) -> None:
     found = answer("plan", *PLAN, "--overlap", "--effort", 1, at=measured)
     assert found["makespan"] <= found["synchronous"]
@@ -279,6 +290,7 @@ def test_effort_is_of_the_search(measured: Path) -> None:
     assert "plan.txt is planned already; leave out --effort" in said
 
 
+@pytest.mark.slow
 def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
     axes = ("--vary", "overlap=none,auto,all", "--vary", "planner=mixed,auto,overlapped")
     rows = answer("sweep", *PLAN, *axes, "--processes", 1, at=place)["points"]
@@ -298,6 +310,7 @@ def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
     assert "alone, and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.2])
 def test_progress_is_shown_to_who_waits(monkeypatch: pytest.MonkeyPatch, after: float) -> None:
     ours, theirs = os.openpty()

@@ -41,6 +41,7 @@ def test_a_two_level_planner_can_be_told_its_levels(place: Path) -> None:
     assert "both 'level1'" in complaint(*words, "--near", "level1", "--far", "level1", at=place)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("concat", [1, 2, 3])
 def test_a_short_form_is_printed_and_read_back(place: Path, concat: int) -> None:
     words = ("plan", "--planner", "disk-revolve", *LISTING_4)
@@ -76,6 +77,7 @@ def test_a_sequence_leaves_nothing_to_plan(place: Path) -> None:
     assert "is planned already" in complaint(*words, "--period", 3, at=place)
 
 
+@pytest.mark.slow
 def test_steps_that_differ_come_from_a_table(place: Path) -> None:
     table = "advance, record\n" + "".join(f"{1 + step % 3}, {2 + step % 3}\n" for step in range(30))
     (place / "costs.csv").write_text(table)

@@ -75,6 +75,7 @@ def test_a_plan_by_variable_is_faster_and_counts_arrays(place: Path) -> None:
     assert "slots" not in told
 
 
+@pytest.mark.slow
 def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
     planned = answer("plan", *PARTS, "-o", "parts.sched", at=place)
     for words in (PARTS, ("parts.sched",)):
@@ -83,6 +84,7 @@ def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
     assert overlapped["makespan"] < planned["makespan"]
 
 
+@pytest.mark.slow
 def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     run = ("run", "permafrost.py", *MODEL, *MACHINE)
     done = ckio(*run, "--by-variable", "--into", "run", "--log", "run.log", at=place)

@@ -96,6 +96,7 @@ def escaped(text: str) -> str:
     return "".join(f"\\u{ord(letter):04x}" for letter in text)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "field",
     [
@@ -126,6 +127,7 @@ def test_a_platform_steers_no_terminal(tmp_path: Path, field: tuple[str, str], e
     check("plan", "--steps", 9, "--platform", "p.toml", *COSTS, *SIZES, at=tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("evil", [EVIL, ALSO])
 def test_what_was_typed_steers_no_terminal(tmp_path: Path, evil: str) -> None:
     check(
@@ -158,6 +160,7 @@ CHANGES: list[Callable[[str, str], str]] = [
 ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", range(len(CHANGES)))
 @pytest.mark.parametrize("timeline", [False, True], ids=["schedule", "timeline"])
 def test_a_schedule_steers_no_terminal(tmp_path: Path, number: int, *, timeline: bool) -> None:
@@ -174,6 +177,7 @@ def test_a_schedule_steers_no_terminal(tmp_path: Path, number: int, *, timeline:
                 check(*command, name, at=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_file_of_any_name_is_shown(tmp_path: Path) -> None:
     name = f"s{EVIL}{ALSO}.txt"
     (tmp_path / name).write_text(schedule(tmp_path))
@@ -223,6 +227,7 @@ NAMED = ("run", "control", "platform", "adjoints", "here")
 NAMED = (*NAMED, "request.model", "request.settings", "request.planner", "request.overlap")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", NAMED)
 def test_a_manifest_steers_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -28,6 +28,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("overlap", ["none", "all"])
 def test_an_interval_is_told_around_the_makespan(place: Path, overlap: str) -> None:
     words = ("simulate", "--platform", "node.toml", *CHAIN, "--overlap", overlap)

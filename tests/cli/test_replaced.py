@@ -50,6 +50,7 @@ def files_of(at: Path, far: str) -> list[Path]:
     return sorted((at / "ck").glob(FAR[far]))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("replace", REPLACED)
 @pytest.mark.parametrize("far", FAR)
 def test_a_run_is_resumed_where_a_file_of_its_level_was_replaced(
@@ -99,6 +100,7 @@ def in_mid_run(
     return told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("replace", REPLACED)
 @pytest.mark.parametrize("more", [(), ("--overlap", "all")], ids=["synchronous", "overlapped"])
 def test_a_slot_file_is_replaced_in_mid_run(
@@ -114,6 +116,7 @@ def test_a_slot_file_is_replaced_in_mid_run(
     assert ("level 'far' fails, and is given up" in told) is (replace is not by_link)
 
 
+@pytest.mark.slow
 def test_an_archive_is_replaced_in_mid_run(tmp_path: Path, digest: str) -> None:
     for number, replace in enumerate(REPLACED):
         at = place(tmp_path / f"at-{number}", "hdf5")

@@ -48,6 +48,7 @@ def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return at
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("far", "moment"), CASES)
 def test_a_killed_run_goes_on_to_the_same_gradient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str, moment: str
@@ -114,6 +115,7 @@ def test_without_any_checkpoint_it_starts_again(half: Path, digest: str) -> None
     assert "is not there, nor what it held" in done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", ["directory", "zstd"])
 def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
@@ -130,6 +132,7 @@ def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
     assert ended["levels"][1]["written"] > 0
 
 
+@pytest.mark.slow
 def test_what_a_run_says_elsewhere_is_what_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
@@ -180,6 +183,7 @@ def test_from_another_directory_relative_levels_are_not_taken_for_lost(
 # After the end
 
 
+@pytest.mark.slow
 def test_of_a_run_that_has_ended_the_result_is_printed_and_what_was_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: Path
 ) -> None:
@@ -207,6 +211,7 @@ def test_a_run_that_is_to_keep_its_checkpoints_keeps_them_when_it_is_resumed(
         assert left(at)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_resumed_run_is_checked(half: Path) -> None:
     ended = answer(*RESUME, "--check-gradient", at=half)
     assert ended["verified"] is True
@@ -233,6 +238,7 @@ def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
 # Another run
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -318,6 +324,7 @@ def _flip(path: Path, offset: int) -> None:
         file.write(bytes([byte ^ 0x10]))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", ["directory", "hdf5"])
 def test_a_level_that_is_damaged_all_over_is_not_used_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
@@ -357,6 +364,7 @@ def test_a_corrupt_checkpoint_that_cannot_be_discarded_does_not_hold_a_run_up(
     assert f"{item.key} stays" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
     directory = RunDirectory(half / "run", resume=True)
     line = complaint(*RESUME, at=half, status=1)

@@ -28,6 +28,7 @@ def policy(at: Path, name: str = "run/predicted.txt") -> Overlap:
     return loads((at / name).read_text()).overlap
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("kill", "status"), [("step:30", -9), ("adjoint:17", -9), ("adjoint:17:15", 75)]
 )
@@ -46,6 +47,7 @@ def test_a_run_goes_on_with_the_policy_of_its_plan(
     assert left(at) == []
 
 
+@pytest.mark.slow
 def test_another_policy_counts_for_the_process_that_is_given_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_manifest_without_a_policy_is_refused(
     assert "is damaged: request cannot be" in complaint(*RESUME, at=at)
 
 
+@pytest.mark.slow
 def test_a_plan_in_a_file_has_its_policy_with_it(tmp_path: Path) -> None:
     at = place(tmp_path / "at", tapes=1)
     line = ("plan", "--overlap", "--steps", STEPS, "--platform", "node.toml")
@@ -102,6 +105,7 @@ def interval(said: str) -> str:
     return match[1]
 
 
+@pytest.mark.slow
 def test_another_mtbf_gives_the_rest_of_a_run_its_own_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

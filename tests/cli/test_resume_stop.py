@@ -38,6 +38,7 @@ def stopped(at: Path, kill: str, *line: object, patch: pytest.MonkeyPatch, statu
     return done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", [TERM, INT, HUP])
 def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, number: int
@@ -135,6 +136,7 @@ def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
+@pytest.mark.slow
 def test_a_kill_while_where_it_stands_is_stored_costs_no_more_than_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
@@ -153,6 +155,7 @@ def _without_every(line: tuple[object, ...]) -> list[object]:
 # Walltime
 
 
+@pytest.mark.slow
 def test_a_run_with_a_walltime_is_resumed_until_it_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
@@ -239,6 +242,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         duration(text)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("moment", ["step:17", "step:60", "adjoint:9"])
 @pytest.mark.parametrize("capacity", [4600, 9100, 14_000])
 def test_what_a_stopped_run_stores_fits_the_plan_of_the_next(

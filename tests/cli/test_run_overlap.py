@@ -28,6 +28,7 @@ def policies(at: Path) -> list[Overlap]:
     return [loads(text.read_text()).overlap for text in texts]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", ["directory", "hdf5", "zstd"])
 def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
     at = place(tmp_path / "at", far)
@@ -42,6 +43,7 @@ def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
     assert "transfers behind it" in told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("moment", ["step:30", "adjoint:17", "dump:12:9:0.0002"])
 def test_a_killed_run_with_overlap_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -53,6 +55,7 @@ def test_a_killed_run_with_overlap_goes_on(
     assert left(at) == []
 
 
+@pytest.mark.slow
 def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
     at = place(tmp_path / "at", tapes=1)
     line = ("plan", "--steps", 40, "--platform", "node.toml", "--model", "ocean:growth")
@@ -92,6 +95,7 @@ def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
     assert "nor is it auto, all, or none" in said
 
 
+@pytest.mark.slow
 def test_a_run_overlaps_as_its_plan_was_made_for(tmp_path: Path) -> None:
     at = place(tmp_path / "at", tapes=1)
     found = answer(*words(*PLANNED), at=at)

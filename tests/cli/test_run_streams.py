@@ -33,6 +33,7 @@ def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_stops_a_run_which_stores_where_it_stands(
     tmp_path: Path, digest: str
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_terminal_that_is_closed_stops_a_run_which_stores_where_it_stands(
     assert left(at) == []
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_terminal_where_hangups_are_ignored(tmp_path: Path, digest: str) -> None:
     at = place(tmp_path / "at")
     assert on_a_terminal(at, signal.SIG_IGN) == 0
@@ -50,6 +52,7 @@ def test_a_run_outlives_its_terminal_where_hangups_are_ignored(tmp_path: Path, d
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("more", "both"),
     [((), False), ((), True), (("--json",), False)],
@@ -74,6 +77,7 @@ def test_a_run_outlives_who_reads_it(
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
+@pytest.mark.slow
 def test_a_log_on_a_full_disk_does_not_end_a_run(tmp_path: Path, digest: str) -> None:
     """/dev/full is such a disk: what is said of a level that fails cannot be said there."""
     at = place(tmp_path / "at")
@@ -98,6 +102,7 @@ def on_a_full_disk(at: Path, *more: object, both: bool) -> subprocess.CompletedP
         return subprocess.run(line, cwd=at, stdout=full, stderr=err, text=True, check=False)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["stdout", "json"])
 def test_a_run_that_finds_no_room_to_say_its_result_says_where_that_is(
     tmp_path: Path, digest: str, more: tuple[str, ...]
@@ -113,6 +118,7 @@ def test_a_run_that_finds_no_room_to_say_its_result_says_where_that_is(
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["stdout", "json"])
 def test_a_run_that_finds_no_room_to_say_that_it_stopped_has_the_status_that_says_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, more: tuple[str, ...]

@@ -55,6 +55,7 @@ def test_all_kinds_at_once(place: Path) -> None:
     assert not list(place.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_long_trace_is_merged_unless_all_events_are_asked_for(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(place: Path) -> None:
     assert "there is no directory" in complaint("show", "plan.txt", "--png", "no/p.png", at=place)
 
 
+@pytest.mark.slow
 def test_an_old_picture_is_replaced_and_a_link_is_followed(place: Path) -> None:
     pytest.importorskip("cairosvg")
     (place / "real.png").write_text("old")

@@ -78,6 +78,7 @@ def process(platform: Platform, at: Path, steps: int) -> Standing | None:
         backends[1].close()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("ram", "far"), [(100, 1000), (300, 1000), (100, 800)])
 @pytest.mark.parametrize("steps", [9, 12])
 def test_each_process_comes_further_until_the_run_is_done(
@@ -91,6 +92,7 @@ def test_each_process_comes_further_until_the_run_is_done(
     assert count > 1
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", [200, 300, 400, 1000])
 @pytest.mark.parametrize("steps", [2, 5])
 def test_where_there_is_hardly_room_or_time_a_run_ends_or_it_is_said_that_it_does_not(

@@ -107,6 +107,7 @@ def process(platform: Platform, at: Path, steps: int) -> Standing | Permafrost:
             backend.close()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("ram", "far"),
     [(RESTART, [3 * RESTART]), (RESTART // 2, [RESTART, 2 * RESTART]), (3 * RESTART, [RESTART])],

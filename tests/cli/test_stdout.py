@@ -43,6 +43,7 @@ def test_a_schedule_alone_goes_to_stdout_and_the_table_to_stderr(place: Path) ->
     assert {path.name for path in place.iterdir()} == {"node.toml", "plan.txt"}
 
 
+@pytest.mark.slow
 def test_commands_work_on_each_others_output(place: Path) -> None:
     ckio(*PLAN.split(), "-o", "plan.txt", at=place)
     ckio("simulate", "plan.txt", "-o", "times.txt", at=place)
@@ -95,6 +96,7 @@ def test_a_directory_is_neither_stdout_nor_a_file(place: Path) -> None:
     assert [path.name for path in place.iterdir()] == ["node.toml"]
 
 
+@pytest.mark.slow
 def test_whoever_reads_it_may_leave(place: Path) -> None:
     line = ["sh", "-c", f"{CKIO} {PLAN.replace('30', '3000')} -o - | head -1"]
     done = subprocess.run(line, cwd=place, capture_output=True, text=True, check=True)

@@ -103,6 +103,7 @@ def test_overlap_and_ranks_are_those_of_simulate(node: Path) -> None:
         assert float(row["makespan"]) == found["makespan"]
 
 
+@pytest.mark.slow
 def test_runs_that_fail_take_what_failures_says(node: Path) -> None:
     given = ("--steps", 20, "--planner", "hrevolve", "--restart-time", 3, "--trajectories", 3)
     axes = ("--vary", "mtbf=1m,200,never", "--vary", "nvme.capacity=400,640")
@@ -123,6 +124,7 @@ def test_runs_that_fail_take_what_failures_says(node: Path) -> None:
     assert [row["mtbf"] for row in rows[::2]] == ["60.0", "200.0", "never"]
 
 
+@pytest.mark.slow
 def test_where_others_vary_all_runs_fail_alike_in_any_process(node: Path) -> None:
     asked = ("--steps", 30, "--mtbf", "30", "--trajectories", 4, "--vary", "nvme=on,off")
     found = answer(sweep, node, *asked)
@@ -225,6 +227,7 @@ def test_the_picture_has_a_line_for_each_value_and_marks_the_front(node: Path) -
     assert path.read_bytes() == again
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "axes",
     [

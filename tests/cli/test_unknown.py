@@ -65,6 +65,7 @@ def test_a_run_finds_its_own_end(at: Path, known: dict[str, Any]) -> None:
     assert json.loads((at / "run" / "manifest.json").read_text())["chain"]["steps"] == STEPS
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("moment", ["step:1", "step:33", "step:60", "adjoint:17", "dump:3"])
 def test_a_killed_run_goes_on_wherever_it_was(
     at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -75,6 +76,7 @@ def test_a_killed_run_goes_on_wherever_it_was(
     assert left(at) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_on_its_way_forward_stores_where_it_stands(
     at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def without_memory(at: Path, capacity: int = 48_000) -> None:
     (at / "node.toml").write_text(text[:begin] + text[text.index("[[level]]", begin + 1) :])
 
 
+@pytest.mark.slow
 def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
     at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
     assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [20, 27])
 def test_a_run_stopped_where_the_room_is_used_up_goes_on_beside_what_it_stored(
     at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: int

@@ -56,6 +56,7 @@ def functional(out: str) -> str:
 # Models
 
 
+@pytest.mark.slow
 def test_a_file_is_a_model_and_so_is_a_class_in_it(place: Path) -> None:
     words = "--steps", 9, "--platform", "node.toml", "--check-gradient"
     by_file = ckio("run", "models/growth.py", *words, "--into", "a", at=place)
@@ -187,6 +188,7 @@ def test_a_walltime_may_be_written_as_for_slurm(place: Path) -> None:
 # Sizes and codecs
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("text", "nbytes"),
     [
@@ -245,6 +247,7 @@ def test_a_run_is_compared_by_its_directory(ran: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_timelines_in_the_other_order_are_put_right(ran: Path) -> None:
     done = ckio("compare", "a/measured.txt", "a/predicted.txt", at=ran)
     assert done.stdout == ckio("compare", "a", at=ran).stdout
@@ -295,6 +298,7 @@ def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) 
     assert "; right in 'x'; `ckio analyze MODEL` shows what its steps and adjoint steps" in line
 
 
+@pytest.mark.slow
 def test_a_step_that_changes_no_array_is_told(place: Path) -> None:
     (place / "still.py").write_text(STILL.replace("from beside import RATE", "RATE = 0.3"))
     words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"

@@ -45,6 +45,7 @@ def test_a_lossless_codec_leaves_every_bit_of_the_gradient(
     assert gradient_by(make()).tobytes() == exact.tobytes()
 
 
+@pytest.mark.campaign
 @needs_zfp
 @pytest.mark.parametrize("bound", ["tolerance", "relative"])
 def test_the_error_of_the_gradient_falls_with_the_tolerance(bound: str, exact: np.ndarray) -> None:

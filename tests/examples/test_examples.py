@@ -45,6 +45,7 @@ def test_the_page_lists_all_examples() -> None:
     assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_an_example_run_and_draw(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

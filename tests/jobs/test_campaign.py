@@ -108,6 +108,7 @@ def _resumed(at: Path, line: tuple[object, ...]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_edits_of_a_runs_files_are_refused_or_change_nothing(tmp_path: Path, overlap: bool) -> None:
     ends = campaign(tmp_path, 40, 1, overlap=overlap)

@@ -52,6 +52,7 @@ def heat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_shell_script_calibrates_runs_is_killed_and_says_the_same_line_again(
     tmp_path: Path,
 ) -> None:
@@ -84,6 +85,7 @@ print(result.functional.hex(), result.gradient["x"].tobytes().hex())
 """
 
 
+@pytest.mark.slow
 def test_a_python_script_is_killed_and_run_again(tmp_path: Path) -> None:
     at = place(tmp_path)
     (at / "script.py").write_text(PYTHON)
@@ -268,6 +270,7 @@ minimize(misfit, np.zeros(128), jac=True, method="L-BFGS-B", options={"maxiter":
 """
 
 
+@pytest.mark.slow
 def test_an_optimisation_over_jobs_is_killed_and_goes_on(tmp_path: Path) -> None:
     def run(at: Path, kill: str) -> tuple[int, list[float]]:
         done = subprocess.run(
@@ -296,6 +299,7 @@ def test_an_optimisation_over_jobs_is_killed_and_goes_on(tmp_path: Path) -> None
     assert platforms == {False}  # calibrated once
 
 
+@pytest.mark.slow
 def test_another_job_reuses_calibration_and_plan(
     heat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def campaign(tmp_path: Path, planners: list[str], seed: int) -> int:
     return killed
 
 
+@pytest.mark.slow
 def test_two_planners_are_killed(tmp_path: Path) -> None:
     assert campaign(tmp_path, ["auto", "mixed"], 7) >= 4
 

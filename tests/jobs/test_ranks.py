@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 from cli.jobs import MPIEXEC, Job, answer, needs_mpi, write_platform
 
 pytestmark = needs_mpi
@@ -64,6 +65,7 @@ def content(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_on_two_ranks_is_killed_and_resumed_to_the_same_gradient(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS)
     words = ("run", "models.py:Slow", "--set", "grid=32", "--steps", 60, "--resume")
@@ -104,6 +106,7 @@ if comm.rank == 0:
 """
 
 
+@pytest.mark.slow
 def test_each_rank_of_a_script_gets_its_part(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS)
     done = subprocess.run(

@@ -29,6 +29,7 @@ class Hot(Heat):
 """
 
 
+@pytest.mark.slow
 def test_a_larger_model_runs_on_the_platform_of_another_one(tmp_path: Path) -> None:
     """Calibration has written room for the tape of the model that it measured, and no limit."""
     at = place(tmp_path)
@@ -52,6 +53,7 @@ def test_room_for_a_tape_is_made_where_nobody_set_a_limit() -> None:
     assert hrevolve(larger, with_room(platform, larger)).chain == larger
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("overlap", ["none", "all"])
 def test_a_run_ends_where_values_are_not_finite(tmp_path: Path, overlap: str) -> None:
     at = place(tmp_path)

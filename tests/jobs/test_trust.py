@@ -62,6 +62,7 @@ directory.Directory.remove = remove
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "error",
     ["OSError(13, 'Permission denied')", "__import__('ckio.errors').errors.StorageError('gone')"],
@@ -96,6 +97,7 @@ Heat.adjoint_step = adjoint_step
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -119,6 +121,7 @@ def test_whatever_becomes_of_a_level_at_the_end_the_result_is_kept(
 # 2. Nothing that a file names is imported or called
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["subprocess:check_output", "harm.py:Model", "harm:Model"])
 def test_a_model_is_imported_only_where_the_caller_names_it(at: Path, name: str) -> None:
     harm = "open('harmed', 'w').close()\nModel = None\n"
@@ -177,6 +180,7 @@ def test_what_is_no_registered_name_is_bad_input(at: Path, part: str, value: str
 # 3. Nothing is written through a link
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", [".predicted.txt.part", ".schedule.txt.part", ".result.json.part",
                                   ".gradient.h5.part", ".measured.txt.part", "predicted.txt",
                                   "measured.txt", "gradient.h5", "schedule-1.txt"])  # fmt: skip
@@ -249,6 +253,7 @@ def test_another_setting_is_refused(at: Path, words: tuple[str, ...]) -> None:
     assert "holds another run" in complaint(*LINE, *words, at=at)
 
 
+@pytest.mark.slow
 def test_a_result_and_a_gradient_are_checked_when_they_are_read(tmp_path: Path) -> None:
     at = place(tmp_path)
     answer(*LINE, at=at)
@@ -280,6 +285,7 @@ def test_a_run_that_fails_removes_no_tree(tmp_path: Path) -> None:
     assert left == ["thesis", "chapter.tex"]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("part", "value"),
     [

@@ -226,6 +226,7 @@ def test_the_taylor_test_finds_second_order_over_five_halvings(grid):
     assert min(check.rates) > 1.95
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["zeta", "Q"])
 def test_the_gradient_is_right_in_each_control_alone(name):
     class Only:
@@ -348,6 +349,7 @@ def test_checkpoints_hold_the_state_the_tape_and_the_adjoint_with_their_units():
 # --- a flow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("grid", "steps"), [(128, 2000), (32, 4000), (7, 4000)])
 def test_the_flow_stays_bounded(grid, steps):
     model = Vorticity(grid=grid)

@@ -155,6 +155,7 @@ PLANS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("working", [1, 3])
 @pytest.mark.parametrize("kinds", ["ram", "directory, compressed ram", "ram, archive", "archive"])
 @pytest.mark.parametrize("plan", PLANS)
@@ -210,6 +211,7 @@ def has_seed(schedule: Schedule, platform: Platform) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_any_legal_schedule_gives_the_gradient_of_store_all(tmp_path: Path) -> None:
     check_random_schedules(Random(8), 60, tmp_path)
 

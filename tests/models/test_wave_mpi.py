@@ -51,6 +51,7 @@ def on_ranks(count: int, path: Path) -> dict[str, object]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="no mpiexec beside this Python")
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_so_many_ranks_find_the_functional_and_gradient_of_one_process(ranks, tmp_path):

@@ -72,6 +72,7 @@ def check(chain: Chain, platform: Platform) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_twenty_cases_are_searched() -> None:
     assert sum(check(*case) for case in tiny_cases(25, 20)) >= 18
 
@@ -117,6 +118,7 @@ def test_where_far_levels_hold_nothing_it_is_the_least_without_overlap(seed: int
             assert least.makespan == expected
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("write", [1, 2, 5])
 @pytest.mark.parametrize("read", [1, 3])
 @pytest.mark.parametrize("near", [1, 2])

@@ -55,6 +55,7 @@ def test_of_equally_good_planners_it_takes_the_plainest() -> None:
     assert schedule.note.startswith("store-all: 10 s, and none of the ")
 
 
+@pytest.mark.slow
 def test_a_planner_that_does_not_apply_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     machine = platform((2, 1, 1))
     with caplog.at_level(logging.INFO, logger="ckio"):
@@ -69,6 +70,7 @@ def test_where_none_applies_it_says_what_is_needed() -> None:
         auto(chain(7), platform((0, 2, 3)))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("slots", "far"), [(2, 5), (None, 10**16)])
 def test_where_hrevolve_does_not_apply_others_are_asked_however_long_the_chain(
     monkeypatch: pytest.MonkeyPatch, slots: int | None, far: float
@@ -83,6 +85,7 @@ def test_where_hrevolve_does_not_apply_others_are_asked_however_long_the_chain(
         assert best <= makespan(planner(costs, machine), machine)
 
 
+@pytest.mark.slow
 def test_steps_that_differ_are_planned_by_those_that_can() -> None:
     machine, costs = platform((6, 1, 1)), replace(chain(6, record=1), restart=[1, 2, 3, 1, 1, 1])
     schedule = auto(costs, machine)
@@ -100,6 +103,7 @@ NODE = Platform(
 COSTS = Chain(steps=24, advance=1, record=1, reverse=2, restart=1, tape=1, adjoint=1)
 
 
+@pytest.mark.slow
 def test_a_plan_with_overlap_is_not_slower_than_any_schedule_without() -> None:
     done = list[float]()
     best = plan(COSTS, NODE, effort=1, watch=done.append)

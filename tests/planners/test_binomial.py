@@ -47,6 +47,7 @@ def test_one_more_slot_never_takes_more_forward_steps() -> None:
         assert taken[-1] == 2 * steps - 1
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_planned_without_a_table() -> None:
     steps = 100_000
     for slots in (1, 2, 20, steps):

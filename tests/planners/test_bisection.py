@@ -91,6 +91,7 @@ def by_halves(begin: int, end: int, *, stored: bool, leaf: bool = False) -> Iter
     yield from by_halves(begin, middle, stored=True, leaf=True)
 
 
+@pytest.mark.slow
 def test_it_is_the_recursion_with_the_fewest_slots() -> None:
     for steps in range(2, LONGEST + 1):
         needed = ceil(log2(steps))
@@ -295,6 +296,7 @@ def test_there_are_sixteen_writes_while_the_chain_doubles() -> None:
         )
 
 
+@pytest.mark.campaign
 @every_machine
 def test_wherever_the_end_is_there_is_a_way_back(machine: Platform) -> None:
     """Also where the rule has been asked at the last state, which it then has stored in vain."""

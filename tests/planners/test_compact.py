@@ -82,6 +82,7 @@ def test_listing_5_is_a_misprint() -> None:
     assert text.startswith("Sequence: (16, 16, 16, 16, 16, 11; 10)\n")
 
 
+@pytest.mark.campaign
 @every
 @each_form
 @settings(max_examples=40, deadline=None)

@@ -60,6 +60,7 @@ def test_a_long_chain_is_planned_by_compiled_code_which_is_said_once() -> None:
 WITHOUT = ("sys.modules['numba'] = None", *PLAN)
 
 
+@pytest.mark.slow
 def test_without_numba_a_chain_of_twenty_thousand_steps_is_planned_by_numpy() -> None:
     found = in_a_fresh_interpreter(*WITHOUT, "print(plan(2002) > 4000)", "print(plan(20001))")
     assert found[:2] == [ORDER, "True"]
@@ -67,6 +68,7 @@ def test_without_numba_a_chain_of_twenty_thousand_steps_is_planned_by_numpy() ->
     assert int(found[3]) > 40_000
 
 
+@pytest.mark.slow
 def test_without_numba_a_longer_chain_has_to_be_insisted_on() -> None:
     refused = (
         "from ckio.errors import BadInput",

@@ -48,6 +48,7 @@ def test_the_planners_are_those_that_ckio_registers() -> None:
     assert {name: registered[name] for name in PLANNERS} == PLANNERS
 
 
+@pytest.mark.campaign
 @every_planner
 @some
 @given(chains(), platforms())
@@ -62,6 +63,7 @@ def test_a_schedule_is_legal_and_reverses_every_step(
         assert counts(schedule).recorded == chain.steps
 
 
+@pytest.mark.campaign
 @every_planner_that_knows_the_end
 @some
 @given(chains(), platforms())
@@ -91,6 +93,7 @@ def test_a_chain_of_one_step_needs_no_storage(
     assert list(actions) == [Record(0, 1), Reverse(0, 1)]
 
 
+@pytest.mark.campaign
 @every_planner
 @some
 @given(chains(), platforms(), st.integers(0, 50), st.integers(0, 50))
@@ -102,6 +105,7 @@ def test_recording_and_reversing_costs_do_not_change_the_plan(
     assert planner(other, platform).actions == planner(chain, platform).actions
 
 
+@pytest.mark.campaign
 @every_planner
 @some
 @given(chains(), platforms(), st.integers(-30, 30))
@@ -136,6 +140,7 @@ def scaled(cost: Affine, scale: float) -> Affine:
     return Affine(cost.latency * scale, cost.per_byte * scale)
 
 
+@pytest.mark.campaign
 @every_planner
 @some
 @given(chains(), platforms(), st.data())
@@ -154,6 +159,7 @@ def test_a_level_that_holds_nothing_changes_nothing_but_the_numbers(
         assert (getattr(actual, column) == getattr(expected, column)).all()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", (RESTART_ONLY | ONLINE).values(), ids=[*RESTART_ONLY, *ONLINE])
 @some
 @given(chains(), platforms())
@@ -164,6 +170,7 @@ def test_no_planner_of_restart_checkpoints_beats_hrevolve(
     assert makespan(planner(chain, platform), platform) >= makespan(best, platform)
 
 
+@pytest.mark.campaign
 @every_planner
 @some
 @given(chains(), platforms())

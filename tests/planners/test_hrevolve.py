@@ -79,6 +79,7 @@ def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int)
         assert planned("hrevolve", chain, platform) == least_makespan(chain, platform), platform
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("levels", "most_steps", "cases"), [(1, 9, 150), (2, 7, 300), (3, 5, 150), (3, 6, 30)]
 )
@@ -137,6 +138,7 @@ def test_hrevolve_2020_is_the_printed_theorem(seed: int) -> None:
     assert planned("hrevolve-2020", chain(steps, advance=u_f), platform(*levels)) == expected
 
 
+@pytest.mark.campaign
 @both
 @settings(max_examples=60, deadline=None)
 @given(chains(most_steps=80), platforms())
@@ -146,6 +148,7 @@ def test_a_schedule_is_worth_what_its_table_says(
     planned(name, chain, platform)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(chains(), platforms(most_slots=5), st.data())
 def test_one_more_slot_is_never_slower(
@@ -223,6 +226,7 @@ def test_costs_beyond_what_can_be_added_up_are_refused(name: str) -> None:
         PLANNERS[name](chain(3), platform((5, 1e308, 1e308)))
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("seed", range(100))
 def test_what_is_compiled_gives_the_same_makespan(

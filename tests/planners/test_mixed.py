@@ -125,6 +125,7 @@ def test_a_table_of_the_paper_is_planned_with_as_many_forward_steps(
 RAM = level("ram", 20, 0)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("levels", "record", "restart_only", "seconds"),
     [
@@ -145,6 +146,7 @@ def test_tapes_beside_restart_checkpoints_save_a_quarter_and_more(
     assert planned(chain, machine) == checked(mixed(chain, machine), machine) == seconds
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("restart", "tape", "ram_only", "both"),
     [
@@ -226,6 +228,7 @@ def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int)
     assert solved > cases / 3
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 5, 100), (2, 4, 60), (3, 3, 150)])
 def test_no_schedule_beats_mixed(levels: int, most_steps: int, cases: int) -> None:
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
@@ -242,6 +245,7 @@ def test_no_schedule_beats_mixed_in_a_long_campaign(
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_and_straight_pieces_give_the_same_hierarchical_plans(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -297,6 +301,7 @@ def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.Mon
     assert cases / 4 < shortened < cases
 
 
+@pytest.mark.slow
 def test_plans_in_segments_cost_what_the_recurrence_says(monkeypatch: pytest.MonkeyPatch) -> None:
     check_segments(12, steps=600, seed=1, monkeypatch=monkeypatch)
 
@@ -312,6 +317,7 @@ def test_segments_in_a_long_campaign(
 ARCHIVE = "3\n 50 .05 .05\n 1000 1 1\n 10000 5 5"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("machine", "seconds"),
     [
@@ -381,6 +387,7 @@ def check_odd_costs(cases: int, *, most_steps: int, seed: int) -> None:
         assert checked(mixed(chain, machine), machine) <= least * (1 + 1e-9), (chain, machine)
 
 
+@pytest.mark.slow
 def test_with_costs_of_any_size_it_is_never_slower_than_hrevolve() -> None:
     check_odd_costs(40, most_steps=60, seed=3)
 
@@ -450,6 +457,7 @@ def test_sizes_with_no_common_unit_lose_nothing_while_checkpoints_are_few() -> N
     assert planned(odd, Platform((ram,), working_memory=odd.tape)) == planned(alike(300), same)
 
 
+@pytest.mark.slow
 def test_many_checkpoints_of_odd_sizes_are_counted_in_units() -> None:
     odd = alike(700, restart=10**9 + 7, tape=7 * 10**8 + 1)
     ram = Level(name="ram", capacity=300 * 10**9 + 12345, write=Affine(1), read=Affine(1))
@@ -509,6 +517,7 @@ def without_numba(*lines: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_without_numba_short_chains_are_planned_and_long_ones_refused() -> None:
     short, long, larger = without_numba("plan(600)", "plan(100_000)", "plan(10**6, insist=True)")
     assert int(short) > 600 * 2

@@ -66,6 +66,7 @@ def seconds(planner: Planner, chain: Chain, platform: Platform) -> float:
     return makespan(schedule, platform)
 
 
+@pytest.mark.campaign
 @both
 @every_machine
 def test_wherever_the_end_is_there_is_a_way_back(planner: Planner, machine: Platform) -> None:
@@ -74,6 +75,7 @@ def test_wherever_the_end_is_there_is_a_way_back(planner: Planner, machine: Plat
         assert cost >= makespan(hrevolve(chain(steps), machine), machine)
 
 
+@pytest.mark.slow
 @both
 @settings(max_examples=20, deadline=None)
 @given(chains(), platforms())
@@ -84,6 +86,7 @@ def test_no_one_who_does_not_know_the_end_beats_hrevolve(
     assert seconds(planner, longer, platform) >= makespan(hrevolve(longer, platform), platform)
 
 
+@pytest.mark.campaign
 @both
 @every_machine
 def test_the_way_forward_does_not_depend_on_the_end(planner: Planner, machine: Platform) -> None:
@@ -104,6 +107,7 @@ def walk(rule: Online, steps: int) -> tuple[list[Action], tuple[frozenset[Key], 
     return actions, tuple(map(frozenset, machine.stored))
 
 
+@pytest.mark.campaign
 @every_machine
 def test_a_run_that_knows_only_what_is_stored_does_the_same(machine: Platform) -> None:
     endless = replace(chain(1), steps=None)
@@ -139,6 +143,7 @@ def test_who_follows_a_run_says_the_same_as_who_sees_what_is_stored(machine: Pla
     assert followed(rule, Machine(chain(300), machine), 300)
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_from_where_it_goes_on_past_what_survived() -> None:
     random, ahead = Random(8), 0
     for machine in MACHINES.values():
@@ -194,6 +199,7 @@ def test_there_is_nothing_to_do_before_the_step_that_until_names(machine: Platfo
         state.apply(Advance(step, step + 1))
 
 
+@pytest.mark.campaign
 @every_machine
 def test_x_0_is_stored_all_the_time(machine: Platform) -> None:
     schedule = online(chain(200), machine)
@@ -326,6 +332,7 @@ def mean_ratio(planner: Planner, machine: Platform) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "most"),
     [

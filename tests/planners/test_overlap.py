@@ -143,6 +143,7 @@ def check_against_search(case: Case) -> float:
     return made.makespan / least
 
 
+@pytest.mark.slow
 def test_the_bound_is_below_what_search_finds_and_the_plan_is_not_far_above() -> None:
     random = Random(1)
     ratios = [check_against_search(tiny(random, most_length=5, most_slots=2)) for _ in range(12)]
@@ -167,6 +168,7 @@ def test_search_finds_what_can_be_seen_at_once() -> None:
     assert least_makespan(Case(2, 1, 1, 9, 9)) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "seconds", "most"), [(300, 0.5, 0.001), (300, 2.0, 0.02), (600, 20.0, 0.02)]
 )
@@ -179,6 +181,7 @@ def test_twenty_near_slots_suffice_for_plans_close_to_the_bound(
     assert made.makespan < made.synchronous
 
 
+@pytest.mark.slow
 def test_a_near_slot_is_left_to_the_far_read_that_comes_next() -> None:
     made = checked(chain(909, reverse=1), machine(5, (91, 28.5, 16.5)), tapes=False)
     assert made.makespan < 3600  # 3734 where the last steps before a read take all slots
@@ -241,6 +244,7 @@ CLUSTERS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", CLUSTERS)
 @pytest.mark.parametrize("steps", [200, 500])
 def test_on_machines_as_clusters_have_them_the_gap_is_small(name: str, steps: int) -> None:
@@ -250,6 +254,7 @@ def test_on_machines_as_clusters_have_them_the_gap_is_small(name: str, steps: in
     assert made.makespan < made.synchronous
 
 
+@pytest.mark.slow
 def test_more_effort_is_never_worse() -> None:
     costs, platform = CLUSTERS["three levels"]
     work = Chain(steps=200, **costs)
@@ -292,6 +297,7 @@ def test_a_quota_a_reserve_and_a_longest_segment_are_kept() -> None:
     assert made.cut.held <= (128 - 32) * GB
 
 
+@pytest.mark.slow
 def test_the_bound_of_all_levels_at_once_is_not_above_that_of_one_after_the_other() -> None:
     random, exact = Random(3), 0
     for _ in range(40):
@@ -325,6 +331,7 @@ def test_a_schedule_is_told_its_best_policy() -> None:
     assert seconds <= makespan(schedule, platform)
 
 
+@pytest.mark.slow
 def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned() -> None:
     costs, platform = CLUSTERS["three levels"]
     levels = tuple(replace(level, channel="bus") for level in platform.levels[1:])
@@ -335,6 +342,7 @@ def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned()
     assert made.makespan < made.synchronous
 
 
+@pytest.mark.slow
 def test_long_chains_have_a_plan_in_the_place_of_mixed_that_is_hardly_worse() -> None:
     costs, platform = cluster(128, (None, 0.5, 0.5), tape=4)
     work = Chain(steps=20_500, **costs)
@@ -352,12 +360,14 @@ def test_progress_goes_from_little_to_all() -> None:
     assert 0 < told[0] <= told[-1] <= 1
 
 
+@pytest.mark.slow
 def test_two_far_levels_are_hardly_worse_than_the_better_one() -> None:
     work, fast, slow = chain(200, reverse=1), (9, 2.0, 2.0), (60, 12.0, 9.0)
     both = checked(work, machine(4, fast, slow))
     assert both.makespan <= 1.01 * min(plan(work, machine(4, far)).makespan for far in (fast, slow))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("far", [None, 30])
 @pytest.mark.parametrize("tapes", [True, False])
 def test_memory_may_have_no_end(far: int | None, tapes: bool) -> None:

@@ -140,6 +140,7 @@ def check(case: Case) -> None:
     check_schedule(case, tables)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(300))
 def test_every_layer_is_what_plain_loops_give_and_its_schedule_is_worth_it(seed: int) -> None:
     check(some_case(Random(seed), 90))
@@ -156,6 +157,7 @@ ARCH_2 = ((2, 1, 1), (20, 20, 20), (20, 40, 40))
 MEASURED = ((10, 14, 12), (50, 1038, 743), (100, 4817, 6020))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("repaired", [True, False])
 @pytest.mark.parametrize(
     ("levels", "advance"),

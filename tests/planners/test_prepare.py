@@ -49,6 +49,7 @@ def warm_up():
 """
 
 
+@pytest.mark.slow
 def test_what_is_prepared_is_all_that_a_plan_for_overlap_calls() -> None:
     done = subprocess.run([sys.executable, "-c", READY], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[2:] == ["True True", "True"]

@@ -184,6 +184,7 @@ def losses(*, levels: int, most_steps: int, cases: int, seed: int) -> list[float
     return lost
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 60), (2, 4, 20)])
 def test_no_schedule_beats_what_is_called_the_best(
     levels: int, most_steps: int, cases: int
@@ -246,11 +247,13 @@ def restart_cases(
         yield case, machine, kept, state
 
 
+@pytest.mark.slow
 def test_the_recurrence_for_long_chains_loses_nothing_on_one_level_with_an_empty_register() -> None:
     for case, machine, stored, _ in restart_cases(3, 120, levels=1, most_steps=8):
         assert recurrence(case, machine, stored, None) == searched(case, machine, stored, None)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("differing", [False, True])
 @pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 8, 60), (2, 5, 20)])
 def test_the_way_of_long_chains_loses_little_on_short_ones(
@@ -264,6 +267,7 @@ def test_the_way_of_long_chains_loses_little_on_short_ones(
     assert sum(lost) < 0.1 * len(lost)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("most", [MOST_COMPARED, 0])
 @pytest.mark.parametrize("tapes", [False, True])
 def test_plans_of_long_chains_are_legal_with_tapes_too_and_never_beat_the_search(
@@ -389,6 +393,7 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [9, 900])
 def test_all_tapes_are_read_where_recording_is_dearer(steps: int) -> None:
     case, machine = chain(steps, record=50), platform((None, 0, 0))
@@ -447,6 +452,7 @@ def varied(steps: int, seed: int) -> Chain:
     )
 
 
+@pytest.mark.slow
 def test_keys_of_a_long_chain_whose_steps_differ_are_of_use() -> None:
     machine, steps = platform((9, 1, 1), (None, 4, 4)), 300
     for state in (0, None, steps):
@@ -467,6 +473,7 @@ def test_of_steps_that_differ_all_tapes_are_kept_where_there_is_room() -> None:
     assert resumed(case, machine, [{x(30)}], tapes=True) <= best
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_lose_little(seed: int) -> None:
     case, machine = chain(900, advance=1), platform((5, 0, 0), (None, 3, 3))
@@ -483,6 +490,7 @@ FAR = [
 ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("machine", FAR)
 def test_segments_alone_are_as_good_as_planners_that_know_nothing_else(machine: Platform) -> None:
     case = chain(900, advance=1, record=1.2)
@@ -518,6 +526,7 @@ def test_where_the_register_holds_several_tapes_they_are_recorded_at_once() -> N
         assert resumed(case, machine, [], tapes=True) <= best * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "machine",
     [
@@ -574,6 +583,7 @@ def test_no_level_is_needed_where_nothing_is_left_to_store() -> None:
         resume(chain(900), platform(), [])
 
 
+@pytest.mark.slow
 def test_a_note_says_how_it_was_planned() -> None:
     machine = platform((4, 1, 1))
     note = "way to finish, by a search through what to keep"
@@ -654,6 +664,7 @@ def test_all_steps_are_reached_from_a_read_only_level_where_there_is_no_other(
     )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("steps", [6, 20, 90])
 @pytest.mark.parametrize("slots", [0, 1, 3])
 @pytest.mark.parametrize("varies", [False, True])

@@ -188,6 +188,7 @@ def test_tables_grow_until_they_give_a_plan() -> None:
     assert planned > 20
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("given", "length"),
     [

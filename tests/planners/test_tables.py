@@ -54,6 +54,7 @@ def same(one: list[Table], other: list[Table]) -> bool:
     )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("most", [0, 20_000, 1 << 26])
 def test_rows_that_are_remembered_are_those_that_would_be_computed(
     most: int, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,7 @@ def test_a_block_that_reads_its_far_checkpoint_again_has_a_slot_more() -> None:
     assert sum(isinstance(a, Read) and a.level == 1 for a in schedule.actions) > 3
 
 
+@pytest.mark.campaign
 @both
 @settings(max_examples=40, deadline=None)
 @given(

@@ -125,6 +125,7 @@ def slots_of(level: Level, chain: Chain, tapes: bool) -> int:
     return level.slots(int(min(sizes)), chain.length)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_search_finds_a_better_schedule(kind: str, levels: int) -> None:
@@ -433,6 +434,7 @@ def test_a_long_chain_with_a_slot_or_two_is_no_slower_than_revolve(
     assert f"{makespan(schedule, platform):.6g} s, " in schedule.note
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("tapes", [False, True])
 def test_a_long_chain_on_a_free_level_that_never_fills_repeats_no_step_twice(tapes: bool) -> None:
     chain = ragged(3000)

@@ -57,6 +57,7 @@ def named(way: dict[str, Any]) -> str:
     return " ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in way.items())
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("way", WAYS, ids=named)
 def test_every_way_gives_what_vjp_gives(way: dict[str, Any]) -> None:
     same(checkpoint_vjp(Logistic(), X, BAR, Options(**way)), vjp(Logistic(), X, BAR))
@@ -278,6 +279,7 @@ def test_a_number_is_a_cotangent_of_all_that_has_its_shape() -> None:
     same(vjp(Logistic(), X, 1.0), vjp(Logistic(), X, np.ones(2)))
 
 
+@pytest.mark.slow
 def test_numbers_of_other_libraries() -> None:
     """Half the bits of a float32: NumPy does not know that they are numbers."""
     jax = pytest.importorskip("jax")

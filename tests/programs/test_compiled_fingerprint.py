@@ -196,6 +196,7 @@ def test_programs_of_one_name_are_told_apart() -> None:
     assert one.result(one.advance(one.unpack(arrays, json.loads(json.dumps(meta))))[0]) == 30.0
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text(MODULE.format(name="elsewhere"), encoding="utf-8")
     (tmp_path / "elsewhere_other.py").write_text(OTHER, encoding="utf-8")

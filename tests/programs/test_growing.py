@@ -29,6 +29,7 @@ def same(one: Any, other: Any) -> None:
     assert np.array_equal(xbar[0], zbar[0])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve", hrevolve])
 @pytest.mark.parametrize("name", GROWING)
 def test_on_levels_that_states_outgrow(
@@ -63,6 +64,7 @@ def test_on_levels_that_states_outgrow(
         assert any("is full" in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_on_a_disk_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A process that may write no files as large as its states goes on without them."""
     script = f"""
@@ -109,6 +111,7 @@ def test_how_a_tape_is_divided_does_not_depend_on_what_was_before() -> None:
     assert np.array_equal(one["x.0"], other["x.0"])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("events", [10, 40, 80, 120, 160])
 def test_interrupted_where_tapes_are_divided_it_ends_with_the_same_bits(
     events: int, tmp_path: Path
@@ -221,6 +224,7 @@ def test_memory_grows_with_the_logarithm_alone(tmp_path: Path) -> None:
     assert peak(tmp_path, "all", 160)[0] > 110
 
 
+@pytest.mark.slow
 def test_a_gradient_leaves_no_cycles_that_keep_arrays_until_they_are_collected() -> None:
     p, x = GROWING["refined"]
     checkpoint_vjp(p, x, 1.0, Options(base=10))

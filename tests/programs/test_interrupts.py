@@ -70,6 +70,7 @@ def check_gradient(found: Arrays, whole: Arrays) -> None:
         np.testing.assert_allclose(parts, gradient, rtol=0, atol=1e-13 * scale)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_program_goes_on_in_another_process_from_any_tick(name: str, tmp_path: Path) -> None:
     assert check_all(name, PLAIN[name], tmp_path, back=9) > 20
@@ -88,6 +89,7 @@ def test_states_go_to_a_level(name: str, tmp_path: Path) -> None:
     assert check_all(name, PLAIN[name], tmp_path / "level", back=7) > 20
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
 def test_every_state_may_have_a_process_of_its_own(part: float, tmp_path: Path) -> None:
     program, x = PLAIN["burgers, in place"]
@@ -121,6 +123,7 @@ def test_a_state_that_was_interrupted_stays_as_it_is(name: str) -> None:
         assert now[1] == meta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ticks"), [("listing1, eps", 170), ("tree", 180), ("burgers, in place", 55)]
 )
@@ -155,6 +158,7 @@ def doubles() -> Iterator[None]:
 MODES = "blocks", "switch"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubles")
 def test_listing_1_in_jax_goes_on_in_another_process(tmp_path: Path) -> None:
     assert check_all("switch:listing1", in_jax("listing1", "switch"), tmp_path, back=60) > 20

@@ -71,6 +71,7 @@ def unrolled(n: int, eps: float, x: float) -> tuple[float, float]:
     return float(y), float(dy)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("n", "eps"), [(20, 0.0), (20, 1e-3), (103, 1e-3)])
 def test_listing_1_has_its_derivative(mode: Any, n: int, eps: float) -> None:
@@ -85,6 +86,7 @@ def test_listing_1_has_its_derivative(mode: Any, n: int, eps: float) -> None:
         assert found["x.0"].shape == ()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_it_can_be_interrupted_after_every_tick(mode: Any) -> None:
     program = jax_program(listing1(20, 1e-3), 3.0, mode=mode)
@@ -252,12 +254,14 @@ def inputs(dtype: str = "float64") -> tuple[Any, Any]:
     return random.normal(size=4).astype(dtype), (random.normal(size=(4, 4)) * 0.4).astype(dtype)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("mode", "function"), CASES)
 def test_derivatives_are_those_of_jax(mode: Any, function: Any) -> None:
     x = inputs()
     assert_derivative(jax_program(function, *x, mode=mode), function, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_single_precision_stays_so(mode: Any) -> None:
     x = inputs("float32")
@@ -281,6 +285,7 @@ def root(a: Any, b: Any) -> Any:
     return lax.while_loop(lambda y: off(y) > 1e9, lambda y: 0.0 / y, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_loops_of_unknown_length_have_derivatives(mode: Any) -> None:
     a, b = 2.0, 0.5
@@ -294,6 +299,7 @@ def test_loops_of_unknown_length_have_derivatives(mode: Any) -> None:
         np.testing.assert_allclose(found["x.1"], -3.0 * y / (2 * y + b), rtol=1e-12)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_compiled_with_all_optimizations_it_is_the_same_by_pieces(mode: Any) -> None:
     jax.config.update("jax_disable_most_optimizations", False)
@@ -307,6 +313,7 @@ def test_compiled_with_all_optimizations_it_is_the_same_by_pieces(mode: Any) -> 
         assert_same(program.pack(again), program.pack(state))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any) -> None:
     def grown(x: Any) -> Any:

@@ -77,6 +77,7 @@ MAPPED = [
 """Each function in one mode, and in others as a long campaign."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "function"), MAPPED)
 def test_a_loop_is_mapped_over(mode: Any, function: Any) -> None:
     program = jax_program(function, *LANES, mode=mode)
@@ -91,6 +92,7 @@ def test_a_loop_is_mapped_over(mode: Any, function: Any) -> None:
     assert_dual(program, function, LANES)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_lanes_that_have_ended_make_no_nan(mode: Any) -> None:
     def alone(x: Any) -> Any:  # one more step would be the root of 0, or of less
@@ -104,6 +106,7 @@ def test_lanes_that_have_ended_make_no_nan(mode: Any) -> None:
     np.testing.assert_allclose(found, [first[0], 1.0, first[1] * second, 1.0, 1.0], rtol=1e-12)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_rules_may_close_over_what_has_no_derivative(mode: Any) -> None:
     def scaled(x: Any, k: Any) -> Any:
@@ -140,6 +143,7 @@ def test_a_rule_that_changes_is_other_code(kind: str) -> None:
     assert one != other
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_a_limit_is_no_reason_to_compile(mode: Any) -> None:
     program = jax_program(until_small, *LANES, mode=mode)
@@ -351,6 +355,7 @@ def test_solvers_in_time_steps_have_derivatives(mode: Any, function: Any) -> Non
     assert_dual(jax_program(function, *x, mode=mode), function, x, 1e-10)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_numbers_of_any_kind_are_checkpointed(mode: Any) -> None:
     def collatz(x: Any, n: Any, none: Any) -> Any:

@@ -47,6 +47,7 @@ def test_states_hold_what_is_live_alone(mode: Any) -> None:
     assert set(program.pack(whole(program, (x,))[0])[0]) == {"y"}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_that_a_scan_will_overwrite_have_no_cotangent(mode: Any) -> None:
     def run(x: Any) -> Any:
@@ -59,6 +60,7 @@ def test_rows_that_a_scan_will_overwrite_have_no_cotangent(mode: Any) -> None:
     assert stacked == [[1.0, 1.0, 0.0, 0.0, 0.0]]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_nobody_can_change_a_state(mode: Any) -> None:
     x = np.linspace(0.0, 1.0, 64)
@@ -77,6 +79,7 @@ def test_nobody_can_change_a_state(mode: Any) -> None:
     next(iter(found.values())).fill(1.0)  # it is the caller's
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_leaves_are_named_by_their_paths(mode: Any) -> None:
     def swap(pair: Any, table: Any, flag: Any, count: Any) -> Any:
@@ -104,6 +107,7 @@ def test_leaves_are_named_by_their_paths(mode: Any) -> None:
             program.pullback(program.start(*x), 1, {wrong: np.ones(())})
 
 
+@pytest.mark.slow
 def test_fingerprints_are_of_code_and_numbers() -> None:
     def of(function: Callable[..., Any], *x: Any) -> str:
         return jax_program(function, *x).fingerprint
@@ -230,6 +234,7 @@ def test_options_are_checked() -> None:
     assert jax_program(damped, np.ones(10**5)).mode == "blocks"
 
 
+@pytest.mark.slow
 def test_double_precision_is_that_of_the_time_of_tracing() -> None:
     x = np.linspace(0.0, 1.0, 4)
     for mode in MODES:

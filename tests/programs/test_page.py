@@ -26,6 +26,7 @@ def test_the_ten_lines(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
 
+@pytest.mark.slow
 def test_all_of_the_page_in_one_script(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     first, *rest = BLOCKS

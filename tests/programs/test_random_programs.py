@@ -182,6 +182,7 @@ def check_seen(seen: Counter[str]) -> None:
     assert seen["interrupted"] > 0.2 * seen["programs"]
 
 
+@pytest.mark.slow
 def test_random_programs(tmp_path: Path) -> None:
     check_seen(campaign(60, tmp_path))
 

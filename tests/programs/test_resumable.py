@@ -71,6 +71,7 @@ def check(result: Path) -> None:
         assert np.array_equal(found["rate"], xbar[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"schedule": "revolve", "slots": 5}], ids=str)
 @pytest.mark.parametrize("ticks", [150, 230, 400, 777])
 def test_killed_again_and_again(tmp_path: Path, ticks: int, more: dict[str, Any]) -> None:
@@ -235,6 +236,7 @@ def test_a_place_that_cannot_be_used(tmp_path: Path, name: str) -> None:
         checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path / name))
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     for ticks in (300, 900, 1500):
         place = tmp_path / f"run{ticks}"

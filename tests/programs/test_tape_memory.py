@@ -442,6 +442,7 @@ def differ(operations):
             assert abs(mine - slopes[1]) <= 1e-5 * (1 + abs(slopes[1]))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(OPERATIONS)
 def test_in_place_campaign(operations):

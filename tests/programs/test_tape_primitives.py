@@ -146,6 +146,7 @@ CASES = [
 ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("function", "inputs"), CASES)
 def test_as_jax_does_it(function, inputs):
     jax = pytest.importorskip("jax")

@@ -240,6 +240,7 @@ def test_tapes_are_stored_only_where_that_is_said() -> None:
         assert (Kind.TAPE in kinds) == tapes
 
 
+@pytest.mark.slow
 def test_steps_of_a_long_chain_may_differ() -> None:
     steps = 700
     chain = Chain(

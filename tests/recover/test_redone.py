@@ -59,6 +59,7 @@ def test_a_kill_of_what_stores_tapes_costs_no_more_than_the_bound(random: Random
     killed_everywhere(drawn_case(random, WITH_TAPES, most_steps=5))
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(RANDOMS)
 def test_a_kill_of_any_planner_s_schedule_costs_no_more_than_the_bound(random: Random) -> None:

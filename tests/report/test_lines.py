@@ -105,6 +105,7 @@ def check_writes(lowered: Schedule, platform: Platform) -> int:
     return older
 
 
+@pytest.mark.slow
 def test_what_is_written_stands_where_the_state_is() -> None:
     older = 0
     for seed in range(40):

@@ -274,6 +274,7 @@ def test_merged_bars_are_as_high_as_their_share_of_the_time() -> None:
     assert {title.split(", ")[1].split(" ")[0] for title in titles} <= {"49%", "50%", "51%"}
 
 
+@pytest.mark.slow
 def test_a_million_events_make_a_small_page_quickly() -> None:
     timeline, chain = million()
     assert len(timeline) == 1_000_000

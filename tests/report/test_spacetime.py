@@ -152,6 +152,7 @@ def test_nothing_and_one_step_have_a_picture() -> None:
     assert shapes(root, "line move reverse")[0][1] == f"M{RIGHT} {Y[1]}H{LEFT}"
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(legal_schedules())
 def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:

@@ -221,6 +221,7 @@ def last(slices: list[dict[str, Any]]) -> int:
     return max(nanoseconds(event["ts"]) + nanoseconds(event["dur"]) for event in slices)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(legal_schedules(), st.integers(0, 2), st.integers(1, 60))
 def test_merged_slices_take_the_same_time_and_never_overlap(

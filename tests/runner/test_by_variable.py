@@ -210,6 +210,7 @@ def test_a_model_of_other_sizes_is_refused_before_the_start() -> None:
             Larger(), [Ram(), Ram(), Ram()])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_says_where_it_stands_also_where_no_whole_state_is_held() -> None:
     said = set[str]()
     for number in range(len(PLAN)):

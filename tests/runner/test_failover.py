@@ -125,6 +125,7 @@ def test_any_call_may_fail_once_or_from_then_on(error: type[StorageError], ever:
         assert "this" in told.said[0]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("error", ERRORS[:4])
 @pytest.mark.parametrize("ever", [False, True])
 def test_any_call_may_fail_behind_the_program(error: type[StorageError], ever: bool) -> None:
@@ -217,6 +218,7 @@ def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
     assert told.platforms[-1].levels[0].capacity > 0  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_a_level_that_always_loses_what_it_is_given_is_given_up() -> None:
     class Forgetful(Faulty):
         def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
@@ -468,6 +470,7 @@ def test_what_is_carried_is_two_checkpoints_at_most_and_nobody_writes_there() ->
             assert not ((plan.actions.op == WRITE) & (plan.actions.level == 3)).any()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory in which it would be carried is full: real, and of no bytes."""
     monkeypatch.setattr("ckio.runner.failover.Ram", lambda **_: Ram(capacity=0))
@@ -494,6 +497,7 @@ def test_a_model_without_adjoint_checkpoints_begins_again() -> None:
     assert len(Counted.back) == 2 * STEPS - 1
 
 
+@pytest.mark.slow
 def test_only_one_model_lives_at_a_time() -> None:
     alive = list["weakref.ref[Logistic]"]()
 

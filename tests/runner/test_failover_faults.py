@@ -112,6 +112,7 @@ def test_the_plan_uses_every_level() -> None:
         assert min(level.writes, level.reads, level.discards) > 0
 
 
+@pytest.mark.campaign
 @KINDS
 @pytest.mark.parametrize("role", range(3))
 @pytest.mark.parametrize("fault", [deleted, flipped, cut_off])
@@ -157,6 +158,7 @@ def used_up(place: Path) -> None:
             pass
 
 
+@pytest.mark.campaign
 @KINDS
 def test_the_disk_becomes_full(kind: type[Backend], tmp_path: Path) -> None:
     """Reserved was what a codec promised; the states take more."""

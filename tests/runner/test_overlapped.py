@@ -139,6 +139,7 @@ DEVICES: dict[str, Callable[[Path], Backend]] = {
 POLICIES = [Overlap(1, 0), Overlap(0, 1), Overlap(2, 2), Overlap(None, None)]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("planner", [hrevolve, mixed])
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("overlap", POLICIES, ids=str)

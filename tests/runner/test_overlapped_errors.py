@@ -135,6 +135,7 @@ def test_a_storage_error_names_the_transfer(seed: int, access: Access, k: int) -
     assert raised is None or error.level is not None
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 30), st.sampled_from([Write, Read, Discard]), st.integers(1, 8))
 @settings(max_examples=25)
 def test_an_error_of_another_sort_is_the_cause(seed: int, access: Access, k: int) -> None:

@@ -63,6 +63,7 @@ def test_whoever_leaves_the_loop_leaves_the_model_there() -> None:
     assert model.adjoint == 5
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(legal_schedules())
 def test_an_action_alone_does_what_it_does_in_a_run(case: tuple[Schedule, Platform]) -> None:
@@ -146,6 +147,7 @@ class _After:
         return self.left <= 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(legal_schedules(), st.integers(1, 60))
 def test_a_run_that_is_stopped_says_where_the_model_stands(

@@ -94,6 +94,7 @@ def back(schedule: Schedule) -> list[Action]:
     return actions[turn:]
 
 
+@pytest.mark.campaign
 @every_platform
 @pytest.mark.parametrize("steps", [2, 3, 17, 64, 65, 90])
 def test_it_does_what_the_planner_would_have_planned(machine: Platform, steps: int) -> None:

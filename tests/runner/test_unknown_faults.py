@@ -145,6 +145,7 @@ def test_the_way_forward_uses_every_level_in_every_way() -> None:
     assert run.said == []
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("ever", [False, True])
 def test_any_call_may_fail_once_or_from_then_on(error: type[StorageError], ever: bool) -> None:
@@ -267,6 +268,7 @@ def broken_off(faults: Faults, actions: int) -> tuple[Run, list[set[Key]]]:
     return run, [set(level.keys()) for level in run.backends]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("ever", [False, True])
 def test_a_run_that_goes_on_may_lose_what_it_goes_on_from(
@@ -422,6 +424,7 @@ KINDS = pytest.mark.parametrize("kind", [Directory, Hdf5])
 MOMENTS = (4, 9, 17)
 
 
+@pytest.mark.campaign
 @KINDS
 @pytest.mark.parametrize("role", [0, 1])
 def test_a_level_is_deleted_under_the_run(kind: Any, role: int, tmp_path: Path) -> None:
@@ -432,6 +435,7 @@ def test_a_level_is_deleted_under_the_run(kind: Any, role: int, tmp_path: Path) 
     assert any(f"level{role}" in text for text in said)
 
 
+@pytest.mark.campaign
 @KINDS
 def test_the_disk_becomes_full(kind: Any, tmp_path: Path) -> None:
     def body() -> None:
@@ -446,6 +450,7 @@ def test_the_disk_becomes_full(kind: Any, tmp_path: Path) -> None:
     with_own_mounts(body)
 
 
+@pytest.mark.campaign
 @KINDS
 def test_files_may_not_grow_any_more(kind: Any, tmp_path: Path) -> None:
     def body() -> None:

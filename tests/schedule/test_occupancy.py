@@ -1,6 +1,7 @@
 """What lies on the levels over time is what the Machine holds."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +123,7 @@ def test_what_the_program_waits_for_takes_it_some_time() -> None:
     assert [(e.start, e.stop) for e in waits(timeline, platform)] == [(2, 4)]
 
 
+@pytest.mark.slow
 @given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
 def test_with_overlap_no_level_is_fuller_than_its_capacity(
     case: Case, behind: int, ahead: int

@@ -162,6 +162,7 @@ def test_it_finds_every_start_and_every_stop(random: Random) -> None:
     check(*case(random), policy(random))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(RANDOMS)
 def test_it_finds_them_to_the_last_bit_whatever_the_costs(random: Random) -> None:
@@ -192,6 +193,7 @@ def one_size(random: Random, schedule: Schedule, platform: Platform, size: int) 
     return same, Platform(tuple(levels), working_memory=None)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(RANDOMS, st.sampled_from((0, 1, 4)), st.sampled_from((whole, untidy, extreme)))
 def test_it_finds_them_where_levels_are_exactly_full(random: Random, size: int, cost: Cost) -> None:

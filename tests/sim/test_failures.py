@@ -222,6 +222,7 @@ def test_a_run_that_would_not_end_is_given_up() -> None:
         trajectory(Book(plans(), PLATFORM), exponential((often,), (0,)))
 
 
+@pytest.mark.slow
 def test_each_rest_is_planned_once() -> None:
     made, asked = plans(), []
 
@@ -235,6 +236,7 @@ def test_each_rest_is_planned_once() -> None:
     assert found.plans < found.failures.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [80.0, 16.0, 6.0])
 def test_the_mean_is_what_is_known_of_failures_without_memory(mean: float) -> None:
     steps, every, cost, restart = 24, 4.0, 0.25, 1.0
@@ -276,6 +278,7 @@ def test_the_same_seed_gives_the_same_failures_and_they_scale() -> None:
     assert times(40.0, 1, 2) == [4 * at for at in times(10.0, 1, 2)]
 
 
+@pytest.mark.slow
 def test_a_campaign_is_reproducible_and_its_quantiles_ascend() -> None:
     first, second = (campaign(Book(plans(), PLATFORM), moments, 30) for _ in range(2))
     assert np.array_equal(first.makespan, second.makespan)
@@ -328,6 +331,7 @@ def test_runs_are_watched() -> None:
     assert done == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_intervals_are_compared_by_the_same_failures() -> None:
     tried = compare({e: plans(e) for e in (inf, 25.0)}, PLATFORM, moments, 25)
     assert [one.every for one in tried] == [25.0, inf]

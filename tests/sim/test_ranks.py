@@ -304,6 +304,7 @@ def test_a_watcher_hears_of_all_transfers() -> None:
         assert sum(heard) == 3 * count
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_simulation() -> None:
     def heard(_: int) -> None:
         signal.raise_signal(signal.SIGINT)

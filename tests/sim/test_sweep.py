@@ -415,6 +415,7 @@ def test_processes_find_the_same_in_the_same_order() -> None:
     assert sum(told) == len(questions)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("call", "error"), [("fails", ZeroDivisionError), ("dies", RunFailed)])
 def test_what_goes_wrong_in_a_process_is_told(
     call: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -458,6 +459,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 77), (signal.SIGKILL, -9)])
 def test_no_process_is_left_behind(number: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text(MODULE)
