@@ -132,6 +132,7 @@ class DecayOfStatesOnly(Decay):
         return super().layout(key)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 23, 24, 25])
 def test_a_program_that_is_shorter_than_the_probe_is_measured_too(steps: int) -> None:
     costs = measure_model(lambda: Decay(steps=steps), repeats=2)
@@ -168,6 +169,7 @@ def test_a_machine_that_becomes_slower_is_seen_fast_and_slow() -> None:
     assert "record" not in found.spreads["counting"], "what takes no time does not vary"
 
 
+@pytest.mark.slow
 def test_the_working_memory_holds_a_step_of_every_model() -> None:
     models = {"small": lambda: Decay(3), "large": lambda: Decay(30), "none": DecayOfStatesOnly}
     found = calibrate({"ram": Ram()}, models=models, repeats=1)

@@ -171,6 +171,7 @@ CHAINS: dict[str, Callable[[Chain], Schedule]] = {
 MODELS = 6
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", CHAINS)
 def test_gradients_are_right_to_the_last_bit_and_wrong_without_any_array(name: str) -> None:
     random, stored, wrong = Random(name), 0, 0

@@ -194,6 +194,7 @@ def test_an_array_is_in_some_lazy_snapshot_of_successive_checkpoints_or_on_the_l
     assert fewer > 5
 
 
+@pytest.mark.slow
 def test_an_ocean_model_stores_half_of_its_arrays() -> None:
     """Third-order Adams-Bashforth with its tendencies in a ring, a constant and a slow field."""
 

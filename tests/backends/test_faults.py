@@ -86,6 +86,7 @@ def test_a_full_disk_costs_nothing_that_is_stored(kind: Kind, tmp_path: Path) ->
     with_own_mounts(body)
 
 
+@pytest.mark.campaign
 @ALL
 def test_what_was_reserved_can_be_written_on_a_disk_that_got_full(
     kind: Kind, tmp_path: Path
@@ -102,6 +103,7 @@ def test_what_was_reserved_can_be_written_on_a_disk_that_got_full(
     with_own_mounts(body)
 
 
+@pytest.mark.campaign
 @ALL
 def test_a_disk_without_room_for_another_file_is_full(kind: Kind, tmp_path: Path) -> None:
     def body() -> None:
@@ -283,6 +285,7 @@ def go_down(place: Path) -> None:
         os.close(fd)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", kinds("fdatasync", "direct")[:3], ids=str)
 def test_a_real_file_system_that_goes_down_keeps_what_was_acknowledged(
     kind: Kind, tmp_path: Path

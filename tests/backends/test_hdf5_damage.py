@@ -271,6 +271,7 @@ class Trouble(Files):
         super().sync(fd)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("what", ["write", "sync"])
 @pytest.mark.parametrize("number", range(12))
 def test_an_error_of_the_disk_leaves_everything_as_it_was(

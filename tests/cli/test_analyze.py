@@ -361,6 +361,7 @@ def test_a_step_that_fails_is_the_models_fault(place: Path) -> None:
     assert "model 'paper:breaks', watched: ValueError: the paper is torn" in done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("words", "said"),
     [

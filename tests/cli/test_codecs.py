@@ -117,6 +117,7 @@ def test_what_was_chosen_is_printed(place: Path) -> None:
     assert f"nvme (directory, {level['options']['codec']})" in out
 
 
+@pytest.mark.slow
 def test_auto_needs_a_model_and_a_calibration(place: Path) -> None:
     words = ("calibrate", "--level", "nvme=directory:ck,codec=auto", "-o", "no.toml")
     assert "give --model" in complaint(*words, at=place)

@@ -286,6 +286,7 @@ def test_directories_that_cannot_be_used_get_one_line(place: Path, tmp_path: Pat
         complaint(*words, "-o", "c.toml", at=tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("levels", "said"),
     [

@@ -83,6 +83,7 @@ def test_fifty_cases_are_searched(seed: int) -> None:
     assert sum(check(*case) for case in tiny_cases(seed, 50)) >= 45
 
 
+@pytest.mark.slow
 def test_by_hand() -> None:
     chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
     slow = Affine(latency=2)
@@ -101,6 +102,7 @@ def test_by_hand() -> None:
     assert least_by_rules(chain, replace(platform, levels=(ram, far))).makespan == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_where_far_levels_hold_nothing_it_is_the_least_without_overlap(seed: int) -> None:
     for chain, platform in tiny_cases(seed, 20):

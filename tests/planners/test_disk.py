@@ -112,6 +112,7 @@ def check_against_search(cases: int, *, most_steps: int, seed: int) -> None:
         assert planned(disk_revolve, chain_, machine) == least_makespan(chain_, machine), machine
 
 
+@pytest.mark.slow
 def test_no_schedule_beats_disk_revolve_where_the_near_level_is_free() -> None:
     check_against_search(40, most_steps=6, seed=1)
 

@@ -179,6 +179,7 @@ def test_no_planner_beats_mixed(planner: Planner, chain: Chain, platform: Platfo
     assert makespan(planner(chain, platform), platform) >= makespan(best, platform)
 
 
+@pytest.mark.campaign
 @every_restart_only_planner
 @some
 @given(chains(), platforms())

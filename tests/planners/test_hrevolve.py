@@ -239,6 +239,7 @@ def test_what_is_compiled_gives_the_same_makespan(
     assert planned(name, chain, platform) == by_numpy
 
 
+@pytest.mark.campaign
 @both
 @pytest.mark.parametrize("machine", ["arch_1", "arch_2"])
 def test_long_chains_on_the_machines_of_the_paper(name: str, machine: str) -> None:

@@ -248,6 +248,7 @@ def test_a_million_steps_take_tables_of_a_few_hundred() -> None:
     assert [part.steps for part in found.first[4:7]] == [51, 50, 49]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("given", [REAL, CROSSING, ARCH_1, ROOM_FOR_ALL])
 def test_plans_without_numba_cost_the_same(given: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = given.plan(12_345)

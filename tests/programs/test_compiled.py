@@ -96,6 +96,7 @@ def deep(u, n):
     return deep(u, n - 1) + v
 
 
+@pytest.mark.slow
 def test_recursion_is_as_deep_as_memory() -> None:
     state, _, finished = deep.advance(deep.start(np.zeros(1), 10_000), 15_000)
     assert not finished

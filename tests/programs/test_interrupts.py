@@ -84,6 +84,7 @@ def test_a_cotangent_is_taken_back_to_any_tick_in_another_process(
     assert check_all(name, PLAIN[name], tmp_path) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["burgers, in place"])
 def test_states_go_to_a_level(name: str, tmp_path: Path) -> None:
     assert check_all(name, PLAIN[name], tmp_path / "level", back=7) > 20

@@ -337,6 +337,7 @@ def test_builtins_work():
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.slow
 def test_deep_tapes_and_their_size():
     tape = Tape()
     x = y = tape.input(1.0)

@@ -93,6 +93,7 @@ def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
     campaign()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(RANDOMS, st.booleans())
 def test_any_keys_that_may_be_stored_are_recovered_from(random: Random, tapes: bool) -> None:

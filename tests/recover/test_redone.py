@@ -47,6 +47,7 @@ def killed_everywhere(case: Case) -> None:
     assert max(found.redone, default=0.0) <= found.bound
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(RANDOMS)
 def test_a_kill_at_any_instant_costs_no_more_than_the_bound(random: Random) -> None:

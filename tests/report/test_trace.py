@@ -162,6 +162,7 @@ def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
 def test_slices_of_one_thread_never_overlap_where_transfers_do(
     case: Case, behind: int, ahead: int

@@ -434,6 +434,7 @@ def forgotten() -> None:
     Counted.forward, Counted.back = [], []
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", range(CALLS))
 def test_no_step_is_reversed_twice(number: int) -> None:
     faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})

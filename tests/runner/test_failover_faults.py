@@ -205,6 +205,7 @@ def unmounted(place: Path) -> None:
         pytest.skip(f"umount: {os.strerror(ctypes.get_errno())}")
 
 
+@pytest.mark.campaign
 @KINDS
 @pytest.mark.parametrize("fault", [unmounted, lambda place: make_read_only(place.parent)])
 def test_the_file_system_goes_away_or_becomes_read_only(

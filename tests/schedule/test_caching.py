@@ -44,6 +44,7 @@ def test_slots_of_what_lay_there_at_the_start_are_written_to_again() -> None:
     assert first_writes(rows, np.array([9, 8, 8]), 0, [9]).tolist() == [False, True, True]
 
 
+@pytest.mark.slow
 @given(untidy_schedules())
 def test_first_writes_are_as_a_level_with_slots_finds_them(case: Case) -> None:
     """Slots that were used are counted, one by one."""

@@ -284,6 +284,7 @@ def check_registers(machine: Machine, symbols: Symbols) -> None:
     assert [set(level) for level in symbols.levels] == machine.stored
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_refused_is_just_what_would_use_a_wrong_value(seed: int) -> None:
     random = Random(seed)

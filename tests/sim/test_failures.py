@@ -216,6 +216,7 @@ def test_a_failure_at_the_end_comes_too_late() -> None:
     assert trajectory(Book(made, PLATFORM), [(seconds - 0.5, KILLED)]).failures == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_would_not_end_is_given_up() -> None:
     often = Failure(survive=frozenset({1, 2}), mtbf=1.0, restart=30.0)
     with pytest.raises(BadInput, match=r"after 10000 failures, .* s, the run is not done"):
