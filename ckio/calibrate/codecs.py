@@ -47,7 +47,7 @@ Pays = Literal["time", "capacity", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a checkpoint costs on a level, as it is or through a codec.
+    """The cost of a checkpoint on a level, as it is or through a codec.
 
     Attributes
     ----------

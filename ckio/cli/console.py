@@ -19,7 +19,7 @@ from ckio.jobs.display import Display
 from ckio.platform.readable import aligned, shown
 
 _NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
-"""What writing says where nobody reads any more: a pipe, and a terminal."""
+"""Error numbers of writing where nobody reads any more: of a pipe, and of a terminal."""
 
 
 class Unprinted(OSError):

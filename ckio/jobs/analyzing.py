@@ -1,4 +1,4 @@
-"""What checkpoints of a model have to hold, and what that saves: one call for each question.
+"""Find what checkpoints of a model have to hold, and what that saves: one call for each question.
 
 figures = model_figures("ckio.models.burgers:Burgers")           as `ckio analyze --json` prints
 [array["name"] for array in figures["arrays"] if array["stored"] == "never"]

@@ -44,7 +44,7 @@ Levels of the others are found through a run: to import one only to ask it takes
 """
 
 _NAMED: Final = 4
-"""As many places of a run as are named in a line; each rank may have its own."""
+"""The most places of a run that a line names; each rank may have its own."""
 
 _ORDER: Final = (Kind.RESTART, Kind.TAPE, Kind.ADJOINT)
 """In which checkpoints are listed."""

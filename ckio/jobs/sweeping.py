@@ -1,4 +1,4 @@
-"""What if the machine were another one: plans for many machines, chains and planners, in one call.
+"""Plans for many machines, chains and planners in one call, to see what another one would take.
 
 asked = what_if(["ram.slots=2,4,8"], platform=Path("platform.toml"), steps=1000)
 answered = asked.answered()         plans all points, on every core

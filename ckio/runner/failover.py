@@ -560,7 +560,7 @@ class FailoverLevel:
                 self._backend.reserve(sizes)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """As the level does, where it does."""
+        """Let the level prepare slots, if it can and is not full."""
         prepare = getattr(self._backend, "prepare", None)
         if prepare is not None and not self._is_full:
             # Of the kinds together there may be more than fits: they peak at different times.

@@ -202,7 +202,7 @@ class Translation:
     parked: dict[StorageType, int] = field(default_factory=dict)
     """`waiting` of a state that is read again, once others were copied from level to level."""
     moves: list[tuple[_PendingRead, StorageType]] = field(default_factory=list)
-    """What is copied from level to level once the Forward that waits is said."""
+    """Copies from level to level that follow the Forward still to be emitted."""
     now: int = 0
 
     def __post_init__(self) -> None:

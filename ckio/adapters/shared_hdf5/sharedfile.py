@@ -47,8 +47,8 @@ from ckio.adapters.shared_hdf5.parts import Column, SharedGroup
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, is_flocked, part_of, write_whole
 from ckio.backends.forms import form_from, form_of
+from ckio.backends.hdf5.drafts import describe, make_flat
 from ckio.backends.hdf5.heads import NAME, packed_name, unpacked_name
-from ckio.backends.hdf5.library import describe, make_flat
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.parallel.team import Team

@@ -7,7 +7,7 @@ that is killed at any moment leaves a checkpoint absent or complete.
     allocation      which slots are free, and which a checkpoint may take
     heads           the first pages and their mirror, heads of groups, rows
     file            the file: taken, made, extended by a group, looked through
-    library         metadata made by HDF5 itself, in memory; nothing else of these imports h5py
+    drafts          metadata made by HDF5 itself, in memory; nothing else of these imports h5py
     views           encoded checkpoints as HDF5 sees them
 
 Payload and rows are written at their offsets, past the HDF5 library. Promise: a kill at any moment

@@ -17,7 +17,7 @@ For ckio, in pages of 4096 bytes:
     page 6, …           the rest of an archive without groups, which never changes
     the groups          one behind the other, each with its head, what HDF5 needs, rows and slots
 
-Only a new group takes HDF5, on a draft in memory (`library`), whose pages then reach the file in an
+Only a new group takes HDF5, on a draft in memory (`drafts`), whose pages then reach the file in an
 order that a kill may cut short anywhere: each prefix of these writes is a file that HDF5 reads. A
 machine that fails may tear a page, and then HDF5 reads it again once ckio has opened it.
 """
@@ -144,7 +144,7 @@ def create(path: Path, files: Files, run: RunId, /, *, sync: bool) -> None:
 
 
 def _new(run: RunId) -> bytes:
-    from ckio.backends.hdf5.library import empty
+    from ckio.backends.hdf5.drafts import empty
 
     content = empty(run)
     page, leaf, rest = content[:PAGE], content[PAGE : 2 * PAGE], content[FIXED:]
@@ -175,7 +175,7 @@ def add_group(
     # nothing. h5py would write its metadata in place and in pieces, so it writes to a draft. Tests:
     # test_hdf5_reads_a_growing_archive_after_every_single_write,
     # test_an_archive_of_many_groups_survives_a_kill_in_each_growth.
-    from ckio.backends.hdf5.library import drafted
+    from ckio.backends.hdf5.drafts import drafted
 
     settle(files, fd, start, sync=sync)  # no mirror may refer to what is written over now
     fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)

@@ -100,7 +100,7 @@ GLOBAL: Final[Mapping[str, Read]] = {
     **dict.fromkeys(SECONDS, _seconds),
     **dict.fromkeys(SIZES, _bytes),
 }
-"""What is varied by its own name, and how its values are read."""
+"""Knobs that are named alone, and how their values are read."""
 
 OF_LEVEL: Final[Mapping[str, Read]] = {
     "capacity": _room,
@@ -109,7 +109,7 @@ OF_LEVEL: Final[Mapping[str, Read]] = {
     **{f"{access}latency": _seconds for access in ("", "write.", "read.")},
     **{f"{access}bandwidth": _rate for access in ("", "write.", "read.")},
 }
-"""What is varied of a level, after its name and a dot."""
+"""Knobs of a level, named after it and a dot."""
 
 
 _MOST_VALUES: Final = 10_000
@@ -119,7 +119,7 @@ _MOST_POINTS: Final = 100_000
 
 _PRESENCE: Final = "presence"
 _WORDS: Final = ("planner", "overlap", _PRESENCE)
-"""What is varied by words, which have no order."""
+"""Knobs whose values are words, which have no order."""
 _FLOATS: Final = (*SECONDS, "ratio", "latency", "mtbf")
 """What is not counted in whole numbers."""
 
