@@ -16,7 +16,7 @@ from pathlib import Path
 import record
 
 HERE = Path(sys.executable).parent
-MEETINGS, HALOS, WRITES, SLOTS = 300, 300, 24, 4
+AGREEMENTS, HALOS, WRITES, SLOTS = 300, 300, 24, 4
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4 << 20, help="bytes of a rank's checkpoint")
     parser.add_argument("--record", action="store_true", help="write bench/results/mpi.txt")
     asked = parser.parse_args()
-    header = ["ranks", "meeting us", "halo us", "write ms", "MB/s a rank", "MB/s together"]
+    header = ["ranks", "agree us", "halo us", "write ms", "MB/s a rank", "MB/s together"]
     rows = [row(ranks, asked.size) for ranks in asked.ranks]
     table = f"{asked.size} bytes a rank; medians, of the slowest\n\n" + record.columns(header, rows)
     if asked.record:
@@ -41,12 +41,12 @@ def row(ranks: int, size: int) -> list[str]:
     """What so many ranks take, in words."""
     found = measured(ranks, size)
     rate = size / found["write"] / 1e6
-    micro = [f"{found[name] * 1e6:.0f}" for name in ("meeting", "halo")]
+    micro = [f"{found[name] * 1e6:.0f}" for name in ("agree", "halo")]
     return [f"{ranks}", *micro, f"{found['write'] * 1e3:.2f}", f"{rate:.0f}", f"{ranks * rate:.0f}"]
 
 
 def measured(ranks: int, size: int) -> dict[str, float]:
-    """Seconds of a meeting, an exchange with both neighbours, and a write by all at once."""
+    """Seconds of an agreement, an exchange with both neighbours, and a write by all at once."""
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
             [HERE / "mpiexec", "-n", str(ranks), sys.executable, __file__, "--as-rank", str(size)],
@@ -65,16 +65,16 @@ def as_rank(size: int) -> None:
     from ckio.adapters.mpi import of
     from ckio.backends.directory import Directory
     from ckio.parallel.agreed import AgreedLevel
-    from ckio.parallel.team import MeetingsClock, Team
+    from ckio.parallel.group import CollectiveClock, RankGroup
 
-    team = Team(of(MPI.COMM_WORLD))
-    apart = team.comm.apart()
-    beside = [rank for rank in (team.rank - 1, team.rank + 1) if 0 <= rank < team.size]
+    ranks = RankGroup(of(MPI.COMM_WORLD))
+    apart = ranks.comm.apart()
+    beside = [rank for rank in (ranks.rank - 1, ranks.rank + 1) if 0 <= rank < ranks.size]
     row = np.zeros(512)
     layout = (Field("u", "uint8", (size,)),)
-    data = np.random.default_rng(team.rank).integers(0, 256, size, np.uint8).data
-    level = AgreedLevel(Directory(Path(f"rank-{team.rank}"), capacity=2 * SLOTS * size), team)
-    clock, times = MeetingsClock(team), list[float]()
+    data = np.random.default_rng(ranks.rank).integers(0, 256, size, np.uint8).data
+    level = AgreedLevel(Directory(Path(f"rank-{ranks.rank}"), capacity=2 * SLOTS * size), ranks)
+    clock, times = CollectiveClock(ranks), list[float]()
     for number in range(WRITES):
         key = Key(Kind.RESTART, number % SLOTS)
         if number >= SLOTS:
@@ -84,15 +84,15 @@ def as_rank(size: int) -> None:
         times.append(clock.now() - begin)
     level.close()
     figures = {
-        "meeting": _median(team.meet, MEETINGS),
+        "agree": _median(ranks.agree, AGREEMENTS),
         "halo": _median(
             lambda: apart.exchange(dict.fromkeys(beside, row), {r: row.copy() for r in beside}),
             HALOS,
         ),
         "write": statistics.median(times[SLOTS:]),
     }
-    every = team.gather(figures)
-    if team.rank == 0:
+    every = ranks.gather(figures)
+    if ranks.rank == 0:
         print(json.dumps({name: max(each[name] for each in every) for name in figures}))
 
 

@@ -5,8 +5,10 @@
 the slow tier; of one marked `campaign`, the first case is quick and all others are slow.
 """
 
+import difflib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,30 @@ settings.register_profile(
 )
 settings.register_profile("campaign", _NO_HURRY, max_examples=50)
 settings.register_profile("thorough", _NO_HURRY, max_examples=2000)
+
+
+GOLDEN = Path(__file__).with_name("golden")
+"""Texts as they are printed. `pytest --update-golden` writes them anew; read the difference."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the file of that name in tests/golden, or write that file."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        expected = path.read_text() if path.exists() else ""
+        lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now", "", "")
+        assert text == expected, "\n".join(["pytest --update-golden accepts this:", *lines])
+
+    return compare
 
 
 def pytest_configure(config: pytest.Config) -> None:

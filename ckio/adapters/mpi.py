@@ -1,9 +1,9 @@
 """The ranks of an MPI job.
 
-Who waits looks at three things in turn: whether what is waited for has come, whether another rank
-has called it off, and now and then whether the processes of the ranks on this host are still there.
-Who waits for long where all ranks meet says so: a rank that still waits for it elsewhere does so in
-vain.
+A rank that waits checks three things in turn: whether the message has arrived, whether another rank
+has called the exchange off, and now and then whether the processes of the ranks on this host are
+still running. A rank that waits for long in an agreement of all ranks tells the others, because a
+rank that waits for its message elsewhere waits in vain.
 """
 
 import atexit
@@ -31,7 +31,7 @@ _LOOK: Final = 0.5
 """Seconds between two looks whether the others are still there."""
 
 _LONG: Final = 4.0
-"""Seconds after which a rank that waits where all meet tells the others that it is there."""
+"""Seconds after which a rank that waits in an agreement tells the others that it is there."""
 
 _TEXT: Final = 4096
 """Bytes that a rank may say of why it has failed."""
@@ -39,8 +39,8 @@ _TEXT: Final = 4096
 _TAKEN: Final = {"?": "u1", "e": "f4"}
 """What MPI compares in place of truth values and of half precision."""
 
-_FAILED, _MEETING = 0, 1
-"""What a word on the alarm's channel is about: why a rank has failed; at which meeting it waits."""
+_FAILED, _WAITING = 0, 1
+"""Tags of the alarm's messages: why a rank has failed; in which agreement it waits."""
 
 
 def world(*, grace: float = GRACE) -> Comm:
@@ -154,7 +154,7 @@ class Mpi:
                 if self._heeds and looked > 1:  # what was sent before has come by now
                     alarm.check_left(ranks)
                 elif not self._heeds and waited > _LONG:
-                    alarm.tell_meeting()
+                    alarm.tell_waiting()
             os.sched_yield()  # another rank may be waiting for this processor
 
 
@@ -188,11 +188,11 @@ class _RankAlarm:
         word[: len(text)] = np.frombuffer(text, np.uint8)
         self._tell(word, _FAILED)
 
-    def tell_meeting(self) -> None:
-        """Tell all others once that this rank is at the meeting of this number."""
+    def tell_waiting(self) -> None:
+        """Tell all others once in which agreement, by its number, this rank waits."""
         if self._told < self.met:
             self._told = self.met
-            self._tell(np.array([self.met], np.int64), _MEETING)
+            self._tell(np.array([self.met], np.int64), _WAITING)
 
     def _tell(self, word: NDArray[Any], tag: int) -> None:
         me = self._mpi.Get_rank()
@@ -213,14 +213,14 @@ class _RankAlarm:
             raise RankFailed(f"rank {rank}: {why}", rank=rank)
 
     def check_left(self, ranks: Collection[int]) -> None:
-        """Raise RunFailed where one of these ranks waits at a meeting to which this one has yet to
-        come: it sends nothing any more before that.
+        """Raise RunFailed if one of these ranks waits in an agreement that this one has not reached
+        yet, because it sends nothing any more before that.
         """
         from mpi4py import MPI
 
         status, number = MPI.Status(), np.empty(1, np.int64)
-        while self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_MEETING):
-            self._mpi.Recv(number, source=MPI.ANY_SOURCE, tag=_MEETING, status=status)
+        while self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_WAITING):
+            self._mpi.Recv(number, source=MPI.ANY_SOURCE, tag=_WAITING, status=status)
             self._at[status.Get_source()] = int(number[0])
         for rank in ranks:
             if self._at.get(rank, 0) > self.met:

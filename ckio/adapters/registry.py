@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ckio.backends.base import Backend
 from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.readable import meant
 
@@ -368,33 +368,33 @@ def place(level: Level, run: str, /) -> Path | None:
     for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
         return None
-    own = rank_of(run)[0] if takes(factory, "team") else run
+    own = rank_of(run)[0] if takes(factory, "ranks") else run
     return Path(for_run(Path(str(path)), own)) if run else Path(str(path))
 
 
 def is_shared(level: Level, /) -> bool:
-    """Return whether all ranks of a job share one storage of a level, which takes the team."""
-    return takes(find("backends", level.backend), "team")
+    """Return whether all ranks of a job share one storage: the level's factory takes `ranks`."""
+    return takes(find("backends", level.backend), "ranks")
 
 
 def open_level(
-    level: Level, /, *, run: str = "", team: Team = ALONE, identity: str = ""
+    level: Level, /, *, run: str = "", ranks: RankGroup = ALONE, identity: str = ""
 ) -> Backend:
     """Open the storage of a level, for the run called `run`, or one rank's part of it.
 
     `identity` is the digest of what the run computes, which is stored beside its name.
     The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
     the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
-    out to be those of another run. A level that all ranks share is opened by all of the `team`.
+    out to be those of another run. A level that all ranks share is opened by all of the `ranks`.
     """
     codec = codec_of(level)  # first: what cannot be wrapped must not be left open
     what = f"level {level.name!r}: {level.backend}"
     factory = find("backends", level.backend)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
-    if shared := takes(factory, "team"):
+    if shared := takes(factory, "ranks"):
         if codec is not None:
             raise BadInput(f"{what} takes no codec: its slots have one size; use hdf5")
-        options["team"] = team
+        options["ranks"] = ranks
     if (where := place(level, run)) is not None:
         own = RunId(computing(rank_of(run)[0] if shared else run, identity))
         options |= {"path": where, **({"run": own} if takes(factory, "run") else {})}

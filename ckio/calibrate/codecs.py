@@ -31,7 +31,7 @@ from ckio.calibrate.samples import planned
 from ckio.compression import Codec, Zstd
 from ckio.errors import BadInput
 from ckio.model.arrays import as_bytes
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level
 from ckio.platform.clock import Clock
 from ckio.platform.readable import seconds_text
@@ -263,7 +263,7 @@ def decide(
     step: float = math.inf,
     repeats: int = 1,
     clock: Clock | None = None,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Decision:
     """Try codecs on an open, empty level with a model's checkpoints, and say which it should have.
 
@@ -285,7 +285,7 @@ def decide(
         Seconds of a forward step of the model, where they are known.
     capacity, repeats, clock
         As `calibrate` takes them, for this level.
-    team
+    ranks
         The ranks that decide together, each by its part of the checkpoints: what shrinks least on
         one of them counts. Their level is one on which all take what the slowest takes.
 
@@ -297,7 +297,7 @@ def decide(
     if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
     mine = sum(map(len, late[0][2]))
-    nbytes = max(team.gather(mine))
+    nbytes = max(ranks.gather(mine))
     still = partial(Still, late[0], estimated=mine < nbytes)
     own = Try(still, nbytes, STEPS, own=True)
     if not own.fits(capacity):
@@ -305,7 +305,7 @@ def decide(
             f"level {level!r}: its capacity of {capacity} bytes holds no checkpoint of"
             f" {own.nbytes} bytes, so that codecs cannot be compared there: name one"
         )
-    shrinks = max(team.gather(_compressibility(late[0])))
+    shrinks = max(ranks.gather(_compressibility(late[0])))
     if shrinks > SHRINKS:
         return decline(shrinks)
     through = {"": backend, **{name: Compressed(backend, each) for name, each in codecs.items()}}
@@ -316,12 +316,12 @@ def decide(
         samples = {sample.access: sample for sample in probe.samples()}
         write, read = samples["write"], samples["read"]
         # What is stored is that of the rank with the most; of its own bytes, the others have less.
-        ratio = max(write.ratio, min(team.gather(ratios[codec])))
+        ratio = max(write.ratio, min(ranks.gather(ratios[codec])))
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
     trials = [trial(""), *map(trial, codecs)]
     decision = choose(trials[0], trials[1:], nbytes=own.nbytes, capacity=capacity, step=step)
-    return team.gather(decision)[0]
+    return ranks.gather(decision)[0]
 
 
 def _compressibility(checkpoint: Checkpoint) -> float:

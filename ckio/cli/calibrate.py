@@ -122,24 +122,24 @@ def command(
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if settings and model is None:
         raise BadInput("--set gives options to a model: give --model as well")
-    with all_ranks() as team:
-        check_alike(team, click.get_current_context().params)
+    with all_ranks() as ranks:
+        check_alike(ranks, click.get_current_context().params)
         asked = [parse_level(text, here=Path.cwd()) for text in levels]
         models: dict[str, Callable[[], Any]] = {}
         if model is not None:
-            models[identity(model, settings, ranks=team.size)] = maker(model, settings, team)
+            models[identity(model, settings, ranks=ranks.size)] = maker(model, settings, ranks)
         platform = measured(
             asked,
             models=models,
             sizes=sizes,
             repeats=repeats,
-            display=console.display(quiet=as_json, rank=team.rank),
-            team=team,
+            display=console.display(quiet=as_json, rank=ranks.rank),
+            ranks=ranks,
         )
         if working_memory is not None:
             platform = replace(platform, working_memory=working_memory)
-        team.once(lambda: write_text(output, platform.dumps()))
-    if team.rank == 0:
+        ranks.once(lambda: write_text(output, platform.dumps()))
+    if ranks.rank == 0:
         _tell(platform, output, as_json=as_json)
 
 

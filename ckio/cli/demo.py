@@ -20,7 +20,7 @@ from ckio.jobs.models import identity, maker, measured, watched
 from ckio.jobs.planning import planner_call
 from ckio.jobs.result import Result, facts
 from ckio.model import Array, Differentiable
-from ckio.parallel.team import ALONE
+from ckio.parallel.group import ALONE
 from ckio.platform import Level, Option
 from ckio.report import HEADER, table
 from ckio.report.page import page

@@ -29,7 +29,7 @@ from ckio.jobs.models import Settings
 from ckio.jobs.result import Result, facts
 from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 from ckio.platform import Platform
 
 STORAGE_GROUP: Final = "Storage, without --platform"
@@ -116,22 +116,22 @@ def command(
 
     With --check-gradient the exit status is 0 only if the gradient is verified.
     """
-    with lasting(), all_ranks() as team:
-        check_alike(team, click.get_current_context().params)
+    with lasting(), all_ranks() as ranks:
+        check_alike(ranks, click.get_current_context().params)
         job = Job(
             into,
-            platform=None if platform is None else _platform_of(platform, team),
+            platform=None if platform is None else _platform_of(platform, ranks),
             settings=settings,
             journal=(claimed_stdout() if log == STDOUT else None) or log,
-            display=console.display(quiet=as_json, rank=team.rank),
+            display=console.display(quiet=as_json, rank=ranks.rank),
             **asked,
         )
-        with Stopper.within(walltime, team) as stopper:  # also while it is told what came of it
+        with Stopper.within(walltime, ranks) as stopper:  # also while it is told what came of it
             try:
-                result = job.run_on(team, stopper, resume=resume)
+                result = job.run_on(ranks, stopper, resume=resume)
             except Halted as halted:
-                return _show_halted(halted, job, as_json=as_json, rank=team.rank, ranks=team.size)
-            if team.rank == 0:
+                return _show_halted(halted, job, as_json=as_json, rank=ranks.rank, ranks=ranks.size)
+            if ranks.rank == 0:
                 _show(result, into, as_json=as_json)
         if result.verified is False:
             wrong = RunFailed("the gradient is NOT verified")
@@ -140,11 +140,11 @@ def command(
     return 0
 
 
-def _platform_of(path: Path, team: Team) -> Platform:
+def _platform_of(path: Path, ranks: RankGroup) -> Platform:
     """Return the platform in a file, as the first rank finds it."""
-    if team.is_alone:
+    if ranks.is_alone:
         return read_platform(path)
-    text = team.once(lambda: read_platform(path).dumps())
+    text = ranks.once(lambda: read_platform(path).dumps())
     return Platform.loads(text, source=str(path))
 
 

@@ -43,7 +43,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         if request.by_variable:
             known = variables_of(process.name, model).cut(process.chain.length)
             process = replace(process, variables=known)
-        schedule, kept, planned = process.team.once(lambda: _first(process, model))
+        schedule, kept, planned = process.ranks.once(lambda: _first(process, model))
         overlap = policy(request.overlap, planned.overlap, "of the plan", display)
         process = replace(process, overlap=overlap)
         decided: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def levels_of(process: Process, manifest: Manifest, /) -> AbstractContextManager
         process.platform.levels,
         manifest.run,
         keep=process.keeps,
-        team=process.team,
+        ranks=process.ranks,
         identity=manifest.identity,
     )
 
@@ -85,24 +85,24 @@ def start(
     process: Process, directory: RunDirectory, model: Differentiable, kept: Kept, /
 ) -> Manifest:
     """Write what identifies a run that begins with this fresh model, and its given controls."""
-    request, planning, team = process.request, process.planning, process.team
+    request, planning, ranks = process.request, process.planning, process.ranks
     given = None
     if request.control is not None:
-        data = packed_control(request.control, team)
+        data = packed_control(request.control, ranks)
         directory.write(CONTROL, data)
         given = checksum_of(data)
     manifest = Manifest(
         run=directory.id,
         ckio=__version__,
         request=replace(request, planner=planning.planner, overlap=process.overlap),
-        control=control_of(model, team),
+        control=control_of(model, ranks),
         given=given,
         chain=planning.chain,
         variables=declared(process.variables),
         platform=planning.platform.digest(),
         adjoints=kept.level,
         every=kept.every,
-        ranks=team.size,
+        ranks=ranks.size,
     )
     directory.begin(manifest)
     return manifest

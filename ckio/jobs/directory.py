@@ -39,7 +39,7 @@ from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import FORMAT, Manifest
 from ckio.model.comm import Comm, launched
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
 
 T = TypeVar("T")
@@ -348,7 +348,7 @@ def _finite(value: Any) -> Any:
 
 
 @contextmanager
-def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
+def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     """Give the ranks of this job, or of a communicator; what one of them raises all raise."""
     if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
@@ -357,15 +357,15 @@ def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
     if comm is None or comm.size == 1:
         yield ALONE
         return
-    team = _Ranks(comm)
+    ranks = _Ranks(comm)
     try:
-        with team.together():
-            yield team
+        with ranks.together():
+            yield ranks
     except CkioError as error:
         if not error.shared:
             raise
         with suppress(RankFailed):  # of one that is gone
-            team.leave(error)
+            ranks.leave(error)
         cause = error.__cause__
         if isinstance(cause, KeyboardInterrupt):
             raise cause from None  # which has an exit status of its own
@@ -374,9 +374,9 @@ def all_ranks(comm: Comm | None = None) -> Iterator[Team]:
         raise
 
 
-def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
+def check_alike(ranks: RankGroup, given: Mapping[str, Any], /) -> None:
     """Raise BadInput where ranks were started with other words than the first one."""
-    every = team.gather({name: str(value) for name, value in given.items()})
+    every = ranks.gather({name: str(value) for name, value in given.items()})
     for rank, words in enumerate(every):
         for name in (name for name in words if words[name] != every[0][name]):
             raise BadInput(
@@ -385,7 +385,7 @@ def check_alike(team: Team, given: Mapping[str, Any], /) -> None:
             )
 
 
-class _Ranks(Team):
+class _Ranks(RankGroup):
     """The ranks that a command runs on.
 
     Attributes
@@ -410,11 +410,11 @@ class _Ranks(Team):
             error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
 
 
-def run_directory(path: Path, team: Team, /, *, resume: bool = False) -> RunDirectory:
+def run_directory(path: Path, ranks: RankGroup, /, *, resume: bool = False) -> RunDirectory:
     """Return the directory of a run, which its first rank has for all of them."""
-    if team.is_alone:
+    if ranks.is_alone:
         return RunDirectory(path, resume=resume)
-    return SharedDirectory(path, team, resume=resume)
+    return SharedDirectory(path, ranks, resume=resume)
 
 
 class SharedDirectory(RunDirectory):
@@ -424,15 +424,15 @@ class SharedDirectory(RunDirectory):
     rank may leave alone: what is to be cleared goes if it is on all ranks, when all have left.
     """
 
-    def __init__(self, path: Path, team: Team, /, *, resume: bool) -> None:
-        self.path, self._team = path, team
+    def __init__(self, path: Path, ranks: RankGroup, /, *, resume: bool) -> None:
+        self.path, self._ranks = path, ranks
         self._own: RunDirectory | None = None
 
         def opened() -> tuple[str, Manifest | None]:
             self._own = RunDirectory(path, resume=resume)
             return self._own.id, self._own.manifest
 
-        self.id, self.manifest = team.once(opened)
+        self.id, self.manifest = ranks.once(opened)
 
     @property
     def has_ended(self) -> bool:
@@ -458,12 +458,12 @@ class SharedDirectory(RunDirectory):
         return self._once(lambda own: own.read(name))
 
     def clear(self) -> None:
-        if isinstance(self._team, _Ranks):
-            self._team.directory = self
+        if isinstance(self._ranks, _Ranks):
+            self._ranks.directory = self
 
     def release(self) -> None:
         # What may yet be removed is kept from others until this process ends.
-        if self._own is not None and getattr(self._team, "directory", None) is not self:
+        if self._own is not None and getattr(self._ranks, "directory", None) is not self:
             self._own.release()
 
     def remove(self) -> None:
@@ -474,4 +474,4 @@ class SharedDirectory(RunDirectory):
 
     def _once(self, do: Callable[[RunDirectory], T]) -> T:
         own: Any = self._own
-        return self._team.once(lambda: do(own))
+        return self._ranks.once(lambda: do(own))

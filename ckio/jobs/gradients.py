@@ -27,7 +27,7 @@ from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import checksum_of, reading
 from ckio.model import Array, Differentiable, layout_of
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 
 FORMAT: Final = 1
 
@@ -45,24 +45,31 @@ def digest(gradient: Mapping[str, Any], /) -> str:
     return hasher.hexdigest()
 
 
-def whole(model: Differentiable, arrays: Mapping[str, Any], team: Team, /) -> Mapping[str, Any]:
+def whole(
+    model: Differentiable, arrays: Mapping[str, Any], ranks: RankGroup, /
+) -> Mapping[str, Any]:
     """Return arrays of the controls' shapes as they are over all ranks, on each of them.
 
     A model that has its part of them alone puts them together: `gathered(name, array)`. Without
     that, they are one part behind the other.
     """
-    if team.is_alone:
+    if ranks.is_alone:
         return arrays
     gathered = getattr(model, "gathered", None)
     if gathered is not None:
         return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
     parts = {name: np.ravel(array) for name, array in arrays.items()}
-    every = team.gather(parts)
+    every = ranks.gather(parts)
     return {name: np.concatenate([part[name] for part in every]) for name in parts}
 
 
 def write_gradient(
-    path: Path, model: Differentiable, functional: float, about: Mapping[str, Any], team: Team, /
+    path: Path,
+    model: Differentiable,
+    functional: float,
+    about: Mapping[str, Any],
+    ranks: RankGroup,
+    /,
 ) -> str:
     """Write functional, gradient and controls of a run that has ended; return its checksum.
 
@@ -79,17 +86,17 @@ def write_gradient(
     attributes = dict[str, dict[str, Any]]()
     for group, live in names.items():
         mine = {name: np.asarray(array) for name, array in live.items()}
-        together = whole(model, mine, team)
-        shapes = team.gather({name: array.shape for name, array in mine.items()})
+        together = whole(model, mine, ranks)
+        shapes = ranks.gather({name: array.shape for name, array in mine.items()})
         for name, array in together.items():
             unit = units.get(name, "")
             unit = f"{units.get('J') or '1'} / ({unit or '1'})" if group == "gradient" else unit
             own = {"units": unit}
-            if not team.is_alone and getattr(model, "gathered", None) is None:
+            if not ranks.is_alone and getattr(model, "gathered", None) is None:
                 own |= _parts([each[name] for each in shapes])
             arrays[f"{group}/{name}"], attributes[f"{group}/{name}"] = np.asarray(array), own
-        if not team.is_alone and getattr(model, "gathered", None) is not None:
-            for rank, parts in enumerate(team.gather(mine)):
+        if not ranks.is_alone and getattr(model, "gathered", None) is not None:
+            for rank, parts in enumerate(ranks.gather(mine)):
                 arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in parts.items()}
     arrays["functional"] = np.asarray(functional)
     attributes["functional"] = {"units": units.get("J", "")}
@@ -105,10 +112,10 @@ def write_gradient(
             raise StorageError(f"{path}: the gradient cannot be written there: {why}") from None
         return checksum
 
-    return team.once(written)
+    return ranks.once(written)
 
 
-def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arrays, Arrays]:
+def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tuple[Arrays, Arrays]:
     """Read gradient and controls of a run back: of many ranks the parts of this one.
 
     Raises BadInput where the file is not the one with this checksum.
@@ -118,25 +125,25 @@ def read_gradient(path: Path, checksum: str, /, team: Team = ALONE) -> tuple[Arr
     for name in arrays:
         group, _, control = name.partition("/")
         if group in groups:
-            groups[group][control] = _of_rank(name, arrays, pieces, team)
+            groups[group][control] = _of_rank(name, arrays, pieces, ranks)
     return groups["gradient"], groups["control"]
 
 
 def _of_rank(
-    name: str, arrays: Arrays, pieces: Mapping[str, tuple[Array, Array]], team: Team
+    name: str, arrays: Arrays, pieces: Mapping[str, tuple[Array, Array]], ranks: RankGroup
 ) -> Array:
     """Return the part of this rank, or the whole where there is one rank, or no parts."""
     array = arrays[name]
-    if team.is_alone:
+    if ranks.is_alone:
         return array
     if name in pieces:  # the parts follow each other
         offsets, shapes = pieces[name]
-        begin, shape = int(offsets[team.rank]), tuple(map(int, shapes[team.rank]))
+        begin, shape = int(offsets[ranks.rank]), tuple(map(int, shapes[ranks.rank]))
         return array[begin : begin + int(np.prod(shape, dtype=np.int64))].reshape(shape)
-    return arrays.get(f"parts/{team.rank}/{name}", array)
+    return arrays.get(f"parts/{ranks.rank}/{name}", array)
 
 
-def read_control(path: Path, team: Team = ALONE, /) -> Arrays:
+def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
     """Read controls from an npz file or an HDF5 file; raises BadInput.
 
     In HDF5 they are the datasets of the group `control`, as the file of a gradient has it, or where
@@ -154,14 +161,14 @@ def read_control(path: Path, team: Team = ALONE, /) -> Arrays:
     inner = {name for name in arrays if name.startswith("control/")}
     if not inner:
         return {name: array for name, array in arrays.items() if "/" not in name}
-    return {name.partition("/")[2]: _of_rank(name, arrays, pieces, team) for name in inner}
+    return {name.partition("/")[2]: _of_rank(name, arrays, pieces, ranks) for name in inner}
 
 
-def packed_control(control: Arrays, team: Team = ALONE, /) -> bytes:
+def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
     """Return a file of the controls that each rank was given, as `control_in` reads it."""
     arrays = {
         f"parts/{rank}/control/{name}": np.asarray(array)
-        for rank, mine in enumerate(team.gather(dict(control)))
+        for rank, mine in enumerate(ranks.gather(dict(control)))
         for name, array in mine.items()
     }
     return _packed(arrays, {}, {"format": FORMAT})

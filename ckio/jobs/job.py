@@ -31,7 +31,7 @@ from ckio.jobs.resume import again, ended, resumed
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Planned
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import Chain
@@ -207,21 +207,23 @@ class Job:
             The model, or all levels that it needs, failed.
         """
         seconds = _seconds(walltime)
-        with all_ranks(self._comm) as team, Stopper.within(seconds, team) as stopper:
-            return self.run_on(team, stopper, resume=resume)
+        with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
+            return self.run_on(ranks, stopper, resume=resume)
 
-    def run_on(self, team: Team, stopper: Stopper | None, /, *, resume: bool = True) -> Result:
+    def run_on(
+        self, ranks: RankGroup, stopper: Stopper | None, /, *, resume: bool = True
+    ) -> Result:
         """Do what `run` does on these ranks, until this stopper, which is entered, says to stop.
 
         Without a stopper, signals interrupt the run.
         """
         control = self._control
         if isinstance(control, str | os.PathLike):
-            control = read_control(Path(control), team)
+            control = read_control(Path(control), ranks)
         walltime = None if stopper is None else stopper.walltime
         request = replace(self.request, control=control, walltime=walltime)
-        _check_alone(request, team)
-        return self._work(request, stopper, team, resume=resume)
+        _check_alone(request, ranks)
+        return self._work(request, stopper, ranks, resume=resume)
 
     def again(
         self,
@@ -246,12 +248,12 @@ class Job:
 
     def result(self) -> Result:
         """Return the stored result of a run that has ended; raises BadInput where it has not."""
-        with all_ranks(self._comm) as team:
-            if not team.once(lambda: self.has_ended):
+        with all_ranks(self._comm) as ranks:
+            if not ranks.once(lambda: self.has_ended):
                 raise BadInput(f"{self.directory} holds no result: the run has not ended")
-            directory = run_directory(self.directory, team, resume=True)
+            directory = run_directory(self.directory, ranks, resume=True)
             try:
-                return read_back(directory, directory.platform(), team)
+                return read_back(directory, directory.platform(), ranks)
             finally:
                 directory.release()
 
@@ -263,24 +265,24 @@ class Job:
         return sound_platform_in(self.directory)
 
     def _work(
-        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+        self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
     ) -> Result:
         """Begin a run, or resume one, or read its result back."""
         into, display = self.directory, self._display
-        exists = team.once(lambda: os.path.lexists(into / MANIFEST))
+        exists = ranks.once(lambda: os.path.lexists(into / MANIFEST))
         if not resume:
-            team.once(lambda: check_new(into))  # what follows may measure for a long time
+            ranks.once(lambda: check_new(into))  # what follows may measure for a long time
         process = None
         if not (exists and resume):
-            process = self._new(request, stopper, team, resume=resume)
-        directory = run_directory(into, team, resume=resume)
+            process = self._new(request, stopper, ranks, resume=resume)
+        directory = run_directory(into, ranks, resume=resume)
         try:
             if request.guarded and not directory.has_ended:
                 display.tell(TOLD)
-            levels = self._levels(team) if any(self._asked) else ()
+            levels = self._levels(ranks) if any(self._asked) else ()
             if directory.manifest is not None and directory.has_ended:
                 manifest = directory.manifest
-                return ended(request, directory, manifest, levels=levels, team=team)
+                return ended(request, directory, manifest, levels=levels, ranks=ranks)
             if directory.manifest is not None:
                 manifest = directory.manifest
                 process, model = resumed(
@@ -291,7 +293,7 @@ class Job:
                     levels=levels,
                     display=display,
                     stopper=stopper,
-                    team=team,
+                    ranks=ranks,
                 )
                 resume_it = unknown.again if manifest.chain.steps is None else again
                 return resume_it(process, model, directory, manifest)
@@ -307,7 +309,7 @@ class Job:
             directory.release()
 
     def _new(
-        self, request: Request, stopper: Stopper | None, team: Team, /, *, resume: bool
+        self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
     ) -> Process:
         """Return the process of a run that nobody has begun; raises BadInput."""
         hint = f"; {self.directory.absolute()} holds no run that says it" if resume else ""
@@ -322,19 +324,19 @@ class Job:
             raise BadInput("--by-variable needs --steps: it plans for a known number of them")
         name = request.model or ""
         _check_decides(request)
-        plain = maker(self._make, request.settings, team)
-        fresh = maker(self._make, request.settings, team, wrap=wrapping(request))
+        plain = maker(self._make, request.settings, ranks)
+        fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request))
         if request.control is not None:
             fresh = with_control(fresh, request.control)
         if request.guarded or request.control is not None:
             fresh()  # which says what does not fit, before anything is measured
         if request.steps is None:
             unknown.check_finishes(name, plain())
-        platform = request.platform or self._calibrated(plain, team)
-        planner, overlap, levels = _chosen(request, platform, team)
+        platform = request.platform or self._calibrated(plain, ranks)
+        planner, overlap, levels = _chosen(request, platform, ranks)
         call = planner_call(planner, **request.options)
-        chain = self._chain(platform, plain, team)
-        models = {**platform.models, identity(name, request.settings, ranks=team.size): chain}
+        chain = self._chain(platform, plain, ranks)
+        models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
         platform = replace(with_room(platform, chain), models=models)
         self._measured[:] = [platform]
         if request.steps is not None:
@@ -355,37 +357,39 @@ class Job:
             planning=planning,
             stopper=stopper,
             display=self._display,
-            team=team,
+            ranks=ranks,
             plans=self._plans,
         )
 
-    def _chain(self, platform: Platform, make: Callable[[], Any], team: Team) -> Chain:
+    def _chain(self, platform: Platform, make: Callable[[], Any], ranks: RankGroup) -> Chain:
         """Return the costs of the model: as the platform has them, or measured now."""
         request = self.request
         name = request.model or ""
-        return costs(name, request.settings, platform, make=make, display=self._display, team=team)
+        return costs(
+            name, request.settings, platform, make=make, display=self._display, ranks=ranks
+        )
 
-    def _levels(self, team: Team) -> tuple[Level, ...]:
-        return levels_of(*self._asked, ranks=team.size)
+    def _levels(self, ranks: RankGroup) -> tuple[Level, ...]:
+        return levels_of(*self._asked, ranks=ranks.size)
 
-    def _calibrated(self, make: Callable[[], Any], team: Team) -> Platform:
+    def _calibrated(self, make: Callable[[], Any], ranks: RankGroup) -> Platform:
         """Measure the levels and the model."""
         request = self.request
-        name = identity(request.model or "", request.settings, ranks=team.size)
-        levels = team.once(lambda: self._levels(team))
-        return measured(levels, models={name: make}, display=self._display, team=team)
+        name = identity(request.model or "", request.settings, ranks=ranks.size)
+        levels = ranks.once(lambda: self._levels(ranks))
+        return measured(levels, models={name: make}, display=self._display, ranks=ranks)
 
 
 def _seconds(value: Seconds | None) -> float | None:
     return duration(value) if isinstance(value, str) else value
 
 
-def _check_alone(request: Request, team: Team, /) -> None:
+def _check_alone(request: Request, ranks: RankGroup, /) -> None:
     """Raise BadInput for what one rank can do and many cannot."""
     asked = {"--by-variable": request.by_variable, "--guarded": request.guarded}
-    if not team.is_alone and any(asked.values()):
+    if not ranks.is_alone and any(asked.values()):
         option = next(option for option, is_asked in asked.items() if is_asked)
-        raise BadInput(f"{option} is for one rank, and this job has {team.size}: leave it out")
+        raise BadInput(f"{option} is for one rank, and this job has {ranks.size}: leave it out")
 
 
 def _refusals(request: Request) -> dict[str, bool]:
@@ -404,7 +408,7 @@ def _check_decides(request: Request) -> None:
 
 
 def _chosen(
-    request: Request, platform: Platform, team: Team
+    request: Request, platform: Platform, ranks: RankGroup
 ) -> tuple[str, Policy, tuple[str, ...]]:
     """Return the planner, what is to overlap, and the levels for which that was not considered.
 
@@ -412,7 +416,7 @@ def _chosen(
     otherwise nothing overlaps that is not asked for.
     """
     overlap = request.overlap
-    if overlap is None and (not team.is_alone or any(_refusals(request).values())):
+    if overlap is None and (not ranks.is_alone or any(_refusals(request).values())):
         overlap = SYNCHRONOUS
     planner = request.planner or (None if request.steps else unknown.PLANNER)
     return chosen(planner, overlap, platform, request.options)

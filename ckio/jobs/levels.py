@@ -22,7 +22,7 @@ from ckio.backends.runid import of_rank, rank_of
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs.display import Display
 from ckio.parallel.agreed import AgreedLevel
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Platform
 
 log = logging.getLogger("ckio")
@@ -39,11 +39,17 @@ _SHOWN: Final = 3
 
 @contextmanager
 def opened(
-    levels: Sequence[Level], run: str, /, *, keep: Keep, team: Team = ALONE, identity: str = ""
+    levels: Sequence[Level],
+    run: str,
+    /,
+    *,
+    keep: Keep,
+    ranks: RankGroup = ALONE,
+    identity: str = "",
 ) -> Iterator[list[Backend]]:
     """Open levels for the run called `run`; what is not kept on them is removed in the end.
 
-    Each rank of a team has its own part of each, or all share it. What they store says that it is
+    Each rank has its own part of each, or all ranks share it. What they store says that it is
     of this `identity`, and what says otherwise is refused. An error that leaves checkpoints on a
     level gets a note that says where. After work that ended well, a level that cannot be closed or
     removed is a warning: nothing that was achieved depends on it any more.
@@ -51,9 +57,9 @@ def opened(
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
-            stack.enter_context(_no_new_folders(level, called(run, team)))
-            team.meet()  # before one of them makes what another would then find
-            backends.append(stack.enter_context(_opened(level, run, keep, team, identity)))
+            stack.enter_context(_no_new_folders(level, called(run, ranks)))
+            ranks.agree()  # before one of them makes what another would then find
+            backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
         yield backends
 
 
@@ -62,18 +68,20 @@ def left_by(error: BaseException, /) -> list[str]:
     return list(getattr(error, _LEFT, ()))
 
 
-def called(run: str, team: Team, /) -> str:
+def called(run: str, ranks: RankGroup, /) -> str:
     """Return the name of a run on the levels of this rank."""
-    return run if team.is_alone else of_rank(run, team.rank)
+    return run if ranks.is_alone else of_rank(run, ranks.rank)
 
 
 @contextmanager
-def _opened(level: Level, run: str, keep: Keep, team: Team, identity: str) -> Iterator[Backend]:
-    own = called(run, team)
-    open_ours = partial(open_level, level, run=own, team=team, identity=identity)
-    backend = team.each(open_ours, undo=_left_as_it_was)
+def _opened(
+    level: Level, run: str, keep: Keep, ranks: RankGroup, identity: str
+) -> Iterator[Backend]:
+    own = called(run, ranks)
+    open_ours = partial(open_level, level, run=own, ranks=ranks, identity=identity)
+    backend = ranks.each(open_ours, undo=_left_as_it_was)
     try:
-        yield backend if team.is_alone or is_shared(level) else AgreedLevel(backend, team)
+        yield backend if ranks.is_alone or is_shared(level) else AgreedLevel(backend, ranks)
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is on its way says more
@@ -182,11 +190,18 @@ class Reopened:
 
 @contextmanager
 def reopened(
-    platform: Platform, run: str, /, *, keep: Keep, team: Team, identity: str, display: Display
+    platform: Platform,
+    run: str,
+    /,
+    *,
+    keep: Keep,
+    ranks: RankGroup,
+    identity: str,
+    display: Display,
 ) -> Iterator[Reopened]:
     """Open the levels of a run again, with what survived on them; closed as `opened` does.
 
-    A corrupt checkpoint is discarded, and so is one that some rank of the team has not. A level
+    A corrupt checkpoint is discarded, and so is one that is missing on some rank. A level
     that does not open, or does not let go of a corrupt checkpoint, is not used. Raises LevelInUse
     where another process has a level.
     """
@@ -196,14 +211,14 @@ def reopened(
     )
     with ExitStack() as stack:
         for number, level in enumerate(platform.levels):
-            where = place(level, called(run, team))
+            where = place(level, called(run, ranks))
             try:
-                damage = _of_all(team, _damage(level, where))
+                damage = _of_all(ranks, _damage(level, where))
                 missing = [str(where)] if where is not None and not where.exists() else []
-                for path in _of_all(team, missing):
+                for path in _of_all(ranks, missing):
                     state.lost.append(f"level {level.name}: {path} is not there, nor what it held")
                 (backend,) = stack.enter_context(
-                    opened([level], run, keep=keep, team=team, identity=identity)
+                    opened([level], run, keep=keep, ranks=ranks, identity=identity)
                 )
                 if not backend.durable:
                     state.backends[number] = backend
@@ -212,7 +227,7 @@ def reopened(
                     sound, corrupt = verified(backend)
                 keys = sorted(sound, key=str)
                 nbytes = sum(level.stored(nbytes_of(backend.layout(key))) for key in keys)
-                nbytes = max(team.gather(nbytes))
+                nbytes = max(ranks.gather(nbytes))
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
@@ -225,12 +240,12 @@ def reopened(
         yield state
 
 
-def _of_all(team: Team, words: list[str], /) -> list[str]:
+def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
     """Return what any rank has to say, the first of them with its number."""
-    if team.is_alone:
+    if ranks.is_alone:
         return words
-    team.meet()
-    every = [(rank, text) for rank, texts in enumerate(team.gather(words)) for text in texts]
+    ranks.agree()
+    every = [(rank, text) for rank, texts in enumerate(ranks.gather(words)) for text in texts]
     if len(every) <= _SHOWN:
         return [f"{text} (rank {rank})" for rank, text in every]
     rank, text = every[0]

@@ -31,7 +31,7 @@ from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.levels import opened
 from ckio.model import Differentiable
 from ckio.parallel.agreed import AgreedModel, LargestWrites
-from ckio.parallel.team import ALONE, MeetingsClock, Team
+from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
@@ -87,14 +87,14 @@ def maker(
     model: str | Callable[..., Any],
     settings: Settings,
     /,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
     *,
     wrap: Callable[[Any], Any] | None = None,
 ) -> Callable[[], Any]:
     """Return what makes fresh instances of a model; its options are checked once, now.
 
-    One that takes an option `comm` gets the ranks of the team, and makes this one's part. Each is
-    put into what `wrap` makes of it, on each rank.
+    A model with an option `comm` gets the communicator of all ranks, and makes the part of this
+    one. `wrap` is applied to each instance, on each rank.
     """
     what = f"model {name_of(model)!r}"
 
@@ -103,16 +103,16 @@ def maker(
         check_options(what, factory, settings)
         return factory
 
-    factory = team.each(checked)  # which may be there on some ranks, and not on others
+    factory = ranks.each(checked)  # which may be there on some ranks, and not on others
     given: dict[str, Any] = dict(settings)
-    if takes(factory, "comm") and not team.is_alone:
-        given["comm"] = team.comm.apart()
-    elif not team.is_alone:
+    if takes(factory, "comm") and not ranks.is_alone:
+        given["comm"] = ranks.comm.apart()
+    elif not ranks.is_alone:
         log.warning(
             "%s takes no `comm`: each of the %d ranks computes all of it, unless it finds the"
             " others itself",
             what,
-            team.size,
+            ranks.size,
         )
 
     def own() -> Any:
@@ -121,7 +121,7 @@ def maker(
         return fresh if wrap is None else wrap(fresh)
 
     def made() -> Any:
-        return own() if team.is_alone else AgreedModel(team.each(own, calls_off=True), team)
+        return own() if ranks.is_alone else AgreedModel(ranks.each(own, calls_off=True), ranks)
 
     return made
 
@@ -169,13 +169,13 @@ def costs(
     *,
     make: Callable[[], Any] | None = None,
     display: Display = QUIET,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Chain:
     """Return a model's costs as the platform has them, or else measured now, with a note.
 
     A model whose costs are known need not be importable here.
     """
-    name = identity(model, settings, ranks=team.size)
+    name = identity(model, settings, ranks=ranks.size)
     known = platform.models.get(name)
     if known is not None:
         return known
@@ -185,8 +185,8 @@ def costs(
     others = f" (it has those of {', '.join(near)})" if near else ""
     log.warning("the platform has no costs of %r%s: they were measured now", name, others)
     with display.progress(f"measuring {name}"), blamed(f"model {model!r}, measured"):
-        clock = None if team.is_alone else MeetingsClock(team)
-        return measure_model(make or maker(model, settings, team), clock=clock)
+        clock = None if ranks.is_alone else CollectiveClock(ranks)
+        return measure_model(make or maker(model, settings, ranks), clock=clock)
 
 
 def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
@@ -262,7 +262,7 @@ def measured(
     sizes: Sequence[int] = (),
     repeats: int = 5,
     display: Display = QUIET,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Platform:
     """Return the platform of the levels asked for, measured; nothing is left in their places.
 
@@ -272,19 +272,19 @@ def measured(
 
     Platform(tuple(asked))  # names must differ, before anything is opened
     bare = [_without_auto(level, models) for level in asked]
-    clock = None if team.is_alone else MeetingsClock(team)
+    clock = None if ranks.is_alone else CollectiveClock(ranks)
     bar = display.progress("calibrating", unit="probes")
     name = secrets.token_hex(4)
-    run = f"calibrate-{name}" if team.is_alone else team.once(lambda: name)
-    there = opened(bare, run, keep="nothing", team=team)
+    run = f"calibrate-{name}" if ranks.is_alone else ranks.once(lambda: name)
+    there = opened(bare, run, keep="nothing", ranks=ranks)
     with there as open_levels, bar as tick, blamed("measuring failed"):
-        backends = [it if team.is_alone else LargestWrites(it, team) for it in open_levels]
+        backends = [it if ranks.is_alone else LargestWrites(it, ranks) for it in open_levels]
         try:
             late, step = _late(asked, models, clock)
             chosen = []
             for level, backend in zip(asked, backends, strict=True):
                 tick(0, say=f"{level.name}, codecs")
-                chosen.append(_chosen(level, backend, late, step, clock=clock, team=team))
+                chosen.append(_chosen(level, backend, late, step, clock=clock, ranks=ranks))
             platform = calibrate(
                 {level.name: backend for level, backend in chosen},
                 sizes,
@@ -343,7 +343,7 @@ def _chosen(
     step: float,
     *,
     clock: Clock | None,
-    team: Team,
+    ranks: RankGroup,
 ) -> tuple[Level, Backend]:
     """Return the level with the codec that suits it, where none is named, and a note why."""
     if level.options.get("codec") != AUTO:
@@ -352,11 +352,11 @@ def _chosen(
     from ckio.calibrate.codecs import decide
 
     codecs = lossless_codecs()
-    everywhere = set(codecs).intersection(*team.gather(list(codecs)))
+    everywhere = set(codecs).intersection(*ranks.gather(list(codecs)))
     codecs = {name: codec for name, codec in codecs.items() if name in everywhere}
     capacity = level.capacity
     decision = decide(
-        level.name, backend, codecs, late, capacity=capacity, step=step, clock=clock, team=team
+        level.name, backend, codecs, late, capacity=capacity, step=step, clock=clock, ranks=ranks
     )
     bare = replace(plain(level), note=decision.sentence)
     if not decision.codec:

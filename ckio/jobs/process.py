@@ -42,7 +42,7 @@ from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
 from ckio.model.gradient import GradientCheck, check_gradient
 from ckio.parallel.agreed import in_background
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -75,7 +75,7 @@ class Process:
     stopper : Stopper or None
         What stops the run so that it can be resumed; None where signals interrupt it.
     display : Display
-    team : Team
+    ranks : RankGroup
         The ranks that do it; the first one speaks for them.
     plans : list
         What was planned so far for the same job, to be taken again.
@@ -88,7 +88,7 @@ class Process:
     overlap: Overlap = SYNCHRONOUS
     stopper: Stopper | None = None
     display: Display = QUIET
-    team: Team = ALONE
+    ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Planned]] = field(default_factory=list)
 
     @property
@@ -131,7 +131,7 @@ class Process:
     def journal(self) -> Journal | None:
         """Return the journal that was asked for; raises BadInput where it cannot be written."""
         to, planning = self.request.journal, self.planning
-        if to is None or self.team.rank:
+        if to is None or self.ranks.rank:
             return None
         about = {"model": self.name, "planner": planning.planner, "steps": planning.chain.steps}
         levels = [level.name for level in planning.platform.levels]
@@ -155,18 +155,18 @@ def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
     return True
 
 
-def control_of(model: Differentiable, team: Team = ALONE, /) -> str | None:
+def control_of(model: Differentiable, ranks: RankGroup = ALONE, /) -> str | None:
     """Return the digest of a fresh model's controls, if it has them; of those of all ranks."""
     control = getattr(model, "control", None)
-    return None if control is None else digest_of(control, team)
+    return None if control is None else digest_of(control, ranks)
 
 
-def digest_of(control: Mapping[str, Array], team: Team = ALONE, /) -> str:
+def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
     """Return the digest of controls; of those of all ranks."""
     mine = digest(control)
-    if team.is_alone:
+    if ranks.is_alone:
         return mine
-    return xxhash.xxh3_128("".join(map(str, team.gather(mine))).encode()).hexdigest()
+    return xxhash.xxh3_128("".join(map(str, ranks.gather(mine))).encode()).hexdigest()
 
 
 HALVINGS: Final = 5
@@ -225,7 +225,7 @@ def conclude(
         check=check,
         overlap=process.overlap,
         before=before,
-        team=process.team,
+        ranks=process.ranks,
     )
     stored = _gradient_of(process, directory, model, ended)
     ended = replace(ended, figures={**decided, **ended.figures, **stored})
@@ -242,7 +242,7 @@ def _gradient_of(
     steps = ended.schedule.chain.length
     about = {"run": directory.id, "model": process.name, "steps": steps}
     try:
-        checksum = write_gradient(path, model, ended.functional, about, process.team)
+        checksum = write_gradient(path, model, ended.functional, about, process.ranks)
     except StorageError as error:
         raise ResultNotWritten(f"the run ended well, but {error}") from None
     return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}
@@ -263,7 +263,7 @@ def _performed(
     Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
     stands is then stored.
     """
-    stopper, team, name = process.stopper, process.team, process.name
+    stopper, ranks, name = process.stopper, process.ranks, process.name
     levels = _in_background(backends, platform, model) if process.overlap else backends
     with _watching(process, schedule, predicted) as (tick, watch):
         live = watched(lambda: model, tick)()
@@ -275,7 +275,7 @@ def _performed(
 
         def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
             args = chain, rest, stored, live, kept
-            return team.once(lambda: next_plan(*args, tapes=process.stores_tapes(stored))[0])
+            return ranks.once(lambda: next_plan(*args, tapes=process.stores_tapes(stored))[0])
 
         if stopper is not None:
             stopper.start(seconds_to_stop(schedule, platform))
@@ -303,7 +303,7 @@ def _performed(
                     platform,
                     schedule.chain,
                     before=schedule.stored,
-                    team=team,
+                    ranks=ranks,
                 )
             raise halted(stopper.why, standing) from None
 
@@ -330,7 +330,7 @@ def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -
     total = None if steps is None else (HALVINGS + 4) * steps
     with process.display.progress("checking the gradient", total) as tick:
         again: Callable[[], Differentiable] = watched(process.fresh, tick)
-        ranks = process.team.comm.apart()
+        ranks = process.ranks.comm.apart()
         return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
 
 

@@ -19,7 +19,7 @@ from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirect
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -109,7 +109,7 @@ def result_of(
     check: GradientCheck | None,
     overlap: Overlap = SYNCHRONOUS,
     before: Timeline = EMPTY,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Result:
     """Return everything that is to be said of a run that has just ended, with this policy.
 
@@ -118,7 +118,7 @@ def result_of(
     """
     own = {name: np.asarray(array) for name, array in model.gradient.items()}
     control = getattr(model, "control", None) or {}
-    gradient = whole(model, own, team)
+    gradient = whole(model, own, ranks)
     functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
     figures = {
@@ -133,7 +133,7 @@ def result_of(
         "gradient": {key: _summary(array) for key, array in gradient.items()},
         "gradient_digest": digest(gradient),
         "verified": None if check is None else check.verified,
-        "levels": _levels(measured, platform, team),
+        "levels": _levels(measured, platform, ranks),
     }
     return Result(
         functional=functional,
@@ -150,7 +150,7 @@ def result_of(
     )
 
 
-def read_back(directory: RunDirectory, platform: Platform, team: Team = ALONE, /) -> Result:
+def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = ALONE, /) -> Result:
     """Read the result of a run that has ended; raises BadInput where its files are not whole."""
     texts = [
         loads(directory.read(name), source=str(directory.path / name))
@@ -161,8 +161,8 @@ def read_back(directory: RunDirectory, platform: Platform, team: Team = ALONE, /
     if predicted.timeline is None or measured.timeline is None:
         raise BadInput(f"{directory.path}: its timelines are not there; they were edited")
     path = directory.path / figures["gradient_file"]
-    if team.once(lambda: os.path.lexists(path)):
-        gradient, control = read_gradient(path, figures["gradient_checksum"], team)
+    if ranks.once(lambda: os.path.lexists(path)):
+        gradient, control = read_gradient(path, figures["gradient_checksum"], ranks)
     else:
         logging.getLogger("ckio").warning("the gradient of the run is no longer at %s", path)
         gradient, control = {}, {}
@@ -243,11 +243,11 @@ def _summary(array: Any) -> dict[str, float]:
     return {"norm": norm, "min": float(values.min()), "max": float(values.max())}
 
 
-def _levels(timeline: Timeline, platform: Platform, team: Team) -> list[dict[str, Any]]:
+def _levels(timeline: Timeline, platform: Platform, ranks: RankGroup) -> list[dict[str, Any]]:
     rounds, rows = lossy(platform), []
     for number, level in enumerate(platform.levels):
         *_, seconds = moved = _moved(timeline, number)
-        written, read, _ = map(sum, zip(*team.gather(moved), strict=True))
+        written, read, _ = map(sum, zip(*ranks.gather(moved), strict=True))
         rows.append(
             {
                 "name": level.name,

@@ -33,7 +33,7 @@ from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Stopper
 from ckio.model import Differentiable
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
 from ckio.platform.readable import counted
@@ -55,41 +55,41 @@ def resumed(
     levels: Sequence[Level] = (),
     display: Display,
     stopper: Stopper | None,
-    team: Team,
+    ranks: RankGroup,
 ) -> tuple[Process, Differentiable]:
     """Return the process that resumes a run, and a fresh model of it.
 
     `make` makes the model where the caller names it. Raises BadInput where the run is not the one
     that is requested, or its model is not named: nothing that a file names is imported.
     """
-    platform = _platform_of(request, directory, manifest, levels, team)
+    platform = _platform_of(request, directory, manifest, levels, ranks)
     _check_here(manifest, platform, directory.path)
     begun = manifest.request
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
     try:
-        fresh = maker(make or begun.model or "", whole.settings, team, wrap=wrapping(whole))
+        fresh = maker(make or begun.model or "", whole.settings, ranks, wrap=wrapping(whole))
     except BadInput as error:
         if line := _line_from_there(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     control = request.control
     if control is None and (given := manifest.given) is not None:
-        parts = team.once(lambda: control_in(directory.path / CONTROL, given))
-        control = parts.get(team.rank, {})
+        parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
+        control = parts.get(ranks.rank, {})
     if control is not None:
         fresh = with_control(fresh, control)
     call = planner_call(begun.planner or "", **begun.options)
     planning = Planning(begun.planner or "", manifest.chain, platform, call)
     process = Process(
-        request=whole, fresh=fresh, planning=planning, stopper=stopper, display=display, team=team
+        request=whole, fresh=fresh, planning=planning, stopper=stopper, display=display, ranks=ranks
     )
     model = process.model()
     tapes = has_tapes(manifest.chain, lambda: model)
     process = replace(process, planning=replace(planning, tapes=tapes))
     if begun.by_variable:
         process = replace(process, variables=_variables(directory, manifest, model))
-    if control_of(model, team) != manifest.control:
+    if control_of(model, ranks) != manifest.control:
         raise _another_run(directory, ["the controls of the model are others"])
     if manifest.variables is not None:
         known = variables_of(process.name, model).cut(manifest.chain.length)
@@ -108,22 +108,22 @@ def ended(
     /,
     *,
     levels: Sequence[Level] = (),
-    team: Team,
+    ranks: RankGroup,
 ) -> Result:
     """Return the stored result of a run that has ended; what was left on its levels goes.
 
     No model is needed. Raises BadInput where the run is not the one that is requested.
     """
-    platform = _platform_of(request, directory, manifest, levels, team)
-    if request.control is not None and digest_of(request.control, team) != manifest.control:
+    platform = _platform_of(request, directory, manifest, levels, ranks)
+    if request.control is not None and digest_of(request.control, ranks) != manifest.control:
         raise _another_run(directory, ["the controls of the model are others"])
-    result = read_back(directory, platform, team)
+    result = read_back(directory, platform, ranks)
     if request.check and result.verified is None:
         raise BadInput(
             f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
         )
     if not (request.keep or manifest.request.keep):
-        _remove_left(directory, platform, team)
+        _remove_left(directory, platform, ranks)
     return result
 
 
@@ -158,7 +158,7 @@ def levels_left(process: Process, manifest: Manifest, /) -> AbstractContextManag
         process.platform,
         manifest.run,
         keep=process.keeps,
-        team=process.team,
+        ranks=process.ranks,
         identity=manifest.identity,
         display=process.display,
     )
@@ -190,7 +190,9 @@ def _rest(
     chain = replace(process.chain, variables=process.variables)
     args = chain, levels.platform, levels.survivors, model, kept
     with process.display.progress(f"planning the rest of {process.chain.length} steps"):
-        schedule, now_kept = process.team.once(lambda: next_plan(*args, tapes=tapes, killed=killed))
+        schedule, now_kept = process.ranks.once(
+            lambda: next_plan(*args, tapes=tapes, killed=killed)
+        )
     try:
         reserve(schedule, levels.platform, levels.backends)
     except (BadInput, StorageError) as error:
@@ -230,14 +232,14 @@ def _platform_of(
     directory: RunDirectory,
     manifest: Manifest,
     levels: Sequence[Level],
-    team: Team,
+    ranks: RankGroup,
     /,
 ) -> Platform:
     """Return the platform of a run; raises BadInput where it is not the one that is requested."""
     platform = directory.platform()
     if platform.digest() != manifest.platform:
         raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
-    _check_ranks(manifest, directory.path, team)
+    _check_ranks(manifest, directory.path, ranks)
     differences = list(_differences(request, manifest, platform, levels))
     if differences:
         raise _another_run(directory, differences)
@@ -269,10 +271,10 @@ def _another_run(directory: RunDirectory, differences: list[str]) -> BadInput:
     )
 
 
-def _check_ranks(manifest: Manifest, where: object, team: Team, /) -> None:
+def _check_ranks(manifest: Manifest, where: object, ranks: RankGroup, /) -> None:
     """Raise BadInput where the run has another number of ranks: each of them has its own part."""
-    if manifest.ranks != team.size:
-        begun, now = (f"{n} rank{'s' * (n > 1)}" for n in (manifest.ranks, team.size))
+    if manifest.ranks != ranks.size:
+        begun, now = (f"{n} rank{'s' * (n > 1)}" for n in (manifest.ranks, ranks.size))
         raise BadInput(
             f"{where} holds a run of {begun}, and this job has {now}: what a rank stored is its"
             f" own part of the state; resume it on {begun}"
@@ -352,10 +354,10 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
     return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
 
 
-def _remove_left(directory: RunDirectory, platform: Platform, team: Team, /) -> None:
+def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:
     """Remove the checkpoints that a process left which was killed after it wrote its result."""
-    if not team.is_alone:
-        _remove_parts(directory.id, platform, team)
+    if not ranks.is_alone:
+        _remove_parts(directory.id, platform, ranks)
         return
     for holding in holdings(directory.path):
         try:
@@ -364,10 +366,10 @@ def _remove_left(directory: RunDirectory, platform: Platform, team: Team, /) -> 
             log.warning("%s", error)
 
 
-def _remove_parts(run: str, platform: Platform, team: Team) -> None:
+def _remove_parts(run: str, platform: Platform, ranks: RankGroup) -> None:
     """Remove what each rank has left where it sees it; nothing is made where nothing is."""
-    own = called(run, team)
+    own = called(run, ranks)
     places = [registry.place(level, own) for level in platform.levels]
-    if any(team.gather(any(where is not None and where.exists() for where in places))):
-        with opened(platform.levels, run, keep="nothing", team=team):
+    if any(ranks.gather(any(where is not None and where.exists() for where in places))):
+        with opened(platform.levels, run, keep="nothing", ranks=ranks):
             pass

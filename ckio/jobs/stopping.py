@@ -27,7 +27,7 @@ from ckio.actions.variables import of_a_fresh_model
 from ckio.backends.base import Backend
 from ckio.errors import CkioError, LevelFull, RunFailed, Stopped, StorageError
 from ckio.model import Model
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
@@ -57,7 +57,7 @@ class Stopper:
     ----------
     end
         When the process has to have ended, on `time.monotonic`; None if it has all the time.
-    team
+    ranks
         The ranks that stop together, once one of them is to: at the same pause.
 
     Attributes
@@ -67,16 +67,16 @@ class Stopper:
     walltime : float or None
         Seconds that the process has since it began; None if nobody said that.
     clock : Clock
-        That of the team, where there are several ranks: by it, all cut long moves alike.
+        That of the group, where there are several ranks: by it, all cut long moves alike.
     """
 
-    def __init__(self, end: float | None = None, team: Team = ALONE) -> None:
+    def __init__(self, end: float | None = None, ranks: RankGroup = ALONE) -> None:
         self.why = ""
         # Python lets the main thread alone set what a signal calls.
         self._hears = threading.current_thread() is threading.main_thread()
-        self._team, self._agreed = team, False
-        if not team.is_alone:
-            self.clock = team.clock
+        self._ranks, self._agreed = ranks, False
+        if not ranks.is_alone:
+            self.clock = ranks.clock
         self.walltime: float | None = None
         self._end = inf if end is None else end
         self._deadline = inf
@@ -84,11 +84,11 @@ class Stopper:
         self._before: dict[int, Any] = {}
 
     @classmethod
-    def within(cls, walltime: float | None, team: Team = ALONE, /) -> Self:
+    def within(cls, walltime: float | None, ranks: RankGroup = ALONE, /) -> Self:
         """Return one for a process that has so many seconds since it began; None for all time."""
         if walltime is None:
-            return cls(None, team)
-        stopper = cls(began() + walltime, team)
+            return cls(None, ranks)
+        stopper = cls(began() + walltime, ranks)
         stopper.walltime = walltime
         return stopper
 
@@ -101,20 +101,20 @@ class Stopper:
                 f" {max(0.0, left + needed):.2g} s of it were left; give more"
             )
         self._listen(signal.SIGINT)
-        if not self._team.is_alone:
-            self._team.wish = self._asked
+        if not self._ranks.is_alone:
+            self._ranks.wish = self._asked
 
     def tell(self, behind: float, /) -> None:
         """Take note that writing what is staged takes so many seconds more, as was measured."""
         self._behind = 2 * behind
 
     def __call__(self) -> bool:
-        if self._team.is_alone:
+        if self._ranks.is_alone:
             return self._asked()
-        if self._team.wished and not self._agreed:
+        if self._ranks.wished and not self._agreed:
             self._agreed = True
-            self.why = next(filter(None, self._team.gather(self.why)), "")
-        return self._team.wished
+            self.why = next(filter(None, self._ranks.gather(self.why)), "")
+        return self._ranks.wished
 
     def _asked(self) -> bool:
         """Whether this process is to stop."""
@@ -224,7 +224,7 @@ def store_standing(
     /,
     *,
     before: Sequence[Collection[Key]] | None = None,
-    team: Team = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Standing:
     """Store the adjoint and the state of a stopped run on the nearest durable level that can.
 
@@ -234,14 +234,14 @@ def store_standing(
     process would stand no further than this one, which began with what was there `before`. Nothing
     is raised where a level refuses: older checkpoints remain, and there is less to resume from. A
     run that stopped at the turn, of which nothing can be stored, keeps the last state that lies in
-    memory instead. The ranks of a `team` store the same, by what is largest on any of them.
+    memory instead. The ranks of a `ranks` store the same, by what is largest on any of them.
     """
     levels = [
         (backend, level)
         for backend, level in zip(backends, platform.levels, strict=True)
         if backend.durable
     ]
-    storing = _Storing(model, levels, stopped.adjoint, chain, team)
+    storing = _Storing(model, levels, stopped.adjoint, chain, ranks)
     began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
@@ -289,7 +289,7 @@ class _Storing:
     levels: _Levels
     adjoint: int
     chain: Chain
-    team: Team
+    ranks: RankGroup
     source: Backend | None = None
 
     def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
@@ -414,7 +414,7 @@ class _Storing:
 
     def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
         """Return bytes of each of these on the rank where they are most."""
-        every = self.team.gather(mine)
+        every = self.ranks.gather(mine)
         return {key: max(there[key] for there in every) for key in mine}
 
 

@@ -112,7 +112,7 @@ def _forward(
     stored: Stored,
 ) -> Forward:
     """Run to the end of the program; raises Halted where it is stopped before."""
-    chain, stopper, team = process.chain, process.stopper, process.team
+    chain, stopper, ranks = process.chain, process.stopper, process.ranks
     with ExitStack() as stack:
         tick = stack.enter_context(process.display.progress("running forward"))
         live = watched(lambda: model, tick)()
@@ -128,7 +128,7 @@ def _forward(
                     live,
                     backends,
                     say=process.display.warn,
-                    clock=None if team.is_alone else team.clock,
+                    clock=None if ranks.is_alone else ranks.clock,
                     stored=stored,
                     watch=watch,
                     stop=stopper,
@@ -138,7 +138,7 @@ def _forward(
             with blamed(f"model {process.name!r}, stopped"):
                 chain = process.chain.with_steps(max(1, stopped.adjoint))
                 args = stopped, live, backends, platform, chain
-                standing = store_standing(*args, before=stored, team=team)
+                standing = store_standing(*args, before=stored, ranks=ranks)
             raise halted(stopper.why, standing) from None
 
 
@@ -163,7 +163,7 @@ def _back(
         nonlocal kept
         args = chain, rest, stored, model, wished
         tapes = process.stores_tapes(stored)
-        schedule, kept = process.team.once(lambda: next_plan(*args, tapes=tapes))
+        schedule, kept = process.ranks.once(lambda: next_plan(*args, tapes=tapes))
         return schedule
 
     with display.progress(f"planning the way back over {steps} steps"):

@@ -12,11 +12,11 @@ from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, StorageError
 from ckio.model import Differentiable, ForwardingModel, Sizes, reached, sizes_of
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 
 
 class AgreedLevel:
-    """One level of a team, of which every rank has its part.
+    """One level of many ranks, each of which has its part.
 
     Every call is made by all ranks, in the same order. What fails on one rank fails on all, with an
     error that names it; what the others have written for it is discarded. `keys` lists what every
@@ -28,7 +28,7 @@ class AgreedLevel:
     ----------
     backend : Backend
         This rank's part, which is closed with it.
-    team : Team
+    ranks : RankGroup
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class AgreedLevel:
         On all ranks, where one cannot say what it holds.
     """
 
-    def __init__(self, backend: Backend, team: Team, /) -> None:
-        self.own, self._team = backend, team
+    def __init__(self, backend: Backend, ranks: RankGroup, /) -> None:
+        self.own, self._ranks = backend, ranks
         self.durable = backend.durable
-        keys = team.each(lambda: set(backend.keys()))
-        common = set[Key].intersection(*team.gather(keys))
+        keys = ranks.each(lambda: set(backend.keys()))
+        common = set[Key].intersection(*ranks.gather(keys))
         for key in sorted(keys - common, key=str):
             with suppress(StorageError):  # it takes space, and is not listed
                 backend.discard(key)
@@ -54,38 +54,38 @@ class AgreedLevel:
             self._keeping: Keeping = backend
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._team.each(lambda: self.own.reserve(sizes))
+        self._ranks.each(lambda: self.own.reserve(sizes))
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        return self._team.each(
+        return self._ranks.each(
             lambda: self.own.write(key, layout, data),
             undo=lambda _: self.own.discard(key),
         )
 
     def layout(self, key: Key, /) -> Layout:
-        return self._team.each(lambda: self.own.layout(key))
+        return self._ranks.each(lambda: self.own.layout(key))
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        return self._team.each(lambda: self.own.read(key, into))
+        return self._ranks.each(lambda: self.own.read(key, into))
 
     def discard(self, key: Key, /) -> None:
-        self._team.each(lambda: self.own.discard(key))
+        self._ranks.each(lambda: self.own.discard(key))
 
     def keys(self) -> Iterable[Key]:
-        keys = self._team.each(lambda: set(self.own.keys()))
-        return sorted(set[Key].intersection(*self._team.gather(keys)), key=str)
+        keys = self._ranks.each(lambda: set(self.own.keys()))
+        return sorted(set[Key].intersection(*self._ranks.gather(keys)), key=str)
 
     def close(self) -> None:
         self.own.close()
 
     def _keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        return self._team.each(
+        return self._ranks.each(
             lambda: self._keeping.keep(key, layout, data),
             undo=lambda _: self.own.discard(key),
         )
 
     def _kept(self, key: Key, /) -> Buffers | None:
-        return self._team.each(lambda: self._keeping.kept(key))
+        return self._ranks.each(lambda: self._keeping.kept(key))
 
     def __getattr__(self, name: str) -> Any:
         """Return an optional method of the level, where it has one: see Backend."""
@@ -94,17 +94,17 @@ class AgreedLevel:
         offered = getattr(self.own, name)
         if name == "remove":  # of its own files
             return offered
-        return lambda *given: self._team.each(lambda: offered(*given))
+        return lambda *given: self._ranks.each(lambda: offered(*given))
 
 
 class LargestWrites(AgreedLevel):
-    """A level of a team whose writes return the bytes of the rank that stores most."""
+    """A level of many ranks whose writes return the bytes of the rank that stores most."""
 
-    def __init__(self, level: Backend, team: Team, /) -> None:
-        super().__init__(level.own if isinstance(level, AgreedLevel) else level, team)
+    def __init__(self, level: Backend, ranks: RankGroup, /) -> None:
+        super().__init__(level.own if isinstance(level, AgreedLevel) else level, ranks)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        return max(self._team.gather(super().write(key, layout, data)))
+        return max(self._ranks.gather(super().write(key, layout, data)))
 
 
 def in_background(level: Backend, /) -> Backend:
@@ -176,7 +176,7 @@ class AgreedModel(ForwardingModel):
     Parameters
     ----------
     model : Differentiable
-    team : Team
+    ranks : RankGroup
 
     Attributes
     ----------
@@ -188,11 +188,11 @@ class AgreedModel(ForwardingModel):
         Whether they are, or are not known beforehand.
     """
 
-    def __init__(self, model: Differentiable, team: Team, /) -> None:
+    def __init__(self, model: Differentiable, ranks: RankGroup, /) -> None:
         super().__init__(model)
-        self._team = team
-        mine = team.each(lambda: sizes_of(model))
-        every = team.gather(mine)
+        self._ranks = ranks
+        mine = ranks.each(lambda: sizes_of(model))
+        every = ranks.gather(mine)
         self.largest_sizes = Sizes(
             restart=max(sizes["restart"] for sizes in every),
             tape=max(sizes["tape"] for sizes in every),
@@ -220,4 +220,4 @@ class AgreedModel(ForwardingModel):
 
     def _moved(self, move: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
         """Move on all ranks; one that fails leaves nobody waiting for its halo."""
-        return self._team.each(move, number=number, calls_off=True)
+        return self._ranks.each(move, number=number, calls_off=True)

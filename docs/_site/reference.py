@@ -66,7 +66,7 @@ PAGES: Final = {
     "doors": (
         "Adapters and extensions",
         "Other frameworks, and other people's backends, planners, codecs and models.",
-        "model.comm parallel.team parallel.agreed testing.* adapters.*",
+        "model.comm parallel.group parallel.agreed testing.* adapters.*",
     ),
 }
 """Title, a sentence, and names; first those of `import ckio`, then what lies deeper."""

@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 from ckio.adapters.mpi import of, world
 from ckio.errors import CkioError, RankFailed, RunFailed
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 
@@ -151,16 +151,16 @@ def test_nobody_waits_for_a_rank_that_has_called_it_off(tmp_path):
 
 
 GONE = """
-team = Team(world())
-apart = team.comm.apart()
+ranks = RankGroup(world())
+apart = ranks.comm.apart()
 try:
-    with team.together():
-        team.each(lambda: 1)
+    with ranks.together():
+        ranks.each(lambda: 1)
         if RANK == 1:
             {end}
         if RANK == 0:
             apart.exchange({{}}, {{1: np.empty(3)}})
-        team.gather(1)
+        ranks.gather(1)
         say("went on")
 except CkioError as error:
     say(error)
@@ -184,10 +184,10 @@ def test_a_job_ends_that_has_lost_a_rank(tmp_path, end):
 
 
 FAILS = """
-team = Team(world(grace=1e9))  # who waits as long as others are waited for is never done
-apart = team.comm.apart()
+ranks = RankGroup(world(grace=1e9))  # who waits as long as others are waited for is never done
+apart = ranks.comm.apart()
 try:
-    with team.together():
+    with ranks.together():
         if RANK == 1:
             raise ValueError("no wind")
         {waits}
@@ -199,26 +199,26 @@ except CkioError as error:
 @pytest.mark.parametrize(
     "waits",
     [
-        "team.gather(1)",
-        pytest.param("team.meet()", marks=pytest.mark.slow),
-        pytest.param("team.once(int)", marks=pytest.mark.slow),
+        "ranks.gather(1)",
+        pytest.param("ranks.agree()", marks=pytest.mark.slow),
+        pytest.param("ranks.once(int)", marks=pytest.mark.slow),
         pytest.param("apart.largest(np.ones(9))", marks=pytest.mark.slow),
     ],
 )
-def test_a_rank_that_fails_outside_of_meetings_is_heard_wherever_others_wait(tmp_path, waits):
+def test_a_rank_that_fails_outside_of_agreements_is_heard_wherever_others_wait(tmp_path, waits):
     status, said, err = job(tmp_path, 3, FAILS.format(waits=waits))
     assert said == [f"{rank} RankFailed rank 1: ValueError: no wind" for rank in range(3)], err
     assert status == 0
 
 
 ELSEWHERE = """
-team = Team(world(grace=1.0))
+ranks = RankGroup(world(grace=1.0))
 def step():
     if RANK == 1:
         raise ValueError("no wind")
-    team.comm.mpi.Recv(np.empty(3), source=1)  # in a way of its own
-with team.together():
-    team.each(step, calls_off=True)
+    ranks.comm.mpi.Recv(np.empty(3), source=1)  # in a way of its own
+with ranks.together():
+    ranks.each(step, calls_off=True)
 """
 
 
@@ -231,19 +231,19 @@ def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_pa
 
 
 LEFT = """
-team = Team(world())
-apart = team.comm.apart()
+ranks = RankGroup(world())
+apart = ranks.comm.apart()
 def step():
     if RANK == 0:
         time.sleep(6)  # slow, and then there: nobody takes that for a rank that never comes
     if RANK < 2:
         apart.exchange({1 - RANK: np.ones(3)}, {1 - RANK: np.empty(3)})
-team.each(step)
+ranks.each(step)
 def uneven():
     if RANK != 1:
         apart.exchange({}, {1: np.empty(3)})
 try:
-    team.each(uneven, calls_off=True)
+    ranks.each(uneven, calls_off=True)
 except RunFailed as error:
     say(error)
 """
@@ -251,7 +251,7 @@ except RunFailed as error:
 
 @pytest.mark.slow
 def test_who_waits_for_a_rank_that_has_done_its_step_is_told(tmp_path):
-    """It would wait for ever: the other one is at the meeting that ends the step."""
+    """It would wait for ever: the other one is in the agreement that ends the step."""
     status, said, err = job(tmp_path, 3, LEFT)
     assert (status, err) == (0, "")
     assert len(said) == 3

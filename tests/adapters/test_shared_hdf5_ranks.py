@@ -119,11 +119,11 @@ from ckio.actions import Field, Key, Kind
 from ckio.adapters.mpi import world
 from ckio.adapters.shared_hdf5 import SharedHdf5
 from ckio.errors import *
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 from ckio.testing import buffers, x
 
-team = Team(world())
-rank = team.rank
+ranks = RankGroup(world())
+rank = ranks.rank
 path = sys.argv[1]
 LAYOUT = (Field("u", "<f8", (3 + 2 * rank, 4), "m"), Field("J", "<f8", ()))
 
@@ -190,7 +190,7 @@ def ended(
 def test_parts_of_any_size_are_one_field_for_everybody(tmp_path: Path) -> None:
     job(
         """
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 assert put(level, 1) == (3 + 2 * rank) * 32 + 8
 put(level, 2)
 put(level, 3)
@@ -200,7 +200,7 @@ assert set(level.keys()) == {x(1), x(3)}
 assert level.layout(x(3)) == LAYOUT
 raised(MissingCheckpoint, lambda: level.discard(x(2)))
 level.close()
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 assert set(level.keys()) == {x(1), x(3)}
 put(level, 4)
 assert all(same(level, step) for step in (1, 3, 4))
@@ -227,7 +227,7 @@ level.close()
 def test_what_fails_on_one_rank_fails_on_all_and_they_go_on(tmp_path: Path) -> None:
     job(
         """
-level = SharedHdf5(path, team, capacity=6 * 168 if rank == 1 else None)
+level = SharedHdf5(path, ranks, capacity=6 * 168 if rank == 1 else None)
 for step in range(6):
     put(level, step)
 assert "rank 1" in raised(LevelFull, lambda: put(level, 6))
@@ -254,7 +254,7 @@ level.close()
 
 
 def test_a_part_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
-    job("level = SharedHdf5(path, team)\nput(level, 1)\nput(level, 2)\nlevel.close()", tmp_path)
+    job("level = SharedHdf5(path, ranks)\nput(level, 1)\nput(level, 2)\nlevel.close()", tmp_path)
     parts = [it for it in SharedHdf5.contents(tmp_path / "a.h5") if it.key == x(1)]
     at, _ = parts[1].spans[0]
     with (tmp_path / "a.h5").open("r+b") as raw_file:
@@ -263,7 +263,7 @@ def test_a_part_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
     assert [sound(it) for it in parts] == [True, False, True]
     job(
         """
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 said = raised(CorruptCheckpoint, lambda: same(level, 1))
 assert "part of rank 1 of x_1" in said, said
 assert same(level, 2)
@@ -279,19 +279,19 @@ level.close()
 def test_another_number_of_ranks_and_another_file_are_refused(tmp_path: Path) -> None:
     job(
         """
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 put(level, 1)
 level.close()
 os.makedirs(f"own-{rank}", exist_ok=True)
-said = raised(BadInput, lambda: SharedHdf5(f"own-{rank}/a.h5", team))
+said = raised(BadInput, lambda: SharedHdf5(f"own-{rank}/a.h5", ranks))
 assert "file system that all ranks share" in said, said
-assert "in use" in raised(LevelInUse, lambda: (SharedHdf5(path, team), SharedHdf5(path, team)))
+assert "in use" in raised(LevelInUse, lambda: (SharedHdf5(path, ranks), SharedHdf5(path, ranks)))
 os._exit(0)
 """,
         tmp_path,
         status=None,
     )
-    said = job("print(raised(BadInput, lambda: SharedHdf5(path, team)))", tmp_path, ranks=2)
+    said = job("print(raised(BadInput, lambda: SharedHdf5(path, ranks)))", tmp_path, ranks=2)
     assert "of a job of 3 ranks, and this one has 2" in said
 
 
@@ -305,7 +305,7 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
 
 
 KILLED = """
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 put(level, 1)
 put(level, 2)
 if rank == 0:
@@ -318,7 +318,7 @@ while True:
 """
 
 LOOKED = """
-level = SharedHdf5(path, team)
+level = SharedHdf5(path, ranks)
 keys = {key.step for key in level.keys()}
 assert 1 in keys and len(keys) in (2, 3), keys
 assert all(same(level, step) for step in keys)

@@ -18,7 +18,7 @@ from models.threaded import on_ranks
 from ckio.model.comm import Comm
 from ckio.models.wave import Wave
 from ckio.parallel.agreed import AgreedModel
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 
 HERE = Path(sys.executable).parent
 MPIEXEC, CKIO = HERE / "mpiexec", HERE / "ckio"
@@ -77,7 +77,7 @@ def sizes(ranks: int) -> dict[str, int]:
     """Bytes of the checkpoints of a rank of a wave of 32 points."""
 
     def largest(comm: Comm) -> dict[str, int]:
-        return dict(AgreedModel(Wave(grid=32, comm=comm), Team(comm)).largest_sizes)
+        return dict(AgreedModel(Wave(grid=32, comm=comm), RankGroup(comm)).largest_sizes)
 
     return on_ranks(ranks, largest)[0]
 

@@ -38,7 +38,7 @@ from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import digest
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
-from ckio.parallel.team import ALONE, Team
+from ckio.parallel.group import ALONE, RankGroup
 
 Place = tuple[SharedGroup, SharedRow]
 
@@ -52,7 +52,7 @@ class SharedHdf5:
     ----------
     path
         The file, on a file system that all ranks share; made if there is none.
-    team
+    ranks
         The ranks, those of an MPI communicator; by default this process alone.
     capacity
         Payload bytes that it may hold of each rank; None: as many as the disk.
@@ -75,7 +75,7 @@ class SharedHdf5:
     def __init__(
         self,
         path: str | Path,
-        team: Team = ALONE,
+        ranks: RankGroup = ALONE,
         *,
         capacity: int | None = None,
         durability: str = "process",
@@ -84,7 +84,7 @@ class SharedHdf5:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).absolute()
-        self._team, self._run, self._now, self._checksum = team, run, now, checksum
+        self._ranks, self._run, self._now, self._checksum = ranks, run, now, checksum
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._free: dict[SharedGroup, list[int]] = {}
         self._commit = 0
@@ -93,12 +93,12 @@ class SharedHdf5:
         self._fd = self._lock = -1
 
         def checked() -> tuple[Any, bool]:
-            return communicator(team), takes_sync(durability)
+            return communicator(ranks), takes_sync(durability)
 
-        self._mpi, self._sync = team.each(checked)
+        self._mpi, self._sync = ranks.each(checked)
         try:
-            start = team.once(self._taken)
-            self._fd = team.each(lambda: self._seen(start.number))
+            start = ranks.once(self._taken)
+            self._fd = ranks.each(lambda: self._seen(start.number))
             self._join()
         except BaseException:
             self._release()
@@ -137,8 +137,8 @@ class SharedHdf5:
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         """Look whether it fits on the disk; `prepare` and `write` make the groups."""
-        self._team.each(lambda: self._ledger.check_reservation(sizes))
-        needed = self._team.size * sum(nbytes * count for nbytes, count in sizes.items())
+        self._ranks.each(lambda: self._ledger.check_reservation(sizes))
+        needed = self._ranks.size * sum(nbytes * count for nbytes, count in sizes.items())
 
         def look() -> None:
             missing = needed - sum(group.nbytes for group in self._free)
@@ -149,19 +149,19 @@ class SharedHdf5:
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
         """Make slots for `count` checkpoints like this one, so that no write has to."""
-        self._team.each(self._ledger.check_open)
+        self._ranks.each(self._ledger.check_open)
         layouts = self._layouts(layout)
         lacking = count - sum(group.slots for group in self._like(key.kind, layouts))
         if lacking > 0:
             self._grow(key.kind, layouts, lacking)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        form = self._team.each(lambda: self._ledger.admit(key, layout, data))
+        form = self._ranks.each(lambda: self._ledger.admit(key, layout, data))
         group = self._with_room(key.kind, self._layouts(form.layout))
         slot, self._commit = self._free[group].pop(), self._commit + 1
         try:
-            mine = self._team.each(lambda: self._put(group, slot, data))
-            row = SharedRow(self._commit, slot, key, self._now(), tuple(self._team.gather(mine)))
+            mine = self._ranks.each(lambda: self._put(group, slot, data))
+            row = SharedRow(self._commit, slot, key, self._now(), tuple(self._ranks.gather(mine)))
             self._first(lambda: self._set(group, row), f"writing {key}")
             self._ledger.enter(key, Entry(form, (group, row), mine))
         except BaseException:
@@ -173,10 +173,10 @@ class SharedHdf5:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        return self._team.each(lambda: self._get(key, into))
+        return self._ranks.each(lambda: self._get(key, into))
 
     def discard(self, key: Key, /) -> None:
-        group, row = self._team.each(lambda: self._ledger.find(key)).place
+        group, row = self._ranks.each(lambda: self._ledger.find(key)).place
         self._first(lambda: self._mark(group, row.slot, 0), f"discarding {key}")
         self._ledger.strike(key)
         self._free[group].append(row.slot)
@@ -186,8 +186,8 @@ class SharedHdf5:
 
     def evict(self) -> None:
         """Drop the file from the page cache of each rank's host."""
-        self._team.each(self._ledger.check_open)
-        self._team.each(lambda: self._system.evict(self._fd))
+        self._ranks.each(self._ledger.check_open)
+        self._ranks.each(lambda: self._system.evict(self._fd))
 
     def close(self) -> None:
         """Release it, together; where a rank is gone, what MPI holds of it is left to MPI."""
@@ -227,7 +227,7 @@ class SharedHdf5:
             self._shared.get(group, row.slot, into)
         if self._checksum and digest(into) != entry.digest:
             raise CorruptCheckpoint(
-                f"{self.path}: the part of rank {self._team.rank} of {key} (group {group.name},"
+                f"{self.path}: the part of rank {self._ranks.rank} of {key} (group {group.name},"
                 f" slot {row.slot}) is not what was written; discard it, and recompute it or read"
                 " it from another level"
             )
@@ -257,7 +257,7 @@ class SharedHdf5:
             with self._explained(doing, needed):
                 do()
 
-        self._team.once(done)
+        self._ranks.once(done)
 
     def _taken(self) -> SharedStart:
         """Lock, mend or make the file, and read its contents."""
@@ -268,13 +268,13 @@ class SharedHdf5:
             self._lock = lock(self.path)
             sharedfile.undo(self.path)
             if not self.path.exists():
-                sharedfile.create(self.path, self._run, self._team.size)
+                sharedfile.create(self.path, self._run, self._ranks.size)
         start = sharedfile.survey(self.path)
         self._run.check(start.run, str(self.path))
-        if start.ranks != self._team.size:
+        if start.ranks != self._ranks.size:
             raise BadInput(
                 f"{self.path} is of a job of {start.ranks} ranks, and this one has"
-                f" {self._team.size}; give it a file of its own"
+                f" {self._ranks.size}; give it a file of its own"
             )
         return start
 
@@ -299,7 +299,7 @@ class SharedHdf5:
 
     def _layouts(self, layout: Layout) -> tuple[Layout, ...]:
         """Return the layouts of all ranks."""
-        texts = self._team.gather(form_of(layout).text)
+        texts = self._ranks.gather(form_of(layout).text)
         return tuple(form_from(text).layout for text in texts)
 
     def _like(self, kind: Kind, layouts: tuple[Layout, ...]) -> list[SharedGroup]:
@@ -334,9 +334,9 @@ class SharedHdf5:
     def _adopt(self, group: SharedGroup, rows: list[SharedRow]) -> None:
         taken = {row.slot for row in rows}
         self._free[group] = [slot for slot in reversed(range(group.slots)) if slot not in taken]
-        form = form_of(group.layouts[self._team.rank])
+        form = form_of(group.layouts[self._ranks.rank])
         for row in rows:
-            mine = row.digests[self._team.rank]
+            mine = row.digests[self._ranks.rank]
             self._ledger.enter(row.key, Entry(form, (group, row), mine))
             self._commit = max(self._commit, row.commit)
 
@@ -345,15 +345,15 @@ class SharedHdf5:
 
         def opened() -> SharedFile:
             with self._explained("opening it"):
-                return SharedFile(self.path, self._mpi, self._team.rank)
+                return SharedFile(self.path, self._mpi, self._ranks.rank)
 
-        self._team.meet()
-        self._shared = self._team.each(opened)
+        self._ranks.agree()
+        self._shared = self._ranks.each(opened)
 
     def _leave(self) -> None:
         """Close it, all at once; where a rank is gone, nobody can."""
         try:
-            self._team.meet()
+            self._ranks.agree()
         except RankFailed:
             self._shared.abandon()
             raise

@@ -51,7 +51,7 @@ from ckio.backends.hdf5.drafts import describe, make_flat
 from ckio.backends.hdf5.heads import NAME, packed_name, unpacked_name
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
-from ckio.parallel.team import Team
+from ckio.parallel.group import RankGroup
 
 FORMAT: Final = "ckio shared archive"
 VERSION: Final = 1
@@ -355,7 +355,7 @@ def forget(path: Path, /) -> None:
 # Who may have the file: ranks of MPI, where h5py has it; and one job at a time
 
 
-def communicator(team: Team) -> Any:
+def communicator(ranks: RankGroup) -> Any:
     """Return the communicator of these ranks, for HDF5; raises BadInput where it cannot use one."""
     if not h5py.get_config().mpi:
         raise BadInput(
@@ -366,9 +366,9 @@ def communicator(team: Team) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise BadInput(f"a shared archive needs mpi4py: {error}") from None
-    if team.is_alone:
+    if ranks.is_alone:
         return MPI.COMM_SELF
-    communicator = getattr(team.comm, "mpi", None)
+    communicator = getattr(ranks.comm, "mpi", None)
     if communicator is None:
         raise BadInput("a shared archive is for the ranks of an MPI communicator; these are not")
     return communicator

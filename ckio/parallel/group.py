@@ -1,9 +1,9 @@
-"""The ranks of a job that run one schedule together: what one of them cannot do, none has done.
+"""The ranks of a job that run one schedule together: what fails on one of them fails on all.
 
-They agree in meetings, a collective of a few numbers: whether a rank failed, whether it was asked
-to stop, and its time; of each number, all ranks get the largest. Because all meetings are alike, a
-rank that fails anywhere calls the next one from where it is, and the others are there. All other
-messages go through separate communicators, in which no rank waits for one that has failed.
+The ranks agree by one collective call, which takes the largest of a few numbers: whether a rank has
+failed, whether it was asked to stop, and its time. Because every such call is the same, a rank that
+fails anywhere makes the next one from there, and the others receive it. All other messages go
+through separate communicators, in which no rank waits for one that has failed.
 
 Values that ranks could see differently, such as files, sizes and hashes, are decided by one rank,
 or gathered from all.
@@ -28,7 +28,7 @@ _WELL, _ECHO, _FAILED = 0.0, 1.0, 2.0
 """A rank is well; it fails as another one did; it fails."""
 
 
-class Team:
+class RankGroup:
     """The ranks of a job, which perform the same actions and fail together.
 
     Whatever a rank raises within `each`, `once` or `together` is raised by all of them, as an error
@@ -41,19 +41,19 @@ class Team:
         The ranks; by default this process alone. Other users of the ranks take a communicator
         of their own by `apart`.
     wish : callable, optional
-        Called before each meeting: whether this rank is to stop.
+        Called before each agreement: whether this rank is to stop.
 
     Attributes
     ----------
     comm : Comm
-        The communicator of the meetings, and of nothing else.
+        The communicator of the agreements, and of nothing else.
     rank, size : int
         As `comm` has them.
     wished : bool
-        Whether some rank was to stop, as of the last meeting: the same on all ranks.
+        Whether some rank was to stop, as of the last agreement: the same on all ranks.
     clock : Clock
-        The time of the last meeting: that of the slowest, the same on all ranks. It costs nothing,
-        and moves only when they meet.
+        The time of the last agreement: that of the slowest rank, the same on all. Reading it costs
+        nothing, and it advances only when the ranks agree.
     """
 
     def __init__(self, comm: Comm = SOLO, /, *, wish: Callable[[], bool] | None = None) -> None:
@@ -62,7 +62,7 @@ class Team:
         self._apart = comm.apart()
         self.wish = wish
         self.wished = False
-        self.clock = MeetingClock()
+        self.clock = AgreedClock()
         comm.largest(np.zeros(1))  # the time begins for all at once
         self._origin = time.perf_counter()
 
@@ -78,7 +78,7 @@ class Team:
         """
         return self._apart.gather(value)
 
-    def meet(
+    def agree(
         self, error: BaseException | None = None, /, *, number: int = 0, named: bool = True
     ) -> None:
         """Wait for all others, and hear how they are; `error` is why this one fails.
@@ -115,10 +115,10 @@ class Team:
                 raise
             if calls_off:
                 self.comm.call_off(_told(error))
-            self.meet(error)
+            self.agree(error)
             raise  # not reached: who fails hears of it
         try:
-            self.meet(number=0 if number is None else number(value))
+            self.agree(number=0 if number is None else number(value))
         except CkioError:
             if undo is not None:
                 with suppress(StorageError):
@@ -141,7 +141,7 @@ class Team:
                 if _is_shared(error):
                     raise
                 failed = error
-        self.meet(failed, named=False)
+        self.agree(failed, named=False)
         value: T = pickle.loads(self.gather(pickled)[0])
         return value
 
@@ -149,16 +149,16 @@ class Team:
     def together(self) -> Iterator[None]:
         """Run a block that all ranks end, or none: errors outside of collectives are shared, too.
 
-        The others learn of it at their next meeting, if not before, in an exchange.
+        The others learn of it when they next agree, or earlier, in an exchange.
         """
         try:
             yield
         except BaseException as error:
             if not _is_shared(error):
                 self.comm.call_off(_told(error))
-                self.meet(error)
+                self.agree(error)
             raise
-        self.meet()
+        self.agree()
 
     def _heard(self, error: BaseException | None, number: int) -> tuple[float, float, float]:
         """Return the worst state of all ranks, and the least and the largest of their numbers."""
@@ -174,8 +174,8 @@ class Team:
         return worst, -least, most
 
 
-class MeetingClock:
-    """The time of a team's last meeting, in seconds since it was made."""
+class AgreedClock:
+    """The time of the last agreement, in seconds since the group was made."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -187,25 +187,25 @@ class MeetingClock:
         time.sleep(seconds)
 
 
-class MeetingsClock:
-    """A clock that calls a meeting whenever it is asked, for those who measure.
+class CollectiveClock:
+    """A clock that makes the ranks agree whenever it is read, for measurements.
 
     What is measured begins on all ranks at once, and ends with the slowest.
     """
 
-    def __init__(self, team: Team) -> None:
-        self._team = team
+    def __init__(self, ranks: RankGroup) -> None:
+        self._ranks = ranks
 
     def now(self) -> float:
-        self._team.meet()
-        return self._team.clock.now()
+        self._ranks.agree()
+        return self._ranks.clock.now()
 
     def sleep(self, seconds: float, /) -> None:
         time.sleep(seconds)
 
 
-ALONE: Final = Team()
-"""The team of this process alone."""
+ALONE: Final = RankGroup()
+"""The group of this process alone."""
 
 
 class _ErrorNote(NamedTuple):

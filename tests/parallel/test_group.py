@@ -19,19 +19,19 @@ from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave
 from ckio.parallel.agreed import AgreedLevel, AgreedModel, LargestWrites
-from ckio.parallel.team import ALONE, MeetingsClock, Team
+from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 
 X = Key(Kind.RESTART, 0), Key(Kind.RESTART, 1), Key(Kind.RESTART, 2)
 
 
-def raised(size: int, work: Callable[[Team], object]) -> list[Exception]:
+def raised(size: int, work: Callable[[RankGroup], object]) -> list[Exception]:
     """What each of so many ranks raises."""
 
     def outcome(comm: Comm) -> Exception:
         try:
-            work(Team(comm))
+            work(RankGroup(comm))
         except Exception as error:  # whatever it is
             return error
         raise AssertionError("nothing was raised")
@@ -39,16 +39,16 @@ def raised(size: int, work: Callable[[Team], object]) -> list[Exception]:
     return on_ranks(size, outcome)
 
 
-def failing(rank: int, error: Exception) -> Callable[[Team], object]:
+def failing(rank: int, error: Exception) -> Callable[[RankGroup], object]:
     """Raises it on one rank."""
 
-    def work(team: Team) -> object:
+    def work(ranks: RankGroup) -> object:
         def do() -> int:
-            if team.rank == rank:
+            if ranks.rank == rank:
                 raise error
             return 1
 
-        return team.each(do)
+        return ranks.each(do)
 
     return work
 
@@ -76,8 +76,8 @@ def test_an_error_with_arguments_of_its_own_is_told():
 
 
 def test_what_all_raise_alike_names_nobody():
-    def work(team: Team) -> object:
-        return team.each(lambda: int("x"))
+    def work(ranks: RankGroup) -> object:
+        return ranks.each(lambda: int("x"))
 
     assert {str(error) for error in raised(3, work)} == {
         "ValueError: invalid literal for int() with base 10: 'x'"
@@ -85,12 +85,12 @@ def test_what_all_raise_alike_names_nobody():
 
 
 def test_the_first_of_several_is_named_with_how_many_there_are():
-    def work(team: Team) -> None:
+    def work(ranks: RankGroup) -> None:
         def do() -> None:
-            if team.rank:
-                raise BadInput(f"{team.rank} is too many")
+            if ranks.rank:
+                raise BadInput(f"{ranks.rank} is too many")
 
-        team.each(do)
+        ranks.each(do)
 
     found = raised(4, work)
     assert {type(error) for error in found} == {BadInput}
@@ -100,39 +100,39 @@ def test_the_first_of_several_is_named_with_how_many_there_are():
 def test_what_others_have_done_is_undone():
     done: dict[int, list[str]] = {rank: [] for rank in range(3)}
 
-    def work(team: Team) -> None:
+    def work(ranks: RankGroup) -> None:
         def do() -> str:
-            if team.rank == 2:
+            if ranks.rank == 2:
                 raise LevelFull("full")
-            done[team.rank].append("done")
+            done[ranks.rank].append("done")
             return "it"
 
-        team.each(do, undo=lambda it: done[team.rank].append(f"undone {it}"))
+        ranks.each(do, undo=lambda it: done[ranks.rank].append(f"undone {it}"))
 
     raised(3, work)
     assert done == {0: ["done", "undone it"], 1: ["done", "undone it"], 2: []}
 
 
 def test_the_first_rank_alone_does_what_is_done_once():
-    ranks: list[int] = []
+    callers: list[int] = []
 
     def work(comm: Comm) -> object:
-        team = Team(comm)
-        return team.once(lambda: ranks.append(team.rank) or {"answer": 42})
+        ranks = RankGroup(comm)
+        return ranks.once(lambda: callers.append(ranks.rank) or {"answer": 42})
 
     assert on_ranks(3, work) == [{"answer": 42}] * 3
-    assert ranks == [0]
+    assert callers == [0]
 
 
 @pytest.mark.parametrize("what", [BadInput("no such file"), threading.Lock()])
 def test_what_the_first_rank_cannot_do_or_send_all_raise(what):
-    def work(team: Team) -> None:
+    def work(ranks: RankGroup) -> None:
         def do() -> object:
             if isinstance(what, Exception):
                 raise what
             return what  # which pickle cannot carry
 
-        team.once(do)
+        ranks.once(do)
 
     found = raised(3, work)
     assert {str(error) for error in found} == {
@@ -143,45 +143,45 @@ def test_what_the_first_rank_cannot_do_or_send_all_raise(what):
 
 
 def test_ranks_that_are_at_different_steps_are_told():
-    def work(team: Team) -> None:
-        team.each(lambda: 20 + team.rank, number=int)
+    def work(ranks: RankGroup) -> None:
+        ranks.each(lambda: 20 + ranks.rank, number=int)
 
     found = raised(3, work)
     assert {type(error) for error in found} == {RunFailed}
     assert {str(error) for error in found} == {"one rank is at step 20 where another is at 22"}
 
 
-def test_what_is_raised_between_meetings_is_found_at_the_next():
-    def work(team: Team) -> None:
-        with team.together():
+def test_what_is_raised_between_agreements_is_found_at_the_next():
+    def work(ranks: RankGroup) -> None:
+        with ranks.together():
             for number in range(10):
-                if team.rank == 1 and number == 5:
+                if ranks.rank == 1 and number == 5:
                     raise MemoryError("there is none")
-                team.meet()
+                ranks.agree()
 
     found = raised(3, work)
     assert {str(error) for error in found} == {"rank 1: MemoryError: there is none"}
 
 
-def test_a_wish_of_one_is_known_to_all_at_the_same_meeting():
+def test_a_wish_of_one_is_known_to_all_at_the_same_agreement():
     def work(comm: Comm) -> list[bool]:
         asked = iter([False] * 3 + [True] * 9)
-        team = Team(comm, wish=lambda: comm.rank == 1 and next(asked))
+        ranks = RankGroup(comm, wish=lambda: comm.rank == 1 and next(asked))
         seen = []
         for _ in range(6):
-            team.meet()
-            seen.append(team.wished)
+            ranks.agree()
+            seen.append(ranks.wished)
         return seen
 
     assert on_ranks(3, work) == [[False] * 3 + [True] * 3] * 3
 
 
-def test_the_clock_is_the_same_on_all_ranks_and_moves_when_they_meet():
+def test_the_clock_is_the_same_on_all_ranks_and_moves_when_they_agree():
     def work(comm: Comm) -> list[float]:
-        team = Team(comm)
-        clock = MeetingsClock(team)
+        ranks = RankGroup(comm)
+        clock = CollectiveClock(ranks)
         first = clock.now()
-        assert team.clock.now() == first
+        assert ranks.clock.now() == first
         return [first, clock.now()]
 
     found = on_ranks(3, work)
@@ -193,7 +193,7 @@ def test_one_rank_needs_nobody():
     assert ALONE.is_alone
     assert ALONE.each(lambda: 3) == ALONE.once(lambda: 3) == 3
     with pytest.raises(LevelFull, match=r"^no room$"):
-        failing(0, LevelFull("no room"))(Team())
+        failing(0, LevelFull("no room"))(RankGroup())
 
 
 # Levels
@@ -213,7 +213,7 @@ def test_a_checkpoint_is_there_if_all_ranks_have_it():
     def work(comm: Comm) -> tuple[list[Key], set[Key]]:
         own = Ram()
         stored(own, kept[comm.rank])
-        return list(AgreedLevel(own, Team(comm)).keys()), set(own.keys())
+        return list(AgreedLevel(own, RankGroup(comm)).keys()), set(own.keys())
 
     assert on_ranks(3, work) == [([X[0], X[2]], {X[0], X[2]})] * 3
 
@@ -221,7 +221,7 @@ def test_a_checkpoint_is_there_if_all_ranks_have_it():
 def test_what_one_rank_cannot_write_none_has():
     def work(comm: Comm) -> tuple[str, list[Key]]:
         own = Ram(capacity=4 if comm.rank == 1 else 100)
-        level = AgreedLevel(own, Team(comm))
+        level = AgreedLevel(own, RankGroup(comm))
         stored(level, {X[0]})
         with pytest.raises(LevelFull) as caught:
             stored(level, {X[1]})
@@ -234,7 +234,7 @@ def test_what_one_rank_cannot_write_none_has():
 def test_what_one_rank_cannot_read_none_takes():
     def work(comm: Comm) -> list[Key]:
         own = Ram()
-        level = AgreedLevel(own, Team(comm))
+        level = AgreedLevel(own, RankGroup(comm))
         stored(level, {X[0], X[1]})
         if comm.rank == 2:
             own.discard(X[1])
@@ -247,7 +247,7 @@ def test_what_one_rank_cannot_read_none_takes():
 
 def test_a_level_offers_what_its_parts_offer():
     def work(comm: Comm) -> None:
-        level = AgreedLevel(Ram(), Team(comm))
+        level = AgreedLevel(Ram(), RankGroup(comm))
         assert not hasattr(level, "evict")
         assert not level.durable
         level.reserve({4: 2})
@@ -258,8 +258,8 @@ def test_a_level_offers_what_its_parts_offer():
 
 def test_who_measures_hears_what_a_write_takes_where_it_takes_most():
     def work(comm: Comm) -> int:
-        team = Team(comm)
-        level = LargestWrites(AgreedLevel(Ram(), team), team)
+        ranks = RankGroup(comm)
+        level = LargestWrites(AgreedLevel(Ram(), ranks), ranks)
         layout = (Field("u", "uint8", (4 + comm.rank,)),)
         return level.write(X[0], layout, [memoryview(bytes(4 + comm.rank))])
 
@@ -275,19 +275,19 @@ def test_ranks_with_parts_of_different_size_make_room_alike_for_where_they_stand
     there = {Key(Kind.RESTART, step) for step in range(1, 5)}
 
     def work(comm: Comm) -> tuple[set[Key], object]:
-        team = Team(comm)
-        model = AgreedModel(Wave(grid=25, comm=comm.apart()), team)
+        ranks = RankGroup(comm)
+        model = AgreedModel(Wave(grid=25, comm=comm.apart()), ranks)
         nbytes = dict(sizes_of(model))
         chain = Chain(steps=9, advance=1, record=1, reverse=1, **nbytes)
         room = int(4.8 * nbytes["restart"])  # for five of the smaller parts
         platform = Platform((Level(name="disk", capacity=room),))
-        level = AgreedLevel(Lasting(capacity=room), team)
+        level = AgreedLevel(Lasting(capacity=room), ranks)
         for key in sorted(there, key=str):
             level.write(key, model.layout(key), model.dump(key))
         assert (5 * nbytes_of(model.layout(X[0])) <= room) == (comm.rank == 0)
         model.advance(0, 7)
         stopped = Stopped("", action=0, state=7, adjoint=9)
-        standing = store_standing(stopped, model, [level], platform, chain, team=team)
+        standing = store_standing(stopped, model, [level], platform, chain, ranks=ranks)
         return set(level.keys()), standing
 
     found = on_ranks(2, work)
@@ -311,10 +311,10 @@ class Broken(Wave):
 
 
 def test_a_step_that_fails_on_one_rank_fails_on_all():
-    def work(team: Team) -> None:
-        model = Broken(grid=24, comm=team.comm.apart())
-        model.broken = 5 if team.rank == 1 else -1
-        AgreedModel(model, team).advance(0, 9)
+    def work(ranks: RankGroup) -> None:
+        model = Broken(grid=24, comm=ranks.comm.apart())
+        model.broken = 5 if ranks.rank == 1 else -1
+        AgreedModel(model, ranks).advance(0, 9)
 
     found = raised(3, work)
     assert {type(error) for error in found} == {RankFailed}
@@ -324,7 +324,7 @@ def test_a_step_that_fails_on_one_rank_fails_on_all():
 def test_what_is_planned_for_is_the_largest_part():
     def work(comm: Comm) -> tuple[dict[str, int], bool, int]:
         part = Wave(grid=25, comm=comm)
-        whole = AgreedModel(part, Team(comm))
+        whole = AgreedModel(part, RankGroup(comm))
         mine = sum(a.nbytes for name, a in part.control.items())
         assert whole.estimated == whole.unequal
         return dict(whole.largest_sizes), whole.unequal, mine
@@ -338,7 +338,7 @@ def test_what_is_planned_for_is_the_largest_part():
 def test_progress_reaches_the_model():
     def work(comm: Comm) -> list[int]:
         seen: list[int] = []
-        model = AgreedModel(Wave(grid=24, comm=comm), Team(comm))
+        model = AgreedModel(Wave(grid=24, comm=comm), RankGroup(comm))
         model.on_step = seen.append
         model.advance(0, 3)
         return seen
@@ -359,11 +359,11 @@ def decided(*parts: Checkpoint, capacity: int) -> list[Decision]:
     """What ranks with these parts decide for a level of memory."""
 
     def work(comm: Comm) -> Decision:
-        team = Team(comm)
-        level = LargestWrites(Ram(capacity=capacity), team)
-        mine, clock = [parts[team.rank]], MeetingsClock(team)
+        ranks = RankGroup(comm)
+        level = LargestWrites(Ram(capacity=capacity), ranks)
+        mine, clock = [parts[ranks.rank]], CollectiveClock(ranks)
         found = decide(
-            "ram", level, {"zstd": Zstd()}, mine, capacity=capacity, clock=clock, team=team
+            "ram", level, {"zstd": Zstd()}, mine, capacity=capacity, clock=clock, ranks=ranks
         )
         assert list(level.keys()) == []
         return found
