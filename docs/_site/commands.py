@@ -1,6 +1,4 @@
-"""The command line: a page with the help of every command, as the commands print it."""
-
-from typing import Any
+"""The page docs/commands.md: the help of every command, as the commands print it."""
 
 import click
 
@@ -37,18 +35,10 @@ stderr.
 | 0 | done, and the gradient is verified where that was asked for |
 | 1 | a run failed, or its gradient is wrong |
 | 2 | bad input; nothing was done |
-| 75 | a run was stopped, by a signal or its walltime; `--resume` goes on with it |
+| 75 | a run was stopped, by a signal or its walltime; `--resume` continues it |
 | 130 | interrupted (128 + the number of the signal) |
 
 """
-
-
-def on_files(files: Any, *, config: Any) -> Any:
-    """Add the page."""
-    from mkdocs.structure.files import File
-
-    files.append(File.generated(config, "commands.md", content=page()))
-    return files
 
 
 def page() -> str:

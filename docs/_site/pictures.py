@@ -1,7 +1,9 @@
-"""The pictures: what ckio plans and draws while the site is built, so that none is out of date.
+"""The pictures of the pages: schedules that ckio plans, and draws into docs/pictures.
 
-A page shows one by `![what it shows](pictures/NAME.svg)`. It becomes a part of the page, so that it
-follows the page's light and dark, and is a file of its own too.
+    python docs/_site/write.py      draws them anew, after a change of the code
+
+A page shows one by `![what it shows](pictures/NAME.svg)`. On the site it becomes a part of the
+page, so that it follows the page's light and dark scheme.
 """
 
 import re
@@ -223,11 +225,9 @@ def style() -> str:
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add a file for each picture, and their style."""
+    """Add the style of the pictures."""
     from mkdocs.structure.files import File
 
-    for name in PICTURES:
-        files.append(File.generated(config, f"pictures/{name}.svg", content=picture(name).file()))
     files.append(File.generated(config, "stylesheets/pictures.css", content=style()))
     return files
 

@@ -1,0 +1,262 @@
+"""Which small mistakes in the core of ckio does the test suite not find?
+
+    python bench/mutants.py trace               once: which tests run which lines, under coverage
+    python bench/mutants.py run [--count 200] [--seed 1] [--into FOLDER]
+    python bench/mutants.py record FOLDER       bench/results/mutants.txt
+
+A mutant is ckio with one operator, number or branch changed, as cosmic-ray changes it, at a place
+drawn at random from the functions of the core. It is found if a test fails, or does not end. First
+those tests of the quick tier run that pass through the changed line, the shortest first; then, of
+mutants that they do not find, those of the slow tier. `run` adds a line of JSON for each mutant to
+a file in the folder, and continues where it was stopped; several may run at once with other seeds.
+Needs `coverage` and `cosmic-ray`, which are no dependencies of ckio.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as Xml
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import record
+
+ROOT = Path(__file__).parent.parent
+CORE = ("planners", "schedule", "runner", "backends", "jobs")
+FOLDER = ROOT / ".mutants"
+TIERS = {"quick": "not slow", "slow": "slow"}
+PATIENCE = {"quick": 240, "slow": 900}
+"""Seconds after which a mutant counts as one that does not end."""
+
+SKIPPED = ("core/VariableReplacer", "core/VariableInserter", "core/RemoveDecorator")
+"""Operators of cosmic-ray that need parameters, or change no behaviour."""
+
+CONFIG = """\
+[run]
+branch = false
+source_pkgs = ckio
+parallel = true
+patch = subprocess
+dynamic_context = test_function
+data_file = {data}
+"""
+
+
+class Mutant(NamedTuple):
+    """The change that the operator of cosmic-ray makes at its n-th place in a file."""
+
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+
+
+def trace(tier: str) -> None:
+    """Run a tier under coverage, and keep which test runs which lines, and for how long."""
+    FOLDER.mkdir(exist_ok=True)
+    data, config = FOLDER / f"{tier}.coverage", FOLDER / f"{tier}.rc"
+    config.write_text(CONFIG.format(data=data))
+    words = ["-m", "coverage", "run", f"--rcfile={config}", "-m", "pytest", "-q", "-n", "2"]
+    report = f"--junit-xml={FOLDER / tier}.xml"
+    own = os.environ | {"COVERAGE_RCFILE": str(config)}
+    command = [sys.executable, *words, report, "-m", TIERS[tier]]
+    subprocess.run(command, cwd=ROOT, env=own, check=False)  # a test that fails runs lines, too
+    combine = [sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={config}"]
+    subprocess.run(combine, cwd=ROOT, check=True)
+
+
+def seconds_of(tier: str) -> Counter[str]:
+    """Return how long each test function took, all its cases together, by its dotted name."""
+    taken = Counter[str]()
+    for case in Xml.parse(FOLDER / f"{tier}.xml").iter("testcase"):
+        function = case.get("name", "").partition("[")[0]
+        taken[f"{case.get('classname')}.{function}"] += float(case.get("time", 0))
+    return taken
+
+
+def tests_by_line(tier: str) -> dict[tuple[str, int], set[str]]:
+    """Return the dotted names of the tests that run each line."""
+    from coverage.numbits import numbits_to_nums
+
+    query = (
+        "select file.path, context.context, line_bits.numbits from line_bits"
+        " join file on file.id = file_id join context on context.id = context_id"
+    )
+    tests = defaultdict[tuple[str, int], set[str]](set)
+    with sqlite3.connect(FOLDER / f"{tier}.coverage") as data:
+        for path, context, bits in data.execute(query):
+            if context:
+                inside = "ckio/" + path.rpartition("/ckio/")[2]
+                for line in numbits_to_nums(bits):
+                    tests[inside, line].add(context)
+    return dict(tests)
+
+
+def lines_of_functions(path: Path) -> set[int]:
+    """Return the lines of a file that are statements of functions, and no docstrings."""
+    lines = set[int]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            for statement in node.body:
+                is_text = isinstance(statement, ast.Expr) and isinstance(
+                    statement.value, ast.Constant
+                )
+                if not is_text:
+                    lines |= set(range(statement.lineno, (statement.end_lineno or 0) + 1))
+    return lines
+
+
+def mutants_of(path: str) -> Iterator[Mutant]:
+    """Return all mutants of a file of which only functions change."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    lines = lines_of_functions(ROOT / path)
+    nodes = list(ast_nodes(get_ast((ROOT / path).read_text())))
+    for name in operator_names():
+        if name not in SKIPPED:
+            operator = get_operator(name)()
+            places = [place for node in nodes for place in operator.mutation_positions(node)]
+            for occurrence, (start, _) in enumerate(places):
+                if start[0] in lines:
+                    yield Mutant(path, start[0], name, occurrence)
+
+
+def drawn(count: int, seed: int) -> list[Mutant]:
+    """Draw places at random, each as often as any other, and one mutant of each."""
+    paths = [
+        str(it.relative_to(ROOT)) for name in CORE for it in (ROOT / "ckio" / name).rglob("*.py")
+    ]
+    places = defaultdict[tuple[str, int], list[Mutant]](list)
+    for path in sorted(paths):
+        for mutant in mutants_of(path):
+            places[mutant.path, mutant.line].append(mutant)
+    chance = random.Random(seed)
+    chosen = chance.sample(sorted(places), count)
+    return [chance.choice(places[place]) for place in chosen]
+
+
+def mutated(mutant: Mutant) -> str:
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    operator = get_operator(mutant.operator)()
+    text = mutate_code((ROOT / mutant.path).read_text(), operator, mutant.occurrence)
+    assert text is not None, mutant
+    return str(text)
+
+
+def chosen_tests(mutant: Mutant, tests: set[str], taken: Counter[str]) -> list[str]:
+    """Return the node ids of tests, the shortest first; of a line that none runs, its package's."""
+    known = sorted((it for it in tests if it in taken), key=lambda it: taken[it])
+    nodes = []
+    for name in known:
+        module, _, function = name.rpartition(".")
+        nodes.append(f"{module.replace('.', '/')}.py::{function}")
+    package = mutant.path.split("/")[1]
+    return nodes or [it for it in (f"tests/{package}", "tests/cli") if (ROOT / it).exists()]
+
+
+def finds(copy: Path, tier: str, nodes: list[str]) -> str:
+    """Return how the tests end: "survives", "found", or "no end"."""
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    own = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ended = subprocess.run(
+            [*words, "--no-header", "-m", TIERS[tier], *nodes],
+            cwd=copy,
+            env=own,
+            timeout=PATIENCE[tier],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "no end"
+    return "survives" if ended.returncode in (0, 5) else "found"
+
+
+def run(count: int, seed: int, into: Path) -> None:
+    """Try mutants that this seed draws, and add a line for each to the file of the seed."""
+    into.mkdir(exist_ok=True)
+    kept = into / f"{seed}.jsonl"
+    done = {tuple(json.loads(line)["mutant"]) for line in kept.open()} if kept.exists() else set()
+    taken = {tier: seconds_of(tier) for tier in TIERS if (FOLDER / f"{tier}.xml").exists()}
+    tests = {tier: tests_by_line(tier) for tier in taken}
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "ckio"
+        files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+        for name in files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+        for mutant in drawn(count, seed):
+            if tuple(mutant) in done:
+                continue
+            begun, result = time.monotonic(), dict[str, Any](mutant=mutant)
+            original = (copy / mutant.path).read_text()
+            (copy / mutant.path).write_text(mutated(mutant))
+            for tier, seconds in taken.items():
+                through = tests[tier].get((mutant.path, mutant.line), set())
+                nodes = chosen_tests(mutant, through, seconds)
+                result[tier] = finds(copy, tier, nodes)
+                if result[tier] != "survives":
+                    break
+            (copy / mutant.path).write_text(original)
+            result["seconds"] = round(time.monotonic() - begun, 1)
+            with kept.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+            print(*mutant, result, flush=True)
+
+
+def table(into: Path) -> str:
+    """Return the shares by package, and the mutants that no tier finds."""
+    results = [json.loads(line) for file in sorted(into.glob("*.jsonl")) for line in file.open()]
+    rows, survivors = [], []
+    for package in (*CORE, "all"):
+        own = [it for it in results if package in (it["mutant"][0].split("/")[1], "all")]
+        quick = sum(it["quick"] != "survives" for it in own)
+        slow = sum(it.get("slow", "survives") != "survives" for it in own)
+        share = f"{(quick + slow) / max(1, len(own)):.0%}"
+        rows.append([package, str(len(own)), str(quick), str(slow), share])
+    for it in results:
+        if it["quick"] == it.get("slow", "survives") == "survives":
+            path, line, operator, _ = it["mutant"]
+            code = (ROOT / path).read_text().splitlines()[line - 1].strip()
+            survivors.append([f"{path}:{line}", operator.removeprefix("core/"), code[:60]])
+    header = ["package", "mutants", "found by the quick tier", "then by the slow tier", "found"]
+    found = record.columns(header, rows)
+    return f"{found}\n\nno tier finds\n{record.columns(['line', 'operator', 'code'], survivors)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("trace").add_argument("tiers", nargs="*", default=list(TIERS))
+    runs = commands.add_parser("run")
+    runs.add_argument("--count", type=int, default=200)
+    runs.add_argument("--seed", type=int, default=1)
+    runs.add_argument("--into", type=Path, default=FOLDER / "results")
+    commands.add_parser("record").add_argument("folder", type=Path)
+    given = parser.parse_args()
+    match given.command:
+        case "trace":
+            for tier in given.tiers:
+                trace(tier)
+        case "run":
+            run(given.count, given.seed, given.into)
+        case _:
+            record.save("mutants", table(given.folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Write the files of the documentation that are made from the code: pictures and the command line.
+
+    python docs/_site/write.py      after a change of the code
+
+They lie in the repository, so that every page can be read where it lies, without building the site.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import commands
+import pictures
+
+DOCS = Path(__file__).parent.parent
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Return each file with the text that it must have."""
+    yield DOCS / "commands.md", commands.page()
+    for name in pictures.PICTURES:
+        yield DOCS / "pictures" / f"{name}.svg", pictures.picture(name).file()
+
+
+def main() -> None:
+    """Write all of them, and remove pictures that are drawn no more."""
+    (DOCS / "pictures").mkdir(exist_ok=True)
+    current = dict(texts())
+    for path in (DOCS / "pictures").glob("*.svg"):
+        if path not in current:
+            path.unlink()
+    for path, text in current.items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
