@@ -138,12 +138,13 @@ class LoopBlocks:
         last = self.count - 1
         whole, short = self.length(0), self.length(last)
         if whole == short:
-            return self._reverse(whole, x, given, number, back)
+            return self.reverse_of(whole, x, given, number, back)
         for length, fits in (whole, number != last), (short, number == last):
-            back = when(fits, partial(self._reverse, length, x, given, number), back)
+            back = when(fits, partial(self.reverse_of, length, x, given, number), back)
         return back
 
-    def _reverse(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+    def reverse_of(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+        """Go back over one block whose number of steps is known."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
 

@@ -288,6 +288,7 @@ class _OutsideXla:
 
     def __init__(self, blocks: LoopBlocks, /) -> None:
         self._advance, self._reverse = _compiled(blocks)
+        self._length = blocks.length
         self._late: list[Callable[[], None]] = []  # a write, until JAX has something else to do
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
@@ -324,7 +325,7 @@ class _OutsideXla:
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         _wait(back)  # or all states would be read before one is needed
-        return self._reverse(x, given, number, back)
+        return self._reverse(self._length(number), x, given, number, back)
 
     def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:
         self._write()
@@ -366,8 +367,12 @@ jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: 
 
 @lru_cache(maxsize=64)
 def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
-    """Compile forward over blocks, and back over one, which uses up the cotangents it is given."""
-    return jax.jit(blocks.advance), jax.jit(blocks.reverse, donate_argnums=3)
+    """Compile forward over blocks, and back over one, which uses up the cotangents it is given.
+
+    Back is compiled for each length: a program for two of them takes the memory of both.
+    """
+    back = jax.jit(blocks.reverse_of, static_argnums=0, donate_argnums=4)
+    return jax.jit(blocks.advance), back
 
 
 def _measured(blocks: LoopBlocks) -> tuple[float, float]:
@@ -382,7 +387,8 @@ def _measured(blocks: LoopBlocks) -> tuple[float, float]:
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
         given = Given(params, rows)
         seconds.append(_least(lambda: advance(x, given, 0, 1)))
-        seconds.append(_least(lambda: reverse(x, given, 0, Back(*map(zeros, (x, *given))))))
+        length, leaves = blocks.length(0), (x, *given)
+        seconds.append(_least(lambda: reverse(length, x, given, 0, Back(*map(zeros, leaves)))))
 
     thread = threading.Thread(target=measure)
     thread.start()
