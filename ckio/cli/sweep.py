@@ -22,8 +22,10 @@ from ckio.cli.options import (
 from ckio.cli.simulate import ranks_of, ranks_options
 from ckio.errors import BadInput
 from ckio.jobs.sweeping import FAILING_RUNS, Answered, curve_axis, value_text, what_if
-from ckio.platform.readable import bytes_text
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.curves import check_axes, check_curves, draw_curves
+from ckio.report.pictures import over_memory
+from ckio.report.pictures.svg import check_png, png
 from ckio.schedule.policy import Policy
 from ckio.sim.sweep import Answer
 
@@ -38,8 +40,8 @@ _REASONS: Final = 5
 
 @with_example("ckio sweep --steps 200 --platform platform.toml --vary ram.slots=2,4,8 -o table.csv")
 @option(
-    "--vary", "vary", multiple=True, metavar="AXIS", required=True,
-    help="NAME=VALUE,... or NAME=LOW:HIGH:COUNT; may be repeated",
+    "--vary", "vary", multiple=True, metavar="AXIS",
+    help="NAME=VALUE,... or NAME=LOW:HIGH:COUNT; may be repeated  [default: memory]",
 )  # fmt: skip
 @planner_options
 @cost_options
@@ -82,6 +84,9 @@ def command(
 ) -> None:
     """Ask what a chain of --steps would take on other machines than the --platform.
 
+    Without --vary the question is how much more memory would save, and how much less would cost:
+    the capacity of the first level is varied in powers of two.
+
     Every --vary is an axis, and all combinations of their values are planned and priced:
 
     \b
@@ -107,7 +112,7 @@ def command(
     if picture is not None:
         if picture == STDOUT:
             raise BadInput("a picture on stdout has no name that says what it is; name a file")
-        check_curves(picture.suffix)
+        _check_suffix(picture.suffix, by_matplotlib=bool(vary))
     display = console.display(quiet=as_json)
     if any(text.startswith("ranks=") for text in vary):
         if options["ranks"] is not None:
@@ -124,10 +129,12 @@ def command(
         **options,
     )
     curves = list(map(curve_axis, asked.axes))
-    if picture is not None:
+    if picture is not None and vary:
         check_axes(curves)
     answered = asked.answered(processes=processes, display=display)
-    if picture is not None:
+    if picture is not None and not vary:
+        _draw_memory(picture, answered)
+    elif picture is not None:
         mean = "expected " if any(answer.error for answer in answered.answers) else ""
         data = draw_curves(
             *(curves, answered.curves()),
@@ -147,6 +154,25 @@ def command(
             tell_written(path)
 
 
+def _check_suffix(suffix: str, *, by_matplotlib: bool) -> None:
+    """Raise BadInput if no picture with this suffix can be drawn here."""
+    if by_matplotlib or suffix not in (".svg", ".png"):
+        check_curves(suffix)
+    elif suffix == ".png":
+        check_png()
+
+
+def _draw_memory(path: Path, answered: Answered) -> None:
+    curve = answered.over_memory()
+    if curve is None:
+        raise BadInput(f"{path.name}: there is nothing to draw, because {answered.said()}")
+    text = over_memory(curve).file()
+    if path.suffix == ".png":
+        write_bytes(path, png(text))
+    else:
+        write_text(path, text)
+
+
 def _show(answered: Answered, *, all_points: bool) -> None:
     """Print the points, or only those on the front, as a person reads them; then the sentence."""
     shown = [at for at in range(len(answered.answers)) if all_points or answered.front[at]]
@@ -161,6 +187,10 @@ def _show(answered: Answered, *, all_points: bool) -> None:
         console.echo(f"no schedule: {reason}")
     if len(reasons) > _REASONS:
         console.echo(f"and {len(reasons) - _REASONS} other reasons")
+    if curve := answered.over_memory():
+        nbytes, seconds = curve.everything
+        console.echo(f"store everything: {bytes_text(nbytes)}, {seconds_text(seconds)}")
+        console.echo(f"recompute everything: {seconds_text(curve.nothing)}")
     console.echo(answered.said())
 
 

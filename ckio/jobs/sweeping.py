@@ -17,11 +17,14 @@ from typing import Any, Final
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.failing import Expected
-from ckio.jobs.planning import plan_of, planner_call, read_text
+from ckio.jobs.planning import Planning, plan_of, planner_call, read_text
+from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SECONDS, SIZES
+from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain, PerStep
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.curves import CurveAxis, CurvePoint
+from ckio.report.pictures import MemoryCurve
+from ckio.schedule import makespan
 from ckio.schedule.policy import SYNCHRONOUS, Policy
 from ckio.sim.ranks import Ranks
 from ckio.sim.sweep import (
@@ -47,6 +50,8 @@ _GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *
 _COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
 """The columns of each point, before those of its levels."""
 
+_MOST_DOUBLINGS: Final = 10
+"""Memories up to 1024 times the present one are planned for, and down to a 1024th of it."""
 
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -100,11 +105,14 @@ class WhatIf:
     axes : sequence of Axis
     points : sequence of Point
         All combinations of the axes' values; the last axis varies fastest.
+    about_memory : bool
+        Whether no axis was named: the one axis is then the capacity of the first level.
     """
 
     base: Question
     axes: Sequence[Axis]
     points: Sequence[Point]
+    about_memory: bool = False
 
     @property
     def fails(self) -> bool:
@@ -145,6 +153,8 @@ def what_if(
     ----------
     vary : sequence of str
         The axes, as `ckio.sim.sweep.parse` reads them: NAME=VALUE,... or NAME=LOW:HIGH:COUNT.
+        Without one: the capacity of the first level, in powers of two from one checkpoint to
+        as much as keeps every tape.
     platform : path
         A file of `ckio calibrate`.
     overlap : Overlap, "auto" or None
@@ -174,6 +184,8 @@ def what_if(
         ranks = Ranks(count=1)
     options = _filled_in({"platform": platform, **options}, varied)
     plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, display=display)
+    if not vary:
+        axes = [_memory_axis(plan)]
     own = {name: value for name, value in options.items() if name not in _GIVEN}
     names = {str(name) for name in varied.get("planner", ())}
     planners = {name: planner_call(name, **own) for name in sorted(names)}
@@ -182,7 +194,31 @@ def what_if(
     call = planners[plan.planner]
     base = Question(plan.planner, call, plan.chain, plan.platform, memory, overlap, ranks)
     base = _failing(base, varied, mtbf, restart_time, trajectories)
-    return WhatIf(base, axes, list(points(axes, base, planners)))
+    return WhatIf(base, axes, list(points(axes, base, planners)), about_memory=not vary)
+
+
+def _memory_axis(plan: Planning) -> Axis:
+    """Return capacities of the first level: the present one times powers of two."""
+    first = plan.platform.levels[0] if plan.platform.levels else None
+    if first is None or first.capacity is None:
+        raise BadInput(
+            "sweep: the platform has no first level whose capacity is limited, so there is no"
+            " memory to vary; name an axis, for example --vary planner=hrevolve,mixed"
+        )
+    least = first.stored(plan.chain.largest("restart"))
+    most = max(_everything(plan.chain)[0], first.capacity)
+    more = [first.capacity << power for power in range(_MOST_DOUBLINGS + 1)]
+    less = [first.capacity >> power for power in range(1, _MOST_DOUBLINGS + 1)]
+    known = [memory for memory in (*less[::-1], *more) if least <= memory < 2 * most]
+    capacities = sorted({first.capacity, *known})
+    return parse(f"{first.name}.capacity={','.join(map(str, capacities))}", plan.platform)
+
+
+def _everything(chain: Chain) -> tuple[int, float]:
+    """Return the bytes of all tapes, and the makespan if they are kept in memory."""
+    endless, tape = Platform((), working_memory=None), chain.tape
+    nbytes = int(tape.values.sum()) if isinstance(tape, PerStep) else chain.length * int(tape)
+    return nbytes, makespan(store_all(chain, endless), endless)
 
 
 def _filled_in(options: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -251,6 +287,20 @@ class Answered:
             for answer, best in zip(self.answers, self.front, strict=True)
         ]
 
+    def over_memory(self) -> MemoryCurve | None:
+        """Return the makespan over memory, if that was asked; None if no capacity has a plan."""
+        (axis, *_), base = self.asked.axes, self.asked.base
+        planned = [
+            (int(value), answer.makespan)
+            for value, answer in zip(axis.values, self.answers, strict=True)
+            if value is not None and not answer.reason
+        ]
+        if not self.asked.about_memory or not planned:
+            return None
+        present = base.platform.levels[0].capacity or 0
+        nothing = makespan(recompute_all(base.chain, base.platform), base.platform)
+        return MemoryCurve(sorted(planned), present, _everything(base.chain), nothing)
+
     def csv(self) -> str:
         """Return a line for each point, with all digits; what there is not is empty."""
         names = [level.name for level in self.asked.base.platform.levels]
@@ -302,6 +352,8 @@ class Answered:
 
     def said(self) -> str:
         """Return the answer in a sentence: of one axis what it does, of several the best point."""
+        if curve := self.over_memory():
+            return curve.said()
         if len(self.asked.axes) == 1:
             return sentence(self.asked.axes[0], self.answers, value_text)
         planned = [at for at, answer in enumerate(self.answers) if not answer.reason]

@@ -13,6 +13,7 @@ import numpy as np
 from ckio.actions.columns import WRITE, Actions
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.report.pictures.memory import MemoryCurve, over_memory
 from ckio.report.pictures.spacetime import spacetime
 from ckio.report.pictures.svg import STYLE, Picture, PlotAxis
 from ckio.report.pictures.timelines import resources, storage, sweeps
@@ -21,11 +22,13 @@ from ckio.schedule.timeline import Timeline
 
 __all__ = [
     "STYLE",
+    "MemoryCurve",
     "Picture",
     "PlotAxis",
     "draw",
     "draw_schedule",
     "draw_timeline",
+    "over_memory",
     "resources",
     "spacetime",
     "storage",
