@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import record
+from record import RESULTS
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
+GAINS = re.compile(
+    r"(?<=<!-- gains: python bench/page.py writes this table -->\n).*?(?=<!-- end -->)", re.DOTALL
+)
 
 HEAD = """\
 # Benchmarks
@@ -159,5 +165,50 @@ def excerpt(figure: Figure, lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
+_VORTICITY: Sequence[tuple[str, str]] = (
+    ("numpy, every tape kept", "numpy, every tape stored"),
+    ("ckio, mixed", "**ckio**, states and tapes"),
+    ("ckio, hrevolve", "**ckio**, states alone"),
+    ("pyadjoint", "pyadjoint with checkpoint_schedules"),
+    ("pyrevolve", "pyrevolve"),
+)
+_SCAN: Sequence[tuple[str, str]] = (
+    ("plain scan", "every state stored"),
+    ("ckio", "**ckio**, `checkpointed_scan`"),
+    ("ckio inside jax.jit", "**ckio**, inside `jax.jit`"),
+    ("nested jax.checkpoint", "nested `jax.checkpoint`"),
+    ("equinox, 100 checkpoints", "equinox, 100 checkpoints"),
+)
+"""Rows of the results, and what the README calls them."""
+
+
+def gains() -> str:
+    """Return the README's table: seconds and memory of ckio and of others, by two benches."""
+    head = "| gradient | by | seconds | memory, MB |\n|---|---|--:|--:|\n"
+    peers = cells((RESULTS / "peers.txt").read_text().split("\n\n")[-1])
+    scans = cells((RESULTS / "jax_peers.txt").read_text())
+    rows = [("vorticity, in numpy", *it, 0, 5) for it in _VORTICITY]
+    rows += [("scan, in JAX", *it, 1, 4) for it in _SCAN]
+    lines, above = [], ""
+    for problem, name, label, seconds, memory in rows:
+        row = (peers if seconds == 0 else scans)[name]
+        shown = problem if problem != above else ""
+        lines.append(f"| {shown} | {label} | {row[seconds]} | {row[memory]} |\n")
+        above = problem
+    return head + "".join(lines)
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """Return the numbers of each row of a table by its first column, without those in brackets."""
+    rows = (re.split(r"\s{2,}", re.sub(r" \([\d.]+\)", "", line)) for line in text.splitlines())
+    return {row[0]: row[1:] for row in rows if len(row) > 3}
+
+
+def readme() -> str:
+    """Return the README with its table made anew."""
+    return GAINS.sub(lambda _: gains(), README.read_text(encoding="utf-8"))
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -44,7 +44,7 @@ def test_links_lead_to_files_and_headings(page):
 
 def test_no_page_needs_a_build_to_be_complete():
     for page in PAGES:
-        assert not re.search(r"^::: |^--8<--|\{%|\{\{", prose(page), re.MULTILINE), page
+        assert not re.search(r"^::: |^--8<--|\{%|\{\{|\]\[ckio", prose(page), re.MULTILINE), page
 
 
 def test_files_made_from_the_code_are_those_that_the_code_makes(monkeypatch):
@@ -56,6 +56,11 @@ def test_files_made_from_the_code_are_those_that_the_code_makes(monkeypatch):
     old = [path.name for path, text in current.items() if path.read_text() != text]
     assert not old, "python docs/_site/write.py writes them anew"
     assert set((ROOT / "docs/pictures").glob("*.svg")) <= set(current)
+
+
+def test_the_table_of_gains_is_made_from_the_results():
+    page = importlib.import_module("page")
+    assert page.README.read_text() == page.readme(), "python bench/page.py writes it anew"
 
 
 def test_the_first_page_names_every_adapter():

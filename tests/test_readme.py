@@ -16,7 +16,8 @@ CKIO = Path(sys.executable).with_name("ckio")
 
 
 def commands() -> list[str]:
-    text = (ROOT / "README.md").read_text()
+    pages = ("README.md", "docs/first_steps.md")
+    text = "".join((ROOT / page).read_text() for page in pages)
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 

@@ -35,8 +35,17 @@ from ckio import (
     simulate,
     store_all,
 )
+from ckio.jobs.sweeping import what_if
 from ckio.planners.recover import recover, with_adjoint_checkpoints
-from ckio.report.pictures import STYLE, Picture, PlotAxis, resources, spacetime, storage
+from ckio.report.pictures import (
+    STYLE,
+    Picture,
+    PlotAxis,
+    over_memory,
+    resources,
+    spacetime,
+    storage,
+)
 from ckio.report.pictures.svg import DARK, LIGHT
 
 HERE: Final = Path(__file__).parent
@@ -208,9 +217,26 @@ PICTURES: Final[dict[str, tuple[Callable[[], Case], View]]] = {
 """By name: of what, and which picture of it."""
 
 
+def memory_of_the_tour() -> Picture:
+    """The tour's chain with more memory and with less."""
+    path = HERE / "tour.toml"
+    answered = what_if([], platform=path, model="ocean.py", steps=200).answered(processes=1)
+    curve = answered.over_memory()
+    assert curve is not None, answered.said()
+    return over_memory(curve)
+
+
+CURVES: Final = {"memory": memory_of_the_tour}
+"""Pictures of more than one schedule."""
+
+NAMES: Final = (*PICTURES, *CURVES)
+
+
 @cache
 def picture(name: str, /) -> Picture:
     """One of them, drawn once however many pages show it."""
+    if name in CURVES:
+        return CURVES[name]()
     case, view = PICTURES[name]
     return view(case())
 

@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent.parent
 def texts() -> Iterator[tuple[Path, str]]:
     """Return each file with the text that it must have."""
     yield DOCS / "commands.md", commands.page()
-    for name in pictures.PICTURES:
+    for name in pictures.NAMES:
         yield DOCS / "pictures" / f"{name}.svg", pictures.picture(name).file()
 
 
