@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from ckio.cli.options import (
 from ckio.errors import BadInput
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.models import Settings, identity, maker, measured
-from ckio.platform import Affine, Level, Option, Platform, size
+from ckio.platform import Level, Option, Platform, size
 from ckio.platform.profile import Quantiles
 from ckio.platform.readable import bytes_text, seconds_text
 
@@ -32,19 +32,6 @@ DURABILITIES: Final = {
     "fdatasync": "It survives the machine failing, too.",
     "direct": "As fdatasync, and its bytes go past the page cache.",
 }
-
-
-_PROFILE_HEADER: Final = [
-    "level",
-    "first write",
-    "write beside",
-    "steps lose",
-    "read beside",
-    "steps lose",
-    "slow writes",
-    "slow reads",
-    "to disk",
-]
 
 
 def _installed() -> dict[str, list[tuple[str, str]]]:
@@ -97,6 +84,7 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
     "-o", "--output", default=Path("platform.toml"), show_default=True,
     help="the platform file; - is stdout",
 )  # fmt: skip
+@option("--verbose", is_flag=True, help="print second-order costs, too")
 @json_option
 def command(
     *,
@@ -107,6 +95,7 @@ def command(
     sizes: tuple[int, ...],
     repeats: int,
     output: Path,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Measure writing, reading and discarding on each level, at several sizes, and a model's steps.
@@ -140,7 +129,7 @@ def command(
             platform = replace(platform, working_memory=working_memory)
         ranks.once(lambda: write_text(output, platform.dumps()))
     if ranks.rank == 0:
-        _tell(platform, output, as_json=as_json)
+        _tell(platform, output, as_json=as_json, verbose=verbose)
 
 
 def parse_level(text: str, /, *, here: Path) -> Level:
@@ -178,36 +167,28 @@ def _home(where: str) -> Path:
         raise BadInput(f"{where}: {error}") from None
 
 
-def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
+def _tell(platform: Platform, output: Path, /, *, as_json: bool, verbose: bool) -> None:
     if as_json:
         rounds = lossy(platform)
         console.print_json(
             {"platform": str(output), "levels": [_figures(x, rounds) for x in platform.levels]}
         )
     else:
-        show(platform)
+        show(platform, verbose=verbose)
         tell_written(output)
 
 
-def show(platform: Platform, /) -> None:
+def show(platform: Platform, /, *, verbose: bool = False) -> None:
     """Print a table of the levels and one of the models, and notes on the codecs."""
-    sizes = [chain.restart for chain in platform.models.values()] or [1 << 20]
-    header = ["level", "capacity", "stored"]
-    for nbytes in sizes:
-        header += [f"{access} {bytes_text(nbytes)}" for access in ("write", "read", "read cold")]
-    rows = []
-    for level in platform.levels:
-        capacity = "never fills" if level.capacity is None else bytes_text(level.capacity)
-        row = [f"{level.name} ({level.made_of})", capacity, f"{level.ratio:.0%}"]
-        for nbytes in sizes:
-            prices = (level.write, level.read, level.read_cold)
-            row += ["" if cost is None else seconds_text(cost(nbytes)) for cost in prices]
-        rows.append(row)
-    console.print_table("levels, per checkpoint", header, rows)
-    _print_profiles(platform.levels, sizes[0])
+    size = next((chain.restart for chain in platform.models.values()), 1 << 20)
+    header = ["level", "access", "latency", "GB/s", bytes_text(size), "capacity", "stored"]
+    rows = [row for level in platform.levels for row in _price_rows(level, size)]
+    console.print_table("storage levels", header, rows)
+    if verbose:
+        _print_profiles(platform.levels, size)
     if platform.models:
         console.print_table(
-            "models, per step",
+            "models, seconds per step and bytes per checkpoint",
             ["model", "advance", "record", "reverse", "restart data", "tape"],
             [
                 [name]
@@ -222,41 +203,55 @@ def show(platform: Platform, /) -> None:
     console.say_lossy(lossy(platform))
 
 
-def _print_profiles(levels: Iterable[Level], nbytes: int, /) -> None:
-    """Print what calibration found of levels beside their prices, for a checkpoint, in seconds."""
-    rows = [row for level in levels if any((row := _profile_row(level, nbytes))[1:])]
+def _price_rows(level: Level, nbytes: int) -> list[list[str]]:
+    """Return a line for each access of a level: latency, bandwidth, time of one checkpoint."""
+    capacity = "unlimited" if level.capacity is None else bytes_text(level.capacity)
+    first = [f"{level.name} ({level.made_of})", capacity, f"{level.ratio:.0%}"]
+    rows = list[list[str]]()
+    accesses = {"write": level.write, "read": level.read, "read cold": level.read_cold}
+    for access, cost in accesses.items():
+        if cost is None:
+            continue
+        name, *last = first if not rows else ["", "", ""]
+        speed = f"{1e-9 / cost.per_byte:.3g}" if cost.per_byte > 0 else ""
+        seconds = seconds_text(cost(nbytes))
+        rows.append([name, access, seconds_text(cost.latency), speed, seconds, *last])
+    return rows
+
+
+def _print_profiles(levels: Sequence[Level], nbytes: int, /) -> None:
+    """Print second-order costs, a column for each level."""
+    columns = [_profile(level, nbytes) for level in levels]
+    rows = [
+        [name, *(column.get(name, "") for column in columns)]
+        for name in dict.fromkeys(name for column in columns for name in column)
+    ]
     if rows:
-        title = f"levels, {bytes_text(nbytes)}: to a new slot, beside the steps, 1 in 20 is slower"
-        console.print_table(title, _PROFILE_HEADER, rows)
+        title = f"second-order costs of {bytes_text(nbytes)}"
+        console.print_table(title, ["", *(level.name for level in levels)], rows)
 
 
-def _profile_row(level: Level, nbytes: int) -> list[str]:
+def _profile(level: Level, nbytes: int) -> dict[str, str]:
+    """Return the words for what calibration measured besides the prices of a level."""
     profile = level.profile
     if profile is None:
-        return [level.name] + [""] * (len(_PROFILE_HEADER) - 1)
-
-    def price(cost: Affine | None) -> str:
-        return "" if cost is None else seconds_text(cost(nbytes))
-
-    def slow(access: str, cost: Affine) -> str:
-        """Return the time that one in twenty exceeds."""
+        return {}
+    costs = {
+        "first write to a slot": profile.first,
+        "write during a step": profile.write_beside,
+        "which makes the step longer by": profile.write_hinders if profile.write_beside else None,
+        "read during a step": profile.read_beside,
+        "and makes the step longer by": profile.read_hinders if profile.read_beside else None,
+    }
+    words = {name: seconds_text(cost(nbytes)) for name, cost in costs.items() if cost is not None}
+    for access, cost in (("write", level.write), ("read", level.read)):
         spread = profile.spread.get(access)
-        if not isinstance(spread, Quantiles):
-            return ""
-        factor = spread.factors[round(0.95 * (len(spread.factors) - 1))]
-        return seconds_text(factor * cost(nbytes))
-
-    return [
-        level.name,
-        price(profile.first),
-        price(profile.write_beside),
-        price(profile.write_hinders) if profile.write_beside else "",
-        price(profile.read_beside),
-        price(profile.read_hinders) if profile.read_beside else "",
-        slow("write", level.write),
-        slow("read", level.read),
-        "" if profile.drained is None else f"{bytes_text(int(profile.drained))}/s",
-    ]
+        if isinstance(spread, Quantiles):
+            factor = spread.factors[round(0.95 * (len(spread.factors) - 1))]
+            words[f"{access}, exceeded by 1 in 20"] = seconds_text(factor * cost(nbytes))
+    if profile.drained is not None:
+        words["bytes that reach the device"] = f"{bytes_text(int(profile.drained))}/s"
+    return words
 
 
 def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:

@@ -216,7 +216,8 @@ def _memory_axis(plan: Planning) -> Axis:
 
 def _everything(chain: Chain) -> tuple[int, float]:
     """Return the bytes of all tapes, and the makespan if they are kept in memory."""
-    endless, tape = Platform((), working_memory=None), chain.tape
+    endless = Platform((), working_memory=None)
+    tape: Any = chain.tape
     nbytes = int(tape.values.sum()) if isinstance(tape, PerStep) else chain.length * int(tape)
     return nbytes, makespan(store_all(chain, endless), endless)
 
