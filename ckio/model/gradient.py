@@ -43,7 +43,8 @@ class GradientCheck(Printed):
     Attributes
     ----------
     verified : bool
-        Whether the remainder falls like h² until it is lost in rounding, or never rises above it.
+        Whether the remainder falls like h² until it is lost in rounding, or never rises above it,
+        and the check is conclusive.
     slope : float
         <gradient, direction>.
     steps : tuple of float
@@ -72,6 +73,15 @@ class GradientCheck(Printed):
     controls: Mapping[str, "GradientCheck"] = field(default_factory=dict)
     unchanged: bool = False
 
+    @property
+    def conclusive(self) -> bool:
+        """Whether the functional changes along the direction by what the gradient predicts, at all.
+
+        Otherwise the relative error of the slope is above 1 or no number, and the rates of the
+        remainders are those of higher derivatives alone.
+        """
+        return bool(self.slope_errors) and self.slope_errors[-1] <= 1.0  # no number is not
+
     def summary(self) -> str:
         """Return the verdict and its reasons in one line."""
         return "; ".join(self._sentences())
@@ -88,6 +98,13 @@ class GradientCheck(Printed):
     def _reasons(self) -> str:
         if not math.isfinite(self.slope):
             return f"the gradient along the direction is {self.slope}"
+        second_order = all(map(math.isfinite, self.remainders)) and self.rates[-1] >= SECOND_ORDER
+        if second_order and not self.conclusive:
+            return (
+                f"the check says nothing: of the change of J along the direction, the gradient"
+                f" predicts {self.steps[-1] * self.slope:.1e} and leaves {self.remainders[-1]:.1e};"
+                " it is negligible here, or wrong"
+            )
         rates = ", ".join(f"{rate:.2f}" for rate in self.rates)
         return f"remainder rates {rates} (2 is right), slope within {self.slope_errors[-1]:.1e}"
 
@@ -125,7 +142,8 @@ def check_gradient(
     A right gradient leaves R(h) = O(h²), a wrong one O(h). The verdict is the last rate whose R(h)
     is well above rounding; how large rounding is, two h too small for anything else tell: a chaotic
     model amplifies it. Where no R(h) is above rounding (the functional is linear), the gradient is
-    right if the change that it predicts is, or if it predicts none and there is none at all.
+    right if the change that it predicts is. A check whose slope is negligible compared with what it
+    leaves, R(h) > h |slope|, says nothing, and verifies nothing: a gradient of zeros, for example.
 
     Takes halvings + 4 forward runs on fresh models, and no more memory than one of them. Where the
     gradient is wrong, each control is then checked alone, which takes halvings + 3 runs for each.
@@ -161,7 +179,7 @@ def check_gradient(
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
     model = make()
     control: Controls = model.control
-    direction = _direction(control, gradient, _generators(seed, len(control), comm))
+    direction = _direction(control, gradient, _generators(seed, model, comm))
     epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
     slopes = [_slope(model, gradient, {name: d}, comm) for name, d in direction.items()]
     del model
@@ -216,7 +234,7 @@ class _Direction:
         h = tuple(self.epsilon**0.2 / 2**halving for halving in range(self.halvings + 1))
         remainders = tuple(remainder(size) for size in h)
         rates = tuple(_rate(whole, half) for whole, half in pairwise(remainders))
-        return GradientCheck(
+        found = GradientCheck(
             verified=_verdict(remainders, rates, rounding=rounding, change=h[0] * slope),
             slope=slope,
             steps=h,
@@ -228,6 +246,7 @@ class _Direction:
             ),
             rounding=rounding,
         )
+        return replace(found, verified=found.verified and found.conclusive)
 
     def _functional(self, direction: Controls, h: float) -> float:
         """Return J(c + h d)."""
@@ -283,15 +302,36 @@ def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) 
     )
 
 
-def _generators(seed: int, controls: int, comm: Comm) -> Sequence[np.random.Generator]:
+def _generators(seed: int, model: Differentiable, comm: Comm) -> Sequence[np.random.Generator]:
     """Return the random generator of the direction in each control.
 
-    Where there are several ranks, each control has its own: what all of them have gets the same on
-    each, whatever the parts of the others are.
+    A control that all ranks share gets the same direction on each, on any number of ranks. Parts
+    of a control get directions of their own: with the same one, what two parts contribute to the
+    functional could cancel, so that a wrong gradient would seem right.
     """
+    parts = _is_part(model, comm)
+    return [
+        np.random.default_rng([seed, number, comm.rank] if part and comm.rank else [seed, number])
+        for number, part in enumerate(parts)
+    ]
+
+
+def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
+    """Return of each control whether this rank has a part of it, and not the whole.
+
+    A model that puts parts together says so by the shape of the whole. Otherwise controls are
+    shared if they are equal on all ranks, to the last bit.
+    """
+    control: Controls = model.control
     if comm.size == 1:
-        return [np.random.default_rng(seed)] * controls
-    return [np.random.default_rng([seed, number]) for number in range(controls)]
+        return [False] * len(control)
+    if (gathered := getattr(model, "gathered", None)) is not None:
+        mine = [gathered(name, array).shape != array.shape for name, array in control.items()]
+        return [any(ranks) for ranks in zip(*comm.gather(mine), strict=True)]
+    digests = [
+        (array.shape, xxhash.xxh3_128_hexdigest(array.tobytes())) for array in control.values()
+    ]
+    return [len(set(ranks)) > 1 for ranks in zip(*comm.gather(digests), strict=True)]
 
 
 def _direction(
@@ -326,5 +366,20 @@ def _verdict(
     least = ABOVE_ROUNDING * rounding
     counted = [rate for r, rate in zip(remainders, rates, strict=False) if r > least]
     if counted:
-        return counted[-1] >= SECOND_ORDER
-    return abs(change) > least or change == max(remainders) == 0.0
+        return counted[-1] >= SECOND_ORDER and not _diverges(counted)
+    return abs(change) > least
+
+
+def _diverges(rates: list[float]) -> bool:
+    """Return whether rates leave 2 for more, ever faster.
+
+    Those of a right gradient come nearer to 2 as h falls. A small error of the gradient against the
+    curvature, R(h) = |a h² - b h|, first makes them grow, and then falls to first order.
+
+    >>> _diverges([2.08, 2.17, 2.41]), _diverges([2.4, 2.2, 2.1])
+    (True, False)
+    """
+    if len(rates) < 2:
+        return False
+    before, last = rates[-2] - 2, rates[-1] - 2
+    return last > 2 - SECOND_ORDER and last > 1.5 * before > 0
