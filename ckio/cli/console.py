@@ -7,9 +7,12 @@ import errno
 import json
 import math
 import os
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, Final
 
@@ -186,6 +189,13 @@ def display(*, quiet: bool, rank: int = 0) -> Display:
         warn if first else nothing,
         bars=first and not quiet,
     )
+
+
+def origin() -> str:
+    """Return when and where something is made, and by which versions."""
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    python, numpy = platform.python_version(), version("numpy")
+    return f"ckio {version('ckio')}, {now}, on {platform.node()}; Python {python}, numpy {numpy}"
 
 
 def say_lossy(rounds: Mapping[str, str], /) -> None:

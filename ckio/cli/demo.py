@@ -14,17 +14,19 @@ from ckio.cli.options import json_option, option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import NewDirectory
+from ckio.jobs.display import Display
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured, watched
 from ckio.jobs.planning import planner_call
-from ckio.jobs.result import Result, facts
+from ckio.jobs.result import Result, facts, verdict
+from ckio.jobs.sweeping import what_if
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
 from ckio.platform import Level, Option
 from ckio.report import HEADER, table
 from ckio.report.page import page
-from ckio.report.pictures import draw
+from ckio.report.pictures import MemoryCurve, draw
 from ckio.report.pictures.svg import check_png, png
 
 MODEL = "vorticity"
@@ -75,7 +77,8 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     with display.progress("store-all", 2 * steps) as tick:
         reference = store_all_gradient(watched(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
-    directory.write("report.html", _page(outcome, grid, same=same))
+    memory = _over_memory(directory.path / "platform.toml", settings, steps, display)
+    directory.write("report.html", _page(outcome, grid, memory, same=same))
     picture = _picture(outcome, directory)
 
     verified = bool(outcome.figures["verified"]) and same
@@ -87,6 +90,8 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     else:
         show(outcome)
         console.echo(f"store-all        {_sameness(same)}\n")
+        if memory is not None:
+            console.echo(f"{memory.said()}\n")
         console.echo(f"{report}: the pictures")
         if picture is not None:
             console.echo(f"{picture}: those of the measured timeline, as one PNG")
@@ -116,7 +121,7 @@ def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Ma
     return model.gradient
 
 
-def _page(outcome: Result, grid: int, *, same: bool) -> str:
+def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
@@ -125,7 +130,20 @@ def _page(outcome: Result, grid: int, *, same: bool) -> str:
         chain=outcome.schedule.chain,
         predicted=outcome.prediction,
         measured=outcome.timeline,
+        verdict=verdict(outcome),
+        memory=memory,
+        origin=console.origin(),
     )
+
+
+def _over_memory(
+    platform: Path, settings: Mapping[str, Option], steps: int, display: Display
+) -> MemoryCurve | None:
+    """Return what more memory would save, for the chain of the demo."""
+    question = what_if(
+        [], platform=platform, model=MODEL, settings=settings, steps=steps, display=display
+    )
+    return question.answered(display=display).over_memory()
 
 
 def _picture(outcome: Result, directory: NewDirectory) -> Path | None:

@@ -1,5 +1,6 @@
 """`ckio run`: a model's adjoint by a schedule, on real storage."""
 
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,7 @@ from ckio.errors import RunFailed
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
-from ckio.jobs.result import Result, facts
+from ckio.jobs.result import Result, facts, verdict
 from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
 from ckio.parallel.group import RankGroup
@@ -162,7 +163,8 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
 
 
 def show(result: Result, /) -> None:
-    """Print a run as a person reads it."""
+    """Print a run as a person reads it: the verdict first."""
+    console.echo(f"{textwrap.fill(verdict(result), 80)}\n")
     if result.report is None:
         console.echo(
             "the rest was planned anew on the way: nothing to compare with the first plan\n"

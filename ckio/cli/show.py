@@ -122,4 +122,5 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
+        origin=console.origin(),
     )

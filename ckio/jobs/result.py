@@ -25,6 +25,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
+from ckio.report.headline import headline
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.text import loads
@@ -277,6 +278,15 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
         int(timeline.nbytes[here & ~written].sum()),
         float((timeline.stop - timeline.start)[here].sum()),
     )
+
+
+def verdict(result: Result, /) -> str:
+    """Return a paragraph: whether the gradient is right, what was gained, and what limits it."""
+    words = {True: "verified", False: "NOT verified", None: "not checked"}
+    gradient = words[result.figures["verified"]]
+    predicted = None if result.report is None else result.prediction.makespan
+    chain, platform = result.schedule.chain, result.platform
+    return headline(result.timeline, chain, platform, gradient=gradient, predicted=predicted)
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:

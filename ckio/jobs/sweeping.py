@@ -20,9 +20,10 @@ from ckio.jobs.failing import Expected
 from ckio.jobs.planning import Planning, plan_of, planner_call, read_text
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain, PerStep
+from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.curves import CurveAxis, CurvePoint
+from ckio.report.headline import tape_bytes
 from ckio.report.pictures import MemoryCurve
 from ckio.schedule import makespan
 from ckio.schedule.policy import SYNCHRONOUS, Policy
@@ -217,9 +218,7 @@ def _memory_axis(plan: Planning) -> Axis:
 def _everything(chain: Chain) -> tuple[int, float]:
     """Return the bytes of all tapes, and the makespan if they are kept in memory."""
     endless = Platform((), working_memory=None)
-    tape: Any = chain.tape
-    nbytes = int(tape.values.sum()) if isinstance(tape, PerStep) else chain.length * int(tape)
-    return nbytes, makespan(store_all(chain, endless), endless)
+    return tape_bytes(chain), makespan(store_all(chain, endless), endless)
 
 
 def _filled_in(options: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -290,13 +289,15 @@ class Answered:
 
     def over_memory(self) -> MemoryCurve | None:
         """Return the makespan over memory, if that was asked; None if no capacity has a plan."""
-        (axis, *_), base = self.asked.axes, self.asked.base
+        if not self.asked.about_memory:
+            return None
+        (axis,), base = self.asked.axes, self.asked.base
         planned = [
             (int(value), answer.makespan)
             for value, answer in zip(axis.values, self.answers, strict=True)
             if value is not None and not answer.reason
         ]
-        if not self.asked.about_memory or not planned:
+        if not planned:
             return None
         present = base.platform.levels[0].capacity or 0
         nothing = makespan(recompute_all(base.chain, base.platform), base.platform)

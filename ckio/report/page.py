@@ -13,10 +13,13 @@ from ckio.actions.columns import READ, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report.headline import headline
 from ckio.report.pictures import (
     STYLE,
+    MemoryCurve,
     Picture,
     PlotAxis,
+    over_memory,
     resources,
     spacetime,
     storage,
@@ -71,6 +74,9 @@ def page(
     chain: Chain,
     predicted: Timeline,
     measured: Timeline | None = None,
+    verdict: str = "",
+    memory: MemoryCurve | None = None,
+    origin: str = "",
 ) -> str:
     """The whole document; it needs no other file, and nothing from the network.
 
@@ -87,25 +93,45 @@ def page(
         Where and what; the platform's TOML ends the page.
     predicted, measured : Timeline
         Drawn one below the other on one time axis; without `measured`, the prediction alone.
+    verdict : str
+        A paragraph that says what matters most; by default that of the timeline.
+    memory : MemoryCurve, optional
+        The makespan over the memory, drawn if it is given.
+    origin : str
+        When, where and with which versions the page was made: its last line.
     """
+    shown = predicted if measured is None else measured
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
     body = [
         f"<h1>{escape(title)}</h1>",
+        f'<p class="verdict">{escape(verdict or headline(shown, chain, platform))}</p>',
+        *_schedule(shown, chain, platform),
+        *([] if memory is None else [_memory(memory)]),
+        *_figures(timelines, chain, platform),
+        "<h2>The run in figures</h2>",
         _facts(facts),
         *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
         "<h2>Storage levels</h2>",
-        _table(_levels(predicted if measured is None else measured, chain, platform)),
-        *_schedule(predicted if measured is None else measured, chain, platform),
-        *_figures(timelines, chain, platform),
+        _table(_levels(shown, chain, platform)),
         "<h2>The platform</h2>",
         "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",
+        f"<footer>{escape(origin)}</footer>",
     ]
     return _DOCUMENT.format(
         title=escape(title),
         style=STYLE + _STYLE,
         body="\n".join(body),
         script=SCRIPT,
+    )
+
+
+def _memory(curve: MemoryCurve) -> str:
+    return _figure(
+        "Would more memory help?",
+        f"{escape(curve.said())} Each box is the makespan of the best plan with so much memory for"
+        " checkpoints.",
+        [f"<div>{over_memory(curve).element()}</div>"],
     )
 
 
@@ -213,7 +239,9 @@ _STYLE: Final = """\
 body { margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 62rem; background: var(--paper);
   color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 1rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
+h2 { font-size: 1.2rem; margin: 1.6rem 0 .4rem; }
+.verdict { font-size: 1.1rem; color: var(--text); max-width: none; }
+footer { margin-top: 2rem; font-size: .85rem; color: var(--quiet); }
 h3 { font-size: .85rem; font-weight: 400; color: var(--quiet); margin: .8rem 0 .2rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.5rem; margin: 0; }
 dt { color: var(--quiet); }
@@ -293,7 +321,7 @@ _SCRIPT: Final = """\
 const WIDTH = %d, LEFT = %d, COLUMNS = %d, WORDED = %d, CLOSEST = 1e-6;
 const part = { time: [0, 1], step: [0, 1] };
 const hair = document.getElementById("hair"), chosen = document.getElementById("chosen");
-const pictures = [...document.querySelectorAll("svg.picture")];
+const pictures = [...document.querySelectorAll("svg.picture:has(.plot)")];
 const axisOf = (picture) => picture.querySelector(".plot").dataset.axis;
 
 function show(axis, begin, length) {

@@ -1,0 +1,94 @@
+"""The verdict on a run in one paragraph: is it right, what did it gain, and what limits it."""
+
+import numpy as np
+
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE
+from ckio.platform import Platform
+from ckio.platform.chain import Chain, PerStep
+from ckio.platform.readable import bytes_text, seconds_text
+from ckio.schedule.occupancy import accesses, occupancies
+from ckio.schedule.timeline import Timeline
+
+_COMPUTING = "computing"
+
+
+def headline(
+    timeline: Timeline,
+    chain: Chain,
+    platform: Platform,
+    /,
+    *,
+    gradient: str = "",
+    predicted: float | None = None,
+) -> str:
+    """Return a paragraph on a timeline, predicted or measured.
+
+    Parameters
+    ----------
+    timeline, chain, platform
+        What happened, or is to happen; it has at least one action.
+    gradient : str
+        The state of the gradient, for example "verified"; empty if none was computed.
+    predicted : float, optional
+        The seconds that were predicted for a timeline that was measured.
+    """
+    steps = chain.length
+    subject = f"Gradient of {steps:,} steps, {gradient}" if gradient else f"Plan of {steps:,} steps"
+    sentences = [subject, _memory(timeline, chain, platform), _work(timeline, steps)]
+    sentences.append(_limit(timeline, platform))
+    seconds = seconds_text(timeline.makespan)
+    if predicted is None:
+        sentences.append(f"It takes {seconds}")
+    else:
+        sentences.append(f"Predicted {seconds_text(predicted)}, measured {seconds}")
+    return ". ".join(sentences) + "."
+
+
+def tape_bytes(chain: Chain, /) -> int:
+    """Return the bytes of the tapes of all steps, which storing everything takes."""
+    tape = chain.tape
+    match tape:
+        case PerStep():
+            return int(tape.values.sum())
+        case _:
+            return chain.length * chain.largest("tape")
+
+
+def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
+    """Return the most bytes that lie on all levels together at one time."""
+    levels = occupancies(timeline, chain, platform)
+    if not levels:
+        return 0
+    times = np.concatenate([level.times for level in levels])
+    changes = np.concatenate([np.diff(level.nbytes, prepend=0) for level in levels])
+    order = np.lexsort((changes, times))  # at one time, space is freed before it is taken again
+    return int(changes[order].cumsum().max())
+
+
+def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:
+    stored = f"At most {bytes_text(peak_bytes(timeline, chain, platform))} of checkpoints"
+    tapes = tape_bytes(chain)
+    return f"{stored} instead of {bytes_text(tapes)} of tapes" if tapes else stored
+
+
+def _work(timeline: Timeline, steps: int) -> str:
+    actions = timeline.actions
+    forward = (actions.op == ADVANCE) | (actions.op == RECORD)
+    spans = actions.end - actions.begin
+    taken, reversed_ = int(spans[forward].sum()), int(spans[actions.op == REVERSE].sum())
+    if reversed_ < steps:  # the last process of a run that was resumed
+        return f"This process computed {taken:,} forward steps and reversed {reversed_:,}"
+    return f"Each step is computed {taken / steps:.2f} times"
+
+
+def _limit(timeline: Timeline, platform: Platform) -> str:
+    """Return what the time goes to, and what is busy for the longest."""
+    seconds = timeline.stop - timeline.start
+    waits = float(seconds[timeline.actions.op >= WRITE].sum())
+    busy = {_COMPUTING: float(seconds[timeline.actions.op < WRITE].sum())}
+    for number, level in enumerate(platform.levels):
+        events = accesses(timeline, platform, number)
+        busy[f"level {level.name}"] = float((events.stop - events.start).sum())
+    most = max(busy, key=lambda name: busy[name])
+    share = waits / timeline.makespan if timeline.makespan else 0.0
+    return f"Storage takes {share:.0%} of the time, and {most} is the bottleneck"
