@@ -7,6 +7,7 @@ import subprocess
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,15 @@ def _mount(source: str, place: Path, kind: str, flags: int, options: str) -> Non
     texts = [text.encode() for text in (source, str(place), kind)]
     if _LIBC.mount(*texts, ctypes.c_ulong(flags), options.encode()):
         pytest.skip(f"mount {kind} on {place}: {os.strerror(ctypes.get_errno())}")
+
+
+def use_up(place: Path, /) -> None:
+    """Leave no space on a file system, whichever way it packs its bytes."""
+    for size in (1 << 20, 4096):
+        with (place / f"other-{size}").open("wb", buffering=0) as other, suppress(OSError):
+            while other.write(os.urandom(size)):
+                pass
+            os.fsync(other.fileno())
 
 
 class Hasty(Files):
