@@ -70,8 +70,13 @@ def test_a_layout_that_could_not_be_read_again_is_not_written(field: Field) -> N
         form_of((field,))
 
 
-@pytest.mark.parametrize("dtype", ["a8", "<a8", "f8,a8", "f8,(23)i4", "(2)f8,i4", "2a"])
-def test_a_dtype_that_numpy_warns_of_is_refused_without_a_word(dtype: str) -> None:
+MANY = ",".join(["i4"] * 10_000)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["a8", "<a8", "f8,a8", "f8,(23)i4", "(2)f8,i4", "2a", pytest.param(MANY, id="many")]
+)
+def test_a_dtype_that_numpy_warns_of_or_without_end_is_refused_without_a_word(dtype: str) -> None:
     with warnings.catch_warnings(action="error"):
         with pytest.raises(StorageError, match="no plain bytes"):
             form_of((Field("u", dtype, (2,)),))
