@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio.actions.variables import (
-    TOGETHER,
-    By,
-    ChainFlows,
-    Flow,
-    Names,
-    Step,
-    Variables,
-    following,
-)
+from ckio.actions.variables import TOGETHER, By, ChainFlows, Flow, Names, Step, Variables, following
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 

@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import shutil
-import subprocess
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -98,22 +96,6 @@ def with_own_mounts(body: Callable[[], None]) -> None:
 def mount_small(place: Path, options: str, /) -> None:
     """A file system in memory: "size=1m,nr_inodes=8", say."""
     _mount("tmpfs", place, "tmpfs", 0, options)
-
-
-def mount_loop(root: Path, /, *, mebibytes: int = 0) -> Path:
-    """A file system of ext4 in a file under `root`, new if it is to have a size; where it is."""
-    image, place = root / "image", root / "disk"
-    if mebibytes:
-        place.mkdir()
-        with image.open("wb") as file:
-            file.truncate(mebibytes << 20)
-    commands = [["mkfs.ext4", "-q", "-F", str(image)]] if mebibytes else []
-    for command in [*commands, ["mount", "-o", "loop", str(image), str(place)]]:
-        if shutil.which(command[0]) is None or os.geteuid() != 0:
-            pytest.skip(f"{command[0]} takes root, and has to be installed")
-        if (done := subprocess.run(command, capture_output=True, check=False)).returncode:
-            pytest.skip(f"{' '.join(command)}: {done.stderr.decode()}")
-    return place
 
 
 def make_read_only(place: Path, /) -> None:

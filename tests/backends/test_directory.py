@@ -27,7 +27,6 @@ class TestDirectory(BackendTests):
     reopen = make
 
 
-@pytest.mark.slow
 class TestSyncedDirectory(TestDirectory):
     options: ClassVar = {"durability": "fdatasync"}
 

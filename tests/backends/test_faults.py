@@ -4,13 +4,10 @@ What takes a mount is done in a child with mounts of its own, which go away with
 machine does not allow that, the test is skipped and says so.
 """
 
-import fcntl
 import os
 import resource
 import shutil
 import signal
-import struct
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,14 +27,7 @@ from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.testing import CountingModel, put, raw, t, x
 
-from .common import (
-    in_child,
-    make_read_only,
-    mount_loop,
-    mount_small,
-    use_up,
-    with_own_mounts,
-)
+from .common import in_child, make_read_only, mount_small, use_up, with_own_mounts
 from .workload import ANY_DURABILITY, Kind, fill, held, kinds, plain
 
 ALL = pytest.mark.parametrize("kind", kinds(*ANY_DURABILITY), ids=str)
@@ -266,53 +256,6 @@ def test_a_level_may_be_deleted_while_it_is_open(kind: Kind, tmp_path: Path) -> 
     level = kind.open(tmp_path)
     assert held(level) == {}
     level.close()
-
-
-# A device that dies
-
-_SHUTDOWN, _AT_ONCE = 0x8004587D, struct.pack("I", 2)  # of ext4: not even its journal is written
-
-
-def go_down(place: Path) -> None:
-    """Let the file system under a place do nothing more, as if the machine had failed."""
-    fd = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.ioctl(fd, _SHUTDOWN, _AT_ONCE)
-    except OSError as error:
-        pytest.skip(f"this file system cannot be shut down: {error}")
-    finally:
-        os.close(fd)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("kind", kinds("fdatasync", "direct")[:3], ids=str)
-def test_a_real_file_system_that_goes_down_keeps_what_was_acknowledged(
-    kind: Kind, tmp_path: Path
-) -> None:
-    def body() -> None:
-        disk = mount_loop(tmp_path, mebibytes=16)
-        stored: dict[Key, bytes] = {}
-        for turn in range(4):
-            level = kind.open(disk)
-            assert held(level) == stored
-            for step in range(turn, turn + 5):
-                if x(step) in stored:
-                    level.discard(x(step))
-                    del stored[x(step)]
-                else:
-                    stored[x(step)] = put(level, x(step), raw(9000 * turn + 500), seed=step)
-            go_down(disk)
-            with pytest.raises(
-                StorageError, match=r"t_9.*Input/output error|Input/.*t_9"
-            ) as caught:
-                put(level, t(9), raw(1000))
-            assert str(kind.place(disk)) in str(caught.value)
-            assert set(level.keys()) == set(stored)
-            level.close()
-            subprocess.run(["umount", str(disk)], check=True)
-            assert mount_loop(tmp_path) == disk  # and its journal is replayed
-
-    with_own_mounts(body)
 
 
 # Several processes

@@ -44,17 +44,17 @@ from .hostile import (
     touching_nothing_but,
 )
 
-LONG = 30
+LONG = 60
 """How many times as many inputs the long campaigns have."""
 
 SCALES = [pytest.param(1, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
 COUNTS = {
-    "directory": 500,
-    "archive": 400,
-    "anything": 200,
-    "compressed": 250,  # for each codec
-    "readers": 190,  # for each reader
-    "run": 300,
+    "directory": 250,
+    "archive": 200,
+    "anything": 100,
+    "compressed": 125,  # for each codec
+    "readers": 95,  # for each reader
+    "run": 150,
 }
 """Inputs of the short campaigns."""
 

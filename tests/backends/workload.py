@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from ckio.actions import Buffers, Field, Key, Layout
 from ckio.backends.base import Backend
@@ -51,6 +52,12 @@ ANY_DURABILITY = ("process", "fdatasync", "direct")
 def plain(*durabilities: str) -> list[Kind]:
     """Those of `kinds` that are not compressed."""
     return [kind for kind in kinds(*durabilities) if not kind.compressed]
+
+
+def plain_first(*durabilities: str) -> list[Any]:
+    """All of `kinds`; those that are compressed are slow."""
+    every = kinds(*durabilities)
+    return [pytest.param(it, marks=pytest.mark.slow) if it.compressed else it for it in every]
 
 
 def kinds(*durabilities: str) -> list[Kind]:

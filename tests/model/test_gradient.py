@@ -54,8 +54,7 @@ def maker(kind=Logistic, *, dtype=np.float64, rate=0.3):
     def make():
         x = np.array([0.1, 0.3, 0.6, 1.2], dtype)
         return kind(
-            {"x": x, "J": np.zeros((), dtype)},
-            control={"x": x, "rate": np.full(4, rate, dtype)},
+            {"x": x, "J": np.zeros((), dtype)}, control={"x": x, "rate": np.full(4, rate, dtype)}
         )
 
     return make

@@ -335,10 +335,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     steps = 12
     chain = chain_of(Growth(), steps)
     platform = Platform(
-        (
-            Level(name="ram", capacity=4 * chain.restart),
-            Level(name="far", backend="directory"),
-        ),
+        (Level(name="ram", capacity=4 * chain.restart), Level(name="far", backend="directory")),
         working_memory=chain.tape,
     )
 
