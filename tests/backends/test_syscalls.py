@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
 from ckio.testing import get, raw, t, x
 
-from .workload import KEYS, LARGE, SMALL, Kind, Step, bytes_of, do, held, kinds
+from .workload import ANY_DURABILITY, KEYS, LARGE, SMALL, Kind, Step, bytes_of, do, held, kinds
 
 CALLS = (
     *("open", "open_direct", "close", "make_directory", "rename", "unlink", "pwritev", "preadv"),
@@ -257,8 +258,11 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+ALL = pytest.mark.parametrize("kind", kinds(*ANY_DURABILITY), ids=str)
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
+@ALL
 def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
     raised, tried = 0, range(1, calls + 1, 7 if kind.compressed else 2)
@@ -269,7 +273,7 @@ def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
+@ALL
 def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
     for number in range(1, calls + 1, 11 if kind.compressed else 5):
@@ -277,11 +281,9 @@ def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*ERRORS, *SHORT])
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
-def test_any_call_may_fail_in_any_way(kind: Kind, fault: Fault, memory: Path) -> None:
+@ALL
+def test_any_call_may_fail_in_any_way(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
-    for number in range(1, calls + 1):
+    for fault, number, again in product((*ERRORS, *SHORT), range(1, calls + 1), (False, True)):
         for strikes in ({number: fault}, {number: fault, number + 1: errno.EIO}):
-            for again in (False, True):
-                struck(kind, memory, strikes, again=again)
+            struck(kind, memory, strikes, again=again)
