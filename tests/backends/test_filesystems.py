@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -264,19 +265,7 @@ def test_a_quota_is_a_full_level(kind: Kind, tmp_path: Path) -> None:
 
 # Disks that fail
 
-
-def refused(calls: dict[Key, Callable[[], object]], place: Path) -> set[Key]:
-    """The keys of which a dead disk refuses something, all of them; it must be said where."""
-    for key, call in calls.items():
-        with pytest.raises(StorageError, match=r"Input/output error|Read-only file system") as e:
-            call()
-        assert str(place) in str(e.value)
-        assert str(key) in str(e.value)
-    return set(calls)
-
-
-def without(stored: dict[Key, bytes], keys: set[Key]) -> dict[Key, bytes]:
-    return {key: data for key, data in stored.items() if key not in keys}
+DEAD = r"Input/output error|Read-only file system"
 
 
 @pytest.mark.campaign
@@ -301,15 +290,16 @@ def test_a_disk_that_dies_keeps_what_was_acknowledged(system: System, tmp_path: 
             disk.die()
             for kind, level in levels.items():
                 oldest = min(stored[kind], key=str)
-                doubtful = refused(
-                    {
-                        t(1): lambda level=level: put(level, t(1), raw(500)),  # type: ignore[misc]
-                        t(2): lambda level=level: put(level, t(2), raw(99_999)),  # type: ignore[misc]
-                        oldest: lambda level=level, key=oldest: level.discard(key),  # type: ignore[misc]
-                    },
-                    kind.place(disk.place / str(kind)),
-                )
-                stored[kind] = without(stored[kind], doubtful)
+                for key, call in (
+                    (t(1), partial(put, level, t(1), raw(500))),
+                    (t(2), partial(put, level, t(2), raw(99_999))),
+                    (oldest, partial(level.discard, oldest)),
+                ):
+                    with pytest.raises(StorageError, match=DEAD) as error:
+                        call()
+                    assert str(kind.place(disk.place / str(kind))) in str(error.value)
+                    assert str(key) in str(error.value)
+                del stored[kind][oldest]
                 with suppress(StorageError):
                     level.close()
             disk.revive()
