@@ -401,7 +401,7 @@ def test_the_copies_of_far_accesses_are_of_no_bytes() -> None:
 
 
 def test_columns_say_what_single_actions_cost() -> None:
-    for seed in range(100):
+    for seed in range(40):
         random = Random(seed)
         schedule, platform = random_legal(random, most_steps=12, most_levels=3)
         first = replace(platform.levels[0], backend=random.choice(("ram", "directory")))
