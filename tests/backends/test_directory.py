@@ -1,6 +1,7 @@
 """A directory as a storage level: its place, its slots, and what lies in it."""
 
 import errno
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,7 +40,6 @@ class TestDirectoryWithoutChecksums(TestDirectory):
         pytest.skip("that is what checksums are for")
 
 
-@pytest.mark.slow
 class TestDirectoryOnAHastySystem(TestDirectory):
     options: ClassVar = {"files": Hasty()}
 
@@ -68,7 +68,9 @@ def test_direct_io_that_the_file_system_refuses_is_bad_input(tmp_path: Path) -> 
         assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_a_directory_is_bad_input(tmp_path: Path) -> None:
+def test_what_cannot_be_a_directory_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("mine")
     for name in ("file", "file/below"):
         with pytest.raises(BadInput, match=str(tmp_path / name)):
@@ -78,6 +80,9 @@ def test_what_cannot_be_a_directory_is_bad_input(tmp_path: Path) -> None:
             Directory(tmp_path / name)
         with pytest.raises(BadInput):
             Directory.contents(tmp_path / name)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(BadInput, match="not writable"):
+        Directory(tmp_path / "level")
 
 
 def test_files_of_other_people_are_left_alone(tmp_path: Path) -> None:

@@ -132,17 +132,16 @@ def test_a_disk_without_room_for_another_file_is_full(kind: Kind, tmp_path: Path
 
 @PLAIN
 def test_a_limit_on_the_size_of_files_is_a_full_level(kind: Kind, tmp_path: Path) -> None:
-    def body() -> None:
-        level = kind.open(tmp_path)
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    level, limits = kind.open(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
         stored, reason = fill(level, 200_000)
-        assert str(kind.place(tmp_path)) in reason
-        assert len(stored) >= 2
-        assert held(level) == stored
-        level.close()
-
-    in_child(body)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(kind.place(tmp_path)) in reason
+    assert len(stored) >= 2
+    assert held(level) == stored
+    level.close()
 
 
 def test_a_limit_on_memory_is_a_full_level() -> None:
