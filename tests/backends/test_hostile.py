@@ -44,17 +44,17 @@ from .hostile import (
     touching_nothing_but,
 )
 
-LONG = 60
+LONG = 120
 """How many times as many inputs the long campaigns have."""
 
 SCALES = [pytest.param(1, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
 COUNTS = {
-    "directory": 250,
-    "archive": 200,
-    "anything": 100,
-    "compressed": 125,  # for each codec
-    "readers": 95,  # for each reader
-    "run": 150,
+    "directory": 125,
+    "archive": 100,
+    "anything": 50,
+    "compressed": 65,  # for each codec
+    "readers": 50,  # for each reader
+    "run": 75,
 }
 """Inputs of the short campaigns."""
 
@@ -72,26 +72,13 @@ def fill(level: Any) -> None:
 
 
 class Case(NamedTuple):
-    """What is done to a level's files.
-
-    Attributes
-    ----------
-    file : int
-        Which of them is changed.
-    how : list
-    mended : bool
-        Whether its checks are made right again.
-    written : bool
-        Whether the level is then written to.
-    measured : bool
-        Whether what Python allocates is watched, which takes most of the time.
-    """
+    """What is done to a level's files, and how the level is then looked at."""
 
     file: int
     how: list[Any]
-    mended: bool
-    written: bool
-    measured: bool
+    mended: bool  # its checks are made right again
+    written: bool  # the level is then written to
+    measured: bool  # what Python allocates is watched, which takes most of the time
 
     def allocating_at_most(self, nbytes: int) -> AbstractContextManager[None]:
         return allocating_at_most(nbytes) if self.measured else nullcontext()

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ import pytest
 from ckio.actions import Key
 from ckio.backends.base import Backend
 from ckio.backends.contents import Stored
-from ckio.backends.hdf5 import Hdf5
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, MissingCheckpoint, StorageError
 from ckio.testing import a, get, put, raw
 
@@ -149,11 +147,6 @@ def all_survive(kind: Kind, states: Iterable[State], memory: Path) -> int:
     return count
 
 
-def some(states: Iterable[State], kind: Kind, most: int) -> Iterable[State]:
-    """All states, or of an archive, which has very many, every second where few are asked for."""
-    return islice(states, 0, None, 2 if kind.backend is Hdf5 and most < 20 else 1)
-
-
 # Levels
 
 
@@ -182,8 +175,9 @@ def test_a_killed_process_loses_nothing_acknowledged(
     assert all_survive(kind, kills(trace), memory) >= 60
 
 
-@pytest.mark.parametrize("kind", plain_first("process"), ids=str)
-@pytest.mark.parametrize("most", [2, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("most", [3, 40])
+@pytest.mark.parametrize("kind", kinds("process"), ids=str)
 def test_a_failing_machine_gives_no_wrong_bytes_where_nothing_was_synced(
     kind: Kind, most: int, tmp_path: Path, memory: Path
 ) -> None:
@@ -193,7 +187,7 @@ def test_a_failing_machine_gives_no_wrong_bytes_where_nothing_was_synced(
         versions[step.key].add(bytes_of(step))
     trace = recorded(kind, Recorder(tmp_path), tmp_path)
     read = refused = 0
-    for number, state in enumerate(some(crashes(trace, most=most), kind, most)):
+    for number, state in enumerate(crashes(trace, most=most)):
         root = memory / str(number)
         root.mkdir()
         state.write(root)
@@ -213,15 +207,16 @@ def test_a_failing_machine_gives_no_wrong_bytes_where_nothing_was_synced(
     assert refused > 0
 
 
-@pytest.mark.parametrize("kind", plain_first("fdatasync"), ids=str)
-@pytest.mark.parametrize("most", [0, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("most", [0, 20])
+@pytest.mark.parametrize("kind", kinds("fdatasync"), ids=str)
 def test_a_machine_may_fail_again_while_a_level_is_opened(
     kind: Kind, most: int, tmp_path: Path, memory: Path
 ) -> None:
     """Opening may repair and tidy; what it does is as safe as what it found."""
     trace = recorded(kind, Recorder(tmp_path), tmp_path)
     repaired = 0
-    for state in some(crashes(trace, most=most), kind, most):
+    for state in crashes(trace, most=most):
         root = memory / "first"
         root.mkdir()
         state.write(root)

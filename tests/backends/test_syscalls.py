@@ -56,15 +56,7 @@ WORKLOAD = (
 
 
 class Faulty(Files):
-    """A system in which some calls fail, by their number.
-
-    Attributes
-    ----------
-    calls : list of str
-        All that were counted.
-    struck : list of str
-        Those that failed, and how.
-    """
+    """A system in which some calls fail, by their number; it tells which, and how."""
 
     def __init__(self, strikes: Mapping[int, Fault]) -> None:
         self.calls: list[str] = []
@@ -131,14 +123,9 @@ def told(error: Exception, kind: Kind, root: Path, step: Step) -> None:
 class Struck:
     """The workload on a level whose system is faulty, and what is known of the level.
 
-    Attributes
-    ----------
-    now : dict
-        What it holds.
-    unsure : dict
-        What else its files may hold of a key, where even the way back failed.
-    misnamed : int
-        How many errors said that it is full when it was not, or the other way round.
+    It holds what is in `now`; what else its files may hold of a key, where even the way back
+    failed, is in `unsure`. Of errors that said that it is full when it was not, or the other way
+    round, `misnamed` is the number.
     """
 
     kind: Kind

@@ -374,13 +374,15 @@ def test_arrays_that_are_stored_one_by_one_give_the_same_gradient(seed, n, group
 
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 6), grouped=st.sampled_from(GROUPED))
 def test_arrays_of_the_examples_that_are_stored_one_by_one_give_the_same_gradient(seed, n, grouped):
-    for make in (
-        lambda: Vorticity(grid=8),
-        lambda: Vorticity(grid=8, recompute="psi"),
-        lambda: Burgers(grid=8),
-    ):
-        walk = Lowered(make, n, Random(seed), grouped)
-        assert results(walk.model) == store_all(make(), n)
+    def make() -> ArrayModel:
+        match seed % 3:
+            case 0:
+                return Burgers(grid=8)
+            case number:
+                return Vorticity(grid=8, recompute=("", "psi")[number - 1])
+
+    walk = Lowered(make, n, Random(seed), grouped)
+    assert results(walk.model) == store_all(make(), n)
 
 
 SOME = (
