@@ -8,7 +8,6 @@ import h5py
 import numpy as np
 import pytest
 from hypothesis import given
-from throttled import opened, roomy
 
 from ckio.actions import (
     Advance,
@@ -43,6 +42,7 @@ from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
+from tests.runner.throttled import opened, roomy
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform((Level(name="ram", capacity=300),), working_memory=50)

@@ -2,11 +2,10 @@
 
 import ctypes
 import os
-import shutil
-import subprocess
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,22 +98,6 @@ def mount_small(place: Path, options: str, /) -> None:
     _mount("tmpfs", place, "tmpfs", 0, options)
 
 
-def mount_loop(root: Path, /, *, mebibytes: int = 0) -> Path:
-    """A file system of ext4 in a file under `root`, new if it is to have a size; where it is."""
-    image, place = root / "image", root / "disk"
-    if mebibytes:
-        place.mkdir()
-        with image.open("wb") as file:
-            file.truncate(mebibytes << 20)
-    commands = [["mkfs.ext4", "-q", "-F", str(image)]] if mebibytes else []
-    for command in [*commands, ["mount", "-o", "loop", str(image), str(place)]]:
-        if shutil.which(command[0]) is None or os.geteuid() != 0:
-            pytest.skip(f"{command[0]} takes root, and has to be installed")
-        if (done := subprocess.run(command, capture_output=True, check=False)).returncode:
-            pytest.skip(f"{' '.join(command)}: {done.stderr.decode()}")
-    return place
-
-
 def make_read_only(place: Path, /) -> None:
     """Let nothing be made or removed under a directory, nor opened for writing, from now on."""
     _mount(str(place), place, "", _BIND, "")
@@ -125,6 +108,15 @@ def _mount(source: str, place: Path, kind: str, flags: int, options: str) -> Non
     texts = [text.encode() for text in (source, str(place), kind)]
     if _LIBC.mount(*texts, ctypes.c_ulong(flags), options.encode()):
         pytest.skip(f"mount {kind} on {place}: {os.strerror(ctypes.get_errno())}")
+
+
+def use_up(place: Path, /) -> None:
+    """Leave no space on a file system, whichever way it packs its bytes."""
+    for size in (1 << 20, 4096):
+        with (place / f"other-{size}").open("wb", buffering=0) as other, suppress(OSError):
+            while other.write(os.urandom(size)):
+                pass
+            os.fsync(other.fileno())
 
 
 class Hasty(Files):

@@ -53,6 +53,9 @@ class Write:
     offset: int
     data: bytes
 
+    def __repr__(self) -> str:
+        return f"write {self.where} [{self.offset}, {self.offset + len(self.data)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Extend:
@@ -224,23 +227,6 @@ def numbered(start: Mapping[PurePath, bytes | None], /) -> list[tuple[PurePath, 
     ]
 
 
-def told(operation: Operation, /) -> str:
-    """An operation in a few words."""
-    match operation:
-        case Write(where, offset, data):
-            return f"write {where} [{offset}, {offset + len(data)})"
-        case Extend(where, begin, nbytes):
-            return f"extend {where} [{begin}, {begin + nbytes})"
-        case Cut(where, nbytes):
-            return f"cut {where} to {nbytes}"
-        case Name(where, name, file):
-            return f"remove {where / name}" if file is None else f"name {where / name}"
-        case Sync(where, _):
-            return f"sync {where}"
-        case Note(what):
-            return f"note {what}"
-
-
 @dataclass(frozen=True)
 class State:
     """A state that a disk may be in.
@@ -305,10 +291,10 @@ def kills(trace: Trace, /) -> Iterator[State]:
     """The states that files may be in after the process was killed during this."""
     for disk, last, notes in _prefixes(trace):
         yield State(disk.after(disk.pending), notes, f"after {last}")
-        if isinstance(last.operation, Write | Extend):
-            for head, _ in _halves(last.operation, PAGE):
+        if isinstance(last[1], Write | Extend):
+            for head, _ in _halves(last[1], PAGE):
                 files = disk.after([*disk.pending[:-1], head])
-                yield State(files, notes, f"after {last}, cut to {told(head)}")
+                yield State(files, notes, f"after {last}, cut to {head}")
 
 
 class _Disk:
@@ -376,26 +362,17 @@ def _change(data: bytearray, change: Write | Extend | Cut) -> None:
             del data[nbytes:]
 
 
-@dataclass(frozen=True)
-class _Last:
-    """The last operation of a prefix of a trace."""
-
-    number: int
-    operation: Operation
-
-    def __str__(self) -> str:
-        return f"operation {self.number}, {told(self.operation)}"
-
-
-def _prefixes(trace: Trace) -> Iterator[tuple[_Disk, _Last, tuple[object, ...]]]:
-    """The disk after each operation, that operation, and what was noted until then."""
+def _prefixes(
+    trace: Trace,
+) -> Iterator[tuple[_Disk, tuple[int, Operation], tuple[object, ...]]]:
+    """The disk after each operation, that operation with its number, and the notes until then."""
     disk, notes = _Disk(trace.start), tuple[object, ...]()
-    yield disk, _Last(0, Note("the start")), notes
+    yield disk, (0, Note("the start")), notes
     for number, operation in enumerate(trace.operations, 1):
         disk.do(number, operation)
         if isinstance(operation, Note):
             notes = (*notes, operation.what)
-        yield disk, _Last(number, operation), notes
+        yield disk, (number, operation), notes
 
 
 def _losses(
@@ -419,10 +396,10 @@ def _by_chance(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence
     match dice.randrange(3):
         case 0:
             part = [dice.choice(parts)] if parts else []
-            return [*pending[:at], *part, *pending[at + 1 :]], f"{told(change)} is cut or lost"
+            return [*pending[:at], *part, *pending[at + 1 :]], f"{change} is cut or lost"
         case 1:
             kept = _perhaps_cut(change, dice)
-            return [kept], f"{told(kept)} alone is there"
+            return [kept], f"{kept} alone is there"
         case _:
             return _some(pending, dice)
 
@@ -430,12 +407,12 @@ def _by_chance(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence
 def _one_by_one(pending: Sequence[Change]) -> Iterator[tuple[Sequence[Change], str]]:
     """Each change lost, alone, or cut."""
     for at, change in enumerate(pending):
-        before, after, what = pending[:at], pending[at + 1 :], told(change)
+        before, after, what = pending[:at], pending[at + 1 :], change
         yield [*before, *after], f"{what} is lost"
         yield [change], f"{what} alone is there"
         for part in _parts(change):
-            yield [*before, part, *after], f"{told(part)} is there of {what}"
-            yield [part], f"{told(part)} alone is there of {what}"
+            yield [*before, part, *after], f"{part} is there of {what}"
+            yield [part], f"{part} alone is there of {what}"
 
 
 def _subsets(
@@ -454,7 +431,7 @@ def _some(pending: Sequence[Change], dice: random.Random) -> tuple[Sequence[Chan
     """Some changes by chance, some of them cut, in any order."""
     some = [_perhaps_cut(change, dice) for change in pending if dice.random() < 0.5]
     dice.shuffle(some)
-    return some, f"{len(some)} of {len(pending)} changes are there: {'; '.join(map(told, some))}"
+    return some, f"{len(some)} of {len(pending)} changes are there: {some}"
 
 
 def _perhaps_cut(change: Change, dice: random.Random) -> Change:

@@ -64,30 +64,12 @@ def changes(random: Random, /) -> list[Mutation]:
     return [one() for _ in range(random.choice((1, 1, 1, 2, 4)))]
 
 
-_SHAPES = ("word", "number", "list", "list", "list", "object")
-
-
 def random_json(random: Random, /, *, depth: int = 3) -> Any:
     """Any value that JSON has, of the sort that might be mistaken for one of ours."""
-    words = (
-        "<f8",
-        "|O",
-        "|u1",
-        "(3,)f8",
-        "U9",
-        "f8,f8",
-        "M8[s]",
-        "V0",
-        "x",
-        "t",
-        "",
-        "é\0",
-        "a" * 99,
-    )
+    dtypes = "<f8", "|O", "|u1", "(3,)f8", "U9", "f8,f8", "M8[s]", "V0"
+    words = (*dtypes, "x", "t", "", "é\0", "a" * 99)
     numbers = (0, 1, 3, -1, 2**31, 2**63, 10**30, 0.5, float("inf"), float("nan"), True, None)
-    match random.choice(
-        ("word", "number", "list", "list", "list", "object") if depth else ("word",)
-    ):
+    match random.choice(("word", "number", "list", "list", "list", "object")) if depth else "word":
         case "word":
             return random.choice(words)
         case "number":

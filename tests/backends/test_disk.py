@@ -1,6 +1,6 @@
 """The simulated disk: what it may lose, and what it may not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 from threading import Thread
 
@@ -24,17 +24,28 @@ def last(states: Iterable[State]) -> State:
     return state
 
 
+def noted(files: Recorder) -> set[bytes | None]:
+    """What may be in the file once something was noted."""
+    return of_file(state for state in crashes(files.trace) if state.notes)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path)
 
 
-def test_what_was_not_synced_may_be_there_or_not(files: Recorder, tmp_path: Path) -> None:
+@pytest.fixture
+def fd(files: Recorder, tmp_path: Path) -> Iterator[int]:
+    """A file, of which it is not sure that it has a name."""
     fd = files.open(tmp_path / "file")
+    yield fd
+    files.close(fd)
+
+
+def test_what_was_not_synced_may_be_there_or_not(files: Recorder, fd: int, tmp_path: Path) -> None:
     files.sync_directory(tmp_path)
     files.write(fd, [memoryview(b"a" * 512)], 0)
     files.write(fd, [memoryview(b"b" * 512)], 512)
-    files.close(fd)
     a, b, nothing = b"a" * 512, b"b" * 512, bytes(512)
     assert of_file(crashes(files.trace)) == {
         *(None, b"", a, a + b),
@@ -42,16 +53,13 @@ def test_what_was_not_synced_may_be_there_or_not(files: Recorder, tmp_path: Path
     }
 
 
-def test_what_was_synced_is_there(files: Recorder, tmp_path: Path) -> None:
-    fd = files.open(tmp_path / "file")
+def test_what_was_synced_is_there(files: Recorder, fd: int, tmp_path: Path) -> None:
     files.write(fd, [memoryview(b"old" * 1000)], 0)
     files.sync(fd)
     files.sync_directory(tmp_path)
     files.note("now")
     files.write(fd, [memoryview(b"new")], 3)
-    files.close(fd)
-    after = [state for state in crashes(files.trace) if state.notes]
-    assert of_file(after) == {b"old" * 1000, b"oldnew" + b"old" * 998}
+    assert noted(files) == {b"old" * 1000, b"oldnew" + b"old" * 998}
 
 
 def test_a_name_is_there_once_its_directory_is_synced(files: Recorder, tmp_path: Path) -> None:
@@ -86,15 +94,15 @@ def test_a_file_may_have_both_names_while_it_is_renamed(files: Recorder, tmp_pat
     assert names >= {frozenset({draft}), frozenset({draft, FILE}), frozenset({FILE})}
 
 
-def test_a_write_is_cut_at_sectors_and_never_within_one(files: Recorder, tmp_path: Path) -> None:
-    fd = files.open(tmp_path / "file")
+def test_a_write_is_cut_at_sectors_and_never_within_one(
+    files: Recorder, fd: int, tmp_path: Path
+) -> None:
     files.write(fd, [memoryview(b"a" * 2048)], 0)
     files.sync(fd)
     files.sync_directory(tmp_path)
     files.note("old")
     files.write(fd, [memoryview(b"b" * 1000)], 500)
-    files.close(fd)
-    found = of_file(state for state in crashes(files.trace) if state.notes)
+    found = noted(files)
     old, new = b"a" * 2048, b"a" * 500 + b"b" * 1000 + b"a" * 548
     cuts = {new[:at] + old[at:] for at in (512, 1024)} | {old[:at] + new[at:] for at in (512, 1024)}
     assert found >= cuts | {old, new}
@@ -106,21 +114,17 @@ def test_a_write_is_cut_at_sectors_and_never_within_one(files: Recorder, tmp_pat
     )
 
 
-def test_room_that_was_added_may_be_missing(files: Recorder, tmp_path: Path) -> None:
-    fd = files.open(tmp_path / "file")
+def test_room_that_was_added_may_be_missing(files: Recorder, fd: int, tmp_path: Path) -> None:
     files.sync_directory(tmp_path)
     files.note("made")
     files.extend(fd, 0, 1024, prewrite=True)
-    files.close(fd)
-    found = of_file(state for state in crashes(files.trace) if state.notes)
+    found = noted(files)
     assert found == {bytes(size) for size in (0, 512, 1024)}
 
 
-def test_a_kill_keeps_all_but_the_rest_of_the_last_write(files: Recorder, tmp_path: Path) -> None:
-    fd = files.open(tmp_path / "file")
+def test_a_kill_keeps_all_but_the_rest_of_the_last_write(files: Recorder, fd: int) -> None:
     files.write(fd, [memoryview(b"a" * 10_000)], 0)
     files.cut(fd, 9000)
-    files.close(fd)
     assert of_file(kills(files.trace)) == {
         *(None, b""),
         *(b"a" * size for size in (4096, 8192, 10_000, 9000)),
@@ -148,8 +152,7 @@ def test_a_sync_does_not_cover_what_another_thread_writes_meanwhile(tmp_path: Pa
     files.sync(fd)
     files.note("synced")
     files.close(fd)
-    states = [state for state in crashes(files.trace) if state.notes]
-    assert of_file(states) == {b"", b"late", bytes(4)}
+    assert noted(files) == {b"", b"late", bytes(4)}
 
 
 def test_what_was_there_before_stays(tmp_path: Path) -> None:
@@ -172,28 +175,6 @@ def test_a_file_that_somebody_else_made_is_refused(files: Recorder, tmp_path: Pa
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="made by something else"):
         files.open(tmp_path / "file")
-
-
-def test_a_state_can_be_written(files: Recorder, tmp_path: Path) -> None:
-    files.make_directory(tmp_path / "place")
-    fd = files.open(tmp_path / "place" / "file")
-    files.write(fd, [memoryview(b"data")], 7)
-    files.close(fd)
-    copy = tmp_path.with_name("copy")
-    copy.mkdir()
-    last(kills(files.trace)).write(copy)
-    assert contents(copy) == contents(tmp_path)
-
-
-def test_the_same_seed_gives_the_same_states(files: Recorder, tmp_path: Path) -> None:
-    fd = files.open(tmp_path / "file")
-    for number in range(8):
-        files.write(fd, [memoryview(bytes([number]) * 700)], 300 * number)
-    files.close(fd)
-    once, again, other = (
-        [state.story for state in crashes(files.trace, most=5, seed=seed)] for seed in (1, 1, 2)
-    )
-    assert once == again != other
 
 
 def test_every_system_call_that_changes_something_is_recorded() -> None:

@@ -21,9 +21,10 @@ from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.directory.format import LIVE, FileHead, length, unpack
+from ckio.backends.files import Files
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.heads import ROW, STORED, Group, Row
+from ckio.backends.hdf5.heads import PAGE, ROW, STORED, Group, Row, Start, load
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, StorageError
 from ckio.jobs import directory as rundir
@@ -43,17 +44,17 @@ from .hostile import (
     touching_nothing_but,
 )
 
-LONG = 30
+LONG = 120
 """How many times as many inputs the long campaigns have."""
 
 SCALES = [pytest.param(1, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
 COUNTS = {
-    "directory": 500,
-    "archive": 400,
-    "anything": 200,
-    "compressed": 250,  # for each codec
-    "readers": 190,  # for each reader
-    "run": 300,
+    "directory": 125,
+    "archive": 100,
+    "anything": 50,
+    "compressed": 65,  # for each codec
+    "readers": 50,  # for each reader
+    "run": 75,
 }
 """Inputs of the short campaigns."""
 
@@ -71,26 +72,13 @@ def fill(level: Any) -> None:
 
 
 class Case(NamedTuple):
-    """What is done to a level's files.
-
-    Attributes
-    ----------
-    file : int
-        Which of them is changed.
-    how : list
-    mended : bool
-        Whether its checks are made right again.
-    written : bool
-        Whether the level is then written to.
-    measured : bool
-        Whether what Python allocates is watched, which takes most of the time.
-    """
+    """What is done to a level's files, and how the level is then looked at."""
 
     file: int
     how: list[Any]
-    mended: bool
-    written: bool
-    measured: bool
+    mended: bool  # its checks are made right again
+    written: bool  # the level is then written to
+    measured: bool  # what Python allocates is watched, which takes most of the time
 
     def allocating_at_most(self, nbytes: int) -> AbstractContextManager[None]:
         return allocating_at_most(nbytes) if self.measured else nullcontext()
@@ -159,6 +147,39 @@ def test_files_of_anything_give_only_our_errors(memory: Path, scale: int) -> Non
         COUNTS["anything"] * scale,
         try_one,
     )
+
+
+def test_an_archive_of_holes_claims_slots_without_end(tmp_path: Path) -> None:
+    path, files = tmp_path / "archive.h5", Files()
+    level = Hdf5(path)
+    put(level, x(0), FLOW)
+    level.close()
+    fd = files.open(path)
+    start = load(files, fd, str(path))
+    ((begin, end),) = start.spans()
+    slots = 1 << 30
+    data = bytearray(end - begin)
+    files.read(fd, [memoryview(data)], begin)
+    head = bytes(data[: Group.length(bytes(data[:PAGE]))])
+    group = Group.unpack(head, begin, end, start.run)
+    rows = end
+    payload = -(-(rows + slots * ROW.itemsize) // PAGE) * PAGE
+    last = payload + slots * group.stride
+    grown = Group(group.name, group.kind, group.form, slots, rows, payload, last, last)
+    page, leaf = start.pages[:PAGE], start.pages[PAGE : 2 * PAGE]
+    made = Start.sealed(
+        page, leaf, fixed=start.fixed, begin=begin, end=last, groups=(begin,), run=start.run
+    )
+    files.write(fd, [memoryview(grown.pack())], begin)
+    for at in (0, len(made.pages)):
+        files.write(fd, [memoryview(made.pages)], at)
+    files.cut(fd, last)
+    files.close(fd)
+    assert path.stat().st_size > 1 << 36
+    assert path.stat().st_blocks * 512 < 1 << 20
+    with allocating_at_most(100 << 20):
+        (damage,) = Hdf5.contents(path)
+    assert damage.what == "the head of a group is damaged"  # type: ignore[union-attr]
 
 
 # What is stored compressed

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ckio.actions import Key
 from ckio.backends.directory import Directory
 from ckio.backends.files import Files
-from ckio.backends.hdf5 import Hdf5
 from ckio.errors import MissingCheckpoint
 from ckio.testing import get, put, raw, x
+
+from .workload import Kind, held, plain
 
 SIZE = 3000
 STRIDE = 7
@@ -52,11 +52,6 @@ def interrupted(turn: Callable[[], object], at: int) -> bool:
     return interrupt.raised
 
 
-def held(level: Any) -> dict[Key, bytes]:
-    stored = level.keys()
-    return {key: get(level, key, level.layout(key)) for key in stored}
-
-
 NEW_SIZE = "write of another size"
 TURNS: dict[str, Callable[[Any], object]] = {
     "write": lambda level: put(level, x(5), raw(SIZE)),
@@ -67,64 +62,61 @@ TURNS: dict[str, Callable[[Any], object]] = {
 }
 
 
-LEVELS: dict[str, Callable[[Path], Any]] = {
-    "directory": Directory,
-    "directory, synced": partial(Directory, durability="fdatasync"),
-    "hdf5": Hdf5,
-}
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     ("kind", "turn"),
     # A new group of an archive takes many thousand moments: prefixes of that are tried by kills.
-    [(kind, turn) for kind in LEVELS for turn in TURNS if (kind, turn) != ("hdf5", NEW_SIZE)],
+    [
+        (kind, turn)
+        for kind in plain("process", "fdatasync")
+        for turn in TURNS
+        if kind.backend is Directory or (kind.durability == "process" and turn != NEW_SIZE)
+    ],
+    ids=str,
 )
-def test_an_interrupt_leaves_a_level_as_it_says_it_is(kind: str, turn: str, tmp_path: Path) -> None:
-    at = 1
-    while True:
-        place = tmp_path / str(at)
-        level = LEVELS[kind](place)
+def test_an_interrupt_leaves_a_level_as_it_says_it_is(
+    kind: Kind, turn: str, tmp_path: Path
+) -> None:
+    interrupts, raised = 0, True
+    while raised:
+        level = kind.open(tmp_path)
         before = {x(step): put(level, x(step), raw(SIZE), seed=step) for step in range(3)}
         level.discard(x(2))
         del before[x(2)]
-        if not interrupted(lambda level=level: TURNS[turn](level), at):  # type: ignore[misc]
-            break
+        raised = interrupted(partial(TURNS[turn], level), 1 + STRIDE * interrupts)
         said = held(level)
         undone = [before, before | {x(5): said.get(x(5))}, {x(0): before[x(0)]}]
-        assert said in undone, at
+        assert said in undone, interrupts
         level.close()
-        level = LEVELS[kind](place)
-        assert held(level) == said, at
-        level.remove()
-        at += STRIDE
-    level.remove()
-    assert at > 10 * STRIDE
+        level = kind.open(tmp_path)
+        assert held(level) == said, interrupts
+        level.remove()  # type: ignore[attr-defined]
+        interrupts += raised
+    assert interrupts > 10
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", ["directory", "hdf5"])
-def test_what_was_interrupted_and_discarded_does_not_come_back(kind: str, tmp_path: Path) -> None:
-    at = 1
-    while True:
-        level = LEVELS[kind](tmp_path / str(at))
+@pytest.mark.parametrize("kind", plain("process"), ids=str)
+def test_what_was_interrupted_and_discarded_does_not_come_back(kind: Kind, tmp_path: Path) -> None:
+    interrupts, raised = 0, True
+    while raised:
+        level = kind.open(tmp_path)
         level.reserve({SIZE: 5})
         put(level, x(0), raw(SIZE))
-        if not interrupted(lambda level=level: put(level, x(5), raw(SIZE)), at):  # type: ignore[misc]
-            break
+        raised = interrupted(partial(TURNS["write"], level), 1 + STRIDE * interrupts)
         if x(5) not in held(level):
             put(level, x(5), raw(SIZE))
         level.discard(x(5))
         for step in range(20, 23):
             put(level, x(step), raw(SIZE))
         level.close()
-        level = LEVELS[kind](level.path)
-        assert set(level.keys()) == {x(0), x(20), x(21), x(22)}, at
+        level = kind.open(tmp_path)
+        assert set(level.keys()) == {x(0), x(20), x(21), x(22)}, interrupts
         with pytest.raises(MissingCheckpoint):
             level.discard(x(5))
-        level.remove()
-        at += STRIDE
-    level.remove()
+        level.remove()  # type: ignore[attr-defined]
+        interrupts += raised
+    assert interrupts > 10
 
 
 class Interrupted(Files):

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from ckio.backends.contents import Stored
@@ -16,6 +17,7 @@ from ckio.errors import BadInput, CorruptCheckpoint, ForeignLevel, LevelInUse
 from ckio.testing import FLOW, a, get, put, raw, t, x
 
 from .common import OCEAN
+from .workload import held
 
 CAFE, BEEF = RunId("cafe"), RunId("beef")
 KEYS = {x(0): FLOW, x(3): FLOW, t(1): raw(300), a(9): OCEAN, x(7): raw(20_000)}
@@ -52,50 +54,43 @@ def files(folder: Path) -> dict[Path, tuple[bytes, int]]:
     }
 
 
-def test_what_a_run_stored_is_there_for_it_and_for_whoever_is_no_run(
+def test_what_another_run_stored_is_refused_and_nothing_is_changed(
     tmp_path: Path, opened: Open
 ) -> None:
-    stored = fill(opened(tmp_path, CAFE), seed=1)
-    for run in (CAFE, NOBODY):
-        level = opened(tmp_path, run)
-        assert {key: get(level, key, layout) for key, layout in KEYS.items()} == stored
-        assert {item.run for item in level.contents(level.path)} == {"cafe"}
-        level.close()
+    assert issubclass(ForeignLevel, (BadInput, LevelInUse))
+    for owner in (CAFE, BEEF, NOBODY):
+        folder = tmp_path / f"of {owner.text}"
+        stored = fill(opened(folder, owner), seed=1)
+        before = files(folder)
+        if owner is not CAFE:
+            with pytest.raises(ForeignLevel, match=rf"{folder}.* of {owner}, not of run cafe"):
+                opened(folder, CAFE)
+        assert files(folder) == before
+        for run in (owner, NOBODY):  # nobody holds it
+            level = opened(folder, run)
+            assert held(level) == stored
+            assert {item.run for item in level.contents(level.path)} == {owner.text}
+            level.close()
 
 
-@pytest.mark.parametrize("owner", [BEEF, NOBODY])
-def test_what_another_run_stored_is_refused_and_nothing_is_changed(
-    tmp_path: Path, opened: Open, owner: RunId
-) -> None:
-    stored = fill(opened(tmp_path, owner), seed=1)
-    before = files(tmp_path)
-    with pytest.raises(ForeignLevel, match=rf"{tmp_path}.* of {owner}, not of run cafe: it was mo"):
-        opened(tmp_path, CAFE)
-    assert files(tmp_path) == before
-    level = opened(tmp_path, owner)  # nobody holds it
-    assert {key: get(level, key, layout) for key, layout in KEYS.items()} == stored
-
-
-def test_that_a_level_is_another_runs_is_bad_input_and_no_reason_to_go_on_without_it() -> None:
-    assert issubclass(ForeignLevel, BadInput)
-    assert issubclass(ForeignLevel, LevelInUse)
-
-
-@pytest.mark.parametrize("moved", range(4))
-def test_one_file_of_another_runs_directory_is_found_out(tmp_path: Path, moved: int) -> None:
+def test_one_file_of_another_runs_directory_is_found_out(tmp_path: Path) -> None:
     for run, seed in ((CAFE, 1), (BEEF, 2)):
         fill(Directory(tmp_path / run.text, run=run), seed=seed)
     theirs = sorted((tmp_path / "beef").iterdir())
+    ours = {path: path.read_bytes() for path in (tmp_path / "cafe").iterdir()}
     assert len(theirs) >= 2
-    file = theirs[moved % len(theirs)]
-    (tmp_path / "cafe" / file.name).write_bytes(file.read_bytes())
-    before = files(tmp_path)
-    with pytest.raises(ForeignLevel, match=rf"{file.name} holds checkpoints of run beef"):
-        Directory(tmp_path / "cafe", run=CAFE)
-    assert files(tmp_path) == before
-    (tmp_path / "cafe" / file.name).unlink()
-    left = set(Directory(tmp_path / "cafe", run=CAFE).keys())
-    assert left < set(KEYS)
+    for file in theirs:
+        moved = tmp_path / "cafe" / file.name
+        moved.write_bytes(file.read_bytes())
+        before = files(tmp_path)
+        with pytest.raises(ForeignLevel, match=rf"{file.name} holds checkpoints of run beef"):
+            Directory(tmp_path / "cafe", run=CAFE)
+        assert files(tmp_path) == before
+        moved.unlink()
+        level = Directory(tmp_path / "cafe", run=CAFE)
+        assert set(level.keys()) < set(KEYS)
+        level.close()
+        moved.write_bytes(ours[moved])
 
 
 @pytest.mark.parametrize("head", [bytes(40), b"damaged"], ids=["none", "damaged"])
@@ -155,39 +150,32 @@ def _gives_only(ours: dict[Any, bytes], opened: Open, folder: Path) -> str:
     return "all" if found == set(ours) else "some"
 
 
-def test_what_is_written_without_a_run_into_its_archive_is_still_its_own(tmp_path: Path) -> None:
+def test_people_see_whose_an_archive_is_also_of_what_was_written_without_a_run(
+    tmp_path: Path,
+) -> None:
     fill(Hdf5(tmp_path / "a.h5", run=CAFE), seed=1)
     archive = Hdf5(tmp_path / "a.h5")
     original = put(archive, x(8), raw(70_000))
     archive.close()
     assert get(Hdf5(tmp_path / "a.h5", run=CAFE), x(8), raw(70_000)) == original
-
-
-def test_people_see_whose_an_archive_is(tmp_path: Path) -> None:
-    import h5py
-
-    fill(Hdf5(tmp_path / "a.h5", run=CAFE), seed=1)
     with h5py.File(tmp_path / "a.h5") as file:
         assert file.attrs["run"] == "cafe"
 
 
-# Ids
-
-
-@pytest.mark.parametrize("text", ["é" * 33, "x" * 65, "a\0", "\0", "\ud800"])
-def test_what_files_have_no_room_for_is_no_id(text: str) -> None:
-    with pytest.raises(BadInput, match="is no id of a run"):
-        RunId(text)
-
-
-@pytest.mark.parametrize("text", ["", "cafe", "é" * 32, "x" * 64])
-def test_an_id_is_read_as_it_was_written(tmp_path: Path, opened: Open, text: str) -> None:
-    run = RunId(text)
-    assert RunId.unpack(run.pack()) == run
-    level = opened(tmp_path, run)
-    put(level, x(0), FLOW)
-    level.close()
-    level = opened(tmp_path, run)
-    (found,) = level.contents(level.path)
-    assert isinstance(found, Stored)
-    assert (found.key, found.run) == (x(0), text)
+def test_an_id_is_read_as_it_was_written_and_refused_where_files_have_no_place_for_it(
+    tmp_path: Path, opened: Open
+) -> None:
+    for text in ("é" * 33, "x" * 65, "a\0", "\0", "\ud800"):
+        with pytest.raises(BadInput, match="is no id of a run"):
+            RunId(text)
+    for text in ("", "cafe", "é" * 32, "x" * 64):
+        run = RunId(text)
+        assert RunId.unpack(run.pack()) == run
+        for _ in range(2):
+            level = opened(tmp_path / f"of {text}", run)
+            if not level.keys():
+                put(level, x(0), FLOW)
+            level.close()
+        (found,) = level.contents(level.path)
+        assert isinstance(found, Stored)
+        assert (found.key, found.run) == (x(0), text)

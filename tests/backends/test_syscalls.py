@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ckio.backends.files import Files
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
 from ckio.testing import get, raw, t, x
 
-from .workload import KEYS, LARGE, SMALL, Kind, Step, bytes_of, do, held, kinds
+from .workload import ANY_DURABILITY, KEYS, LARGE, SMALL, Kind, Step, bytes_of, do, held, kinds
 
 CALLS = (
     *("open", "open_direct", "close", "make_directory", "rename", "unlink", "pwritev", "preadv"),
@@ -55,15 +56,7 @@ WORKLOAD = (
 
 
 class Faulty(Files):
-    """A system in which some calls fail, by their number.
-
-    Attributes
-    ----------
-    calls : list of str
-        All that were counted.
-    struck : list of str
-        Those that failed, and how.
-    """
+    """A system in which some calls fail, by their number; it tells which, and how."""
 
     def __init__(self, strikes: Mapping[int, Fault]) -> None:
         self.calls: list[str] = []
@@ -130,14 +123,9 @@ def told(error: Exception, kind: Kind, root: Path, step: Step) -> None:
 class Struck:
     """The workload on a level whose system is faulty, and what is known of the level.
 
-    Attributes
-    ----------
-    now : dict
-        What it holds.
-    unsure : dict
-        What else its files may hold of a key, where even the way back failed.
-    misnamed : int
-        How many errors said that it is full when it was not, or the other way round.
+    It holds what is in `now`; what else its files may hold of a key, where even the way back
+    failed, is in `unsure`. Of errors that said that it is full when it was not, or the other way
+    round, `misnamed` is the number.
     """
 
     kind: Kind
@@ -257,8 +245,11 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+ALL = pytest.mark.parametrize("kind", kinds(*ANY_DURABILITY), ids=str)
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
+@ALL
 def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
     raised, tried = 0, range(1, calls + 1, 7 if kind.compressed else 2)
@@ -269,7 +260,7 @@ def test_a_call_may_fail(kind: Kind, memory: Path) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
+@ALL
 def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
     for number in range(1, calls + 1, 11 if kind.compressed else 5):
@@ -277,11 +268,9 @@ def test_the_way_back_may_fail_too(kind: Kind, memory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [*ERRORS, *SHORT])
-@pytest.mark.parametrize("kind", kinds("process", "fdatasync", "direct"), ids=str)
-def test_any_call_may_fail_in_any_way(kind: Kind, fault: Fault, memory: Path) -> None:
+@ALL
+def test_any_call_may_fail_in_any_way(kind: Kind, memory: Path) -> None:
     calls, _ = struck(kind, memory, {})
-    for number in range(1, calls + 1):
+    for fault, number, again in product((*ERRORS, *SHORT), range(1, calls + 1), (False, True)):
         for strikes in ({number: fault}, {number: fault, number + 1: errno.EIO}):
-            for again in (False, True):
-                struck(kind, memory, strikes, again=again)
+            struck(kind, memory, strikes, again=again)

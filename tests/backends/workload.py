@@ -1,11 +1,13 @@
 """One workload for every durable level: what faults strike at, operation by operation."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from ckio.actions import Buffers, Field, Key, Layout
 from ckio.backends.base import Backend
@@ -16,7 +18,8 @@ from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.compression import Zstd
-from ckio.testing import a, get, raw, t, x
+from ckio.errors import LevelFull
+from ckio.testing import a, get, put, raw, t, x
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,20 @@ class Kind:
 
     def contents(self, root: Path) -> list[Stored | Damaged]:
         return self.backend.contents(self.place(root))
+
+
+ANY_DURABILITY = ("process", "fdatasync", "direct")
+
+
+def plain(*durabilities: str) -> list[Kind]:
+    """Those of `kinds` that are not compressed."""
+    return [kind for kind in kinds(*durabilities) if not kind.compressed]
+
+
+def plain_first(*durabilities: str) -> list[Any]:
+    """All of `kinds`; those that are compressed are slow."""
+    every = kinds(*durabilities)
+    return [pytest.param(it, marks=pytest.mark.slow) if it.compressed else it for it in every]
 
 
 def kinds(*durabilities: str) -> list[Kind]:
@@ -117,6 +134,21 @@ def held(level: Backend) -> dict[Key, bytes]:
     """All that a level holds, read and verified."""
     keys = level.keys()
     return {key: get(level, key, level.layout(key)) for key in keys}
+
+
+def fill(level: Backend, nbytes: int) -> tuple[dict[Key, bytes], str]:
+    """Write until a level is full; return what it holds then, and why it takes no more."""
+    stored: dict[Key, bytes] = {}
+    while True:
+        key = x(len(stored))
+        try:
+            stored[key] = put(level, key, raw(nbytes), seed=key.step)
+        except LevelFull as error:
+            reason = str(error)
+            break
+    assert str(key) in reason
+    assert re.search(r"\d+ bytes are needed, \d+ bytes are free", reason)
+    return stored, reason
 
 
 def _ends(sizes: list[int]) -> Iterator[int]:

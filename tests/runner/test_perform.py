@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from throttled import opened, roomy
 
 from ckio.actions import Advance, Buffers, Key, Kind, Layout, Read, Record, Reverse, Write
 from ckio.backends.ram import Ram
@@ -31,6 +30,7 @@ from ckio.schedule.machine import Machine
 from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel
 from ckio.testing.strategies import legal_schedules
+from tests.runner.throttled import opened, roomy
 from tests.single import perform_one
 
 CHAIN = Chain(steps=9, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)

@@ -16,7 +16,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import VariableColumns, validate
 from ckio.testing import a
-from tests.test_variables import NAMES, random_variables
+from tests.actions.random_variables import NAMES, random_variables
 
 from .test_versions import PLATFORM, THREE, Symbols, chain_of, random_action, registers, t, x
 

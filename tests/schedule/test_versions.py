@@ -15,7 +15,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
 from ckio.schedule.replay import validate
 from ckio.testing.strategies import is_allowed
-from tests.test_variables import NAMES, random_variables
+from tests.actions.random_variables import NAMES, random_variables
 
 LEVELS = 2
 PLATFORM = Platform(tuple(Level(name=f"level{number}") for number in range(LEVELS)))

@@ -54,17 +54,16 @@ def maker(kind=Logistic, *, dtype=np.float64, rate=0.3):
     def make():
         x = np.array([0.1, 0.3, 0.6, 1.2], dtype)
         return kind(
-            {"x": x, "J": np.zeros((), dtype)},
-            control={"x": x, "rate": np.full(4, rate, dtype)},
+            {"x": x, "J": np.zeros((), dtype)}, control={"x": x, "rate": np.full(4, rate, dtype)}
         )
 
     return make
 
 
-def gradient_of(make):
+def gradient_of(make, steps=STEPS):
     model = make()
-    model.record(0, STEPS)
-    model.reverse(0, STEPS)
+    model.record(0, steps)
+    model.reverse(0, steps)
     return {name: array.copy() for name, array in model.gradient.items()}
 
 
@@ -77,22 +76,26 @@ def test_a_right_gradient_is_verified_at_second_order():
     assert check.summary().startswith("verified: remainder rates 2.0")
 
 
-@pytest.mark.parametrize("error", [1e-3, -1e-3, 0.1, 1.0, -2.0])
-def test_a_gradient_off_by_a_factor_is_not_verified(error):
+def test_a_wrong_gradient_is_not_verified():
     make = maker()
-    wrong = {name: g * (1 + error) for name, g in gradient_of(make).items()}
-    check = check_gradient(make, STEPS, wrong)
-    assert not check.verified
-    assert check.summary().startswith("NOT verified")
+    gradient = gradient_of(make)
+    for error in (1e-3, -1e-3, 0.1, 1.0, -2.0):
+        wrong = {name: g * (1 + error) for name, g in gradient.items()}
+        check = check_gradient(make, STEPS, wrong)
+        assert not check.verified, error
+        assert check.summary().startswith("NOT verified")
+    for value in (0.0, math.nan, math.inf):
+        claimed = {name: np.full_like(g, value) for name, g in gradient.items()}
+        assert not check_gradient(make, STEPS, claimed).verified, value
 
 
 @pytest.mark.parametrize("name", ["x", "rate"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_one_wrong_element_of_one_control_is_found(name, seed):
+def test_one_wrong_element_of_one_control_is_found(name):
     make = maker()
-    gradient = gradient_of(make)
-    gradient[name][seed] *= 1.01
-    assert not check_gradient(make, STEPS, gradient, seed=seed).verified
+    for seed in (1, 2, 3):
+        gradient = gradient_of(make)
+        gradient[name][seed] *= 1.01
+        assert not check_gradient(make, STEPS, gradient, seed=seed).verified, seed
 
 
 @pytest.mark.parametrize(("name", "other"), [("x", "rate"), ("rate", "x")])
@@ -101,35 +104,31 @@ def test_the_control_that_is_wrong_is_named(name, other):
     gradient = gradient_of(make)
     gradient[name] = gradient[name] * 2
     check = check_gradient(make, STEPS, gradient)
-    assert {control: each.verified for control, each in check.controls.items()} == {
-        name: False,
-        other: True,
-    }
+    alone = {control: each.verified for control, each in check.controls.items()}
+    assert alone == {name: False, other: True}
     verdict, *table, wrong, right, hint = str(check).splitlines()
     assert table[0].split() == ["step", "h", "remainder", "rate"]
     assert len(table) == 2 + len(check.steps)
-    assert verdict.startswith("NOT verified: remainder rates ")
-    assert wrong.startswith(f"wrong in '{name}': remainder rates 1.0")
+    assert verdict.startswith("NOT verified")
+    assert wrong.startswith(f"wrong in '{name}'")
     assert right == f"right in '{other}'"
-    assert hint.startswith("`ckio analyze MODEL` shows what its steps")
+    assert "ckio analyze MODEL" in hint
     assert check.summary() == "; ".join((verdict, wrong, right, hint))
 
 
-def test_controls_are_checked_alone_only_where_the_gradient_is_wrong():
-    runs = []
-
-    def make():
-        runs.append(1)
-        return maker()()
+def test_halvings_take_one_run_each_and_controls_are_checked_alone_only_where_it_is_wrong():
+    def runs(gradient, **options):
+        made = []
+        check = check_gradient(lambda: made.append(1) or maker()(), STEPS, gradient, **options)
+        return len(made), list(check.controls)
 
     gradient = gradient_of(maker())
-    assert not check_gradient(make, STEPS, gradient).controls
-    right = len(runs)
-    assert right == 1 + 5 + 4
+    right, controls = runs(gradient)
+    assert (right, controls) == (1 + 5 + 4, [])
+    assert runs(gradient, halvings=7)[0] == runs(gradient, halvings=3)[0] + 4
     gradient["x"] = gradient["x"] * 2
-    check_gradient(make, STEPS, gradient)
-    assert len(runs) - right == right + 2 * (5 + 3)
-    assert list(check_gradient(make, STEPS, gradient, apart=1).controls) == ["x"]
+    assert runs(gradient) == (right + 2 * (5 + 3), ["x", "rate"])
+    assert runs(gradient, apart=1)[1] == ["x"]
 
 
 def test_a_gradient_that_is_not_finite_is_told_as_such():
@@ -137,9 +136,7 @@ def test_a_gradient_that_is_not_finite_is_told_as_such():
     gradient = gradient_of(make)
     gradient["rate"][1] = math.nan
     check = check_gradient(make, STEPS, gradient)
-    assert check.summary().startswith(
-        "NOT verified: the gradient along the direction is nan; wrong"
-    )
+    assert "gradient along the direction is nan" in check.summary()
     assert check.controls["x"].verified
 
 
@@ -164,58 +161,35 @@ def test_steps_that_change_no_array_are_told():
     assert not check_gradient(maker(Constant), STEPS, gradient_of(maker(Constant))).unchanged
 
 
-def test_a_gradient_of_zeros_or_of_no_numbers_is_not_verified():
-    make = maker()
-    for value in (0.0, math.nan, math.inf):
-        claimed = {name: np.full_like(g, value) for name, g in gradient_of(make).items()}
-        assert not check_gradient(make, STEPS, claimed).verified
-
-
-def test_a_linear_functional_has_nothing_but_rounding_left():
-    make = maker(Linear)
+@pytest.mark.parametrize(
+    ("make", "name", "change"),
+    [
+        (maker(Linear), "x", lambda array: array * (1 + 1e-6)),  # nothing but rounding is left
+        (maker(dtype=np.float32), "rate", lambda array: array * 1.5),
+    ],
+    ids=["linear", "single precision"],
+)
+def test_gradients_are_checked_as_far_as_rounding_lets_them(make, name, change):
     gradient = gradient_of(make)
     assert check_gradient(make, STEPS, gradient).verified
-    gradient["x"][1] *= 1 + 1e-6
+    gradient[name][1:2] = change(gradient[name][1:2])
     assert not check_gradient(make, STEPS, gradient).verified
 
 
 def test_nothing_is_verified_of_a_functional_that_does_not_change():
-    make = maker(Constant)
-    gradient = gradient_of(make)
-    check = check_gradient(make, STEPS, gradient)
+    gradient = gradient_of(maker(Constant))
+    check = check_gradient(maker(Constant), STEPS, gradient)
     assert not check.verified
     assert "the check says nothing" in check.summary()
     gradient["x"][1] = 1e-9
-    assert not check_gradient(make, STEPS, gradient).verified
+    assert not check_gradient(maker(Constant), STEPS, gradient).verified
 
 
-def test_single_precision_is_checked_as_far_as_it_goes():
-    make = maker(dtype=np.float32)
-    gradient = gradient_of(make)
-    assert check_gradient(make, STEPS, gradient).verified
-    gradient["rate"] *= 1.5
-    assert not check_gradient(make, STEPS, gradient).verified
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rounding_that_chaos_amplifies_does_not_hide_a_right_gradient(seed):
+def test_rounding_that_chaos_amplifies_does_not_hide_a_right_gradient():
     make = maker(rate=2.9)  # chaotic: errors grow a hundred thousand times
     gradient = gradient_of(make)
-    assert check_gradient(make, STEPS, gradient, seed=seed, halvings=26).verified
-
-
-def test_more_halvings_take_one_run_each():
-    runs = []
-
-    def make():
-        runs.append(1)
-        return maker()()
-
-    gradient = gradient_of(maker())
-    check_gradient(make, STEPS, gradient, halvings=3)
-    three = len(runs)
-    check_gradient(make, STEPS, gradient, halvings=7)
-    assert len(runs) - three == three + 4
+    for seed in range(5):
+        assert check_gradient(make, STEPS, gradient, seed=seed, halvings=26).verified, seed
 
 
 def test_a_gradient_that_does_not_fit_is_refused():
@@ -243,28 +217,15 @@ def test_a_program_that_ends_early_cannot_be_checked():
 def burgers_gradient(**options):
     """By store-all over its own steps, and how many those are."""
     steps = Burgers(**options).advance(0, 10**6)
-    model = Burgers(**options)
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return steps, {name: array.copy() for name, array in model.gradient.items()}
-
-
-def watched_burgers(reached, **options):
-    """Models that leave, in `reached`, the step that each came to."""
-
-    def make():
-        number = len(reached)
-        reached.append(0)
-
-        def on_step(step):
-            reached[number] = step
-
-        return Burgers(**options, on_step=on_step)
-
-    return make
+    return steps, gradient_of(lambda: Burgers(**options), steps)
 
 
 def test_each_model_runs_to_its_own_end_where_the_steps_are_not_given():
+    def make():
+        number = len(reached)
+        reached.append(0)
+        return Burgers(**options, on_step=lambda step: reached.__setitem__(number, step))
+
     times = [0.0]
     model = Burgers(grid=50)
     model.on_step = lambda _: times.append(float(model._state["t"]))
@@ -274,18 +235,14 @@ def test_each_model_runs_to_its_own_end_where_the_steps_are_not_given():
         options = {"grid": 50, "time": times[last] + part * (times[last + 1] - times[last])}
         steps, gradient = burgers_gradient(**options)
         reached = []
-        check = check_gradient(watched_burgers(reached, **options), None, gradient)
-        assert check.verified
+        assert check_gradient(make, None, gradient).verified
         assert steps in reached
         taken |= {step - steps for step in reached[1:]}  # the first only shows its controls
     assert taken & {-1, 1}
-
-
-@pytest.mark.parametrize("name", ["u", "viscosity"])
-def test_a_wrong_gradient_of_a_model_that_ends_by_itself_is_found(name):
-    _, gradient = burgers_gradient(grid=40)
-    gradient[name] *= 1.01
-    assert not check_gradient(lambda: Burgers(grid=40), None, gradient).verified
+    for name in ("u", "viscosity"):
+        steps, gradient = burgers_gradient(grid=40)
+        gradient[name] *= 1.01
+        assert not check_gradient(lambda: Burgers(grid=40), None, gradient).verified
 
 
 @pytest.mark.parametrize("end", [1, 63, 64, 65, 128])
@@ -295,10 +252,7 @@ def test_a_model_that_ends_where_it_is_asked_to_pause_is_run_to_its_end(end):
             return i == end
 
     make = maker(Short)
-    model = make()
-    model.record(0, end)
-    model.reverse(0, end)
-    gradient = {name: array.copy() for name, array in model.gradient.items()}
+    gradient = gradient_of(make, end)
     open_ended = check_gradient(make, None, gradient, halvings=9)
     assert open_ended == check_gradient(make, end, gradient, halvings=9)
 

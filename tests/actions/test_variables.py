@@ -2,64 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ckio.actions.variables import (
-    NOTHING,
-    TOGETHER,
-    By,
-    ChainFlows,
-    Flow,
-    Names,
-    Step,
-    Variables,
-    following,
-)
+from ckio.actions.variables import TOGETHER, By, ChainFlows, Flow, Names, Step, Variables, following
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 
-NAMES = "abcd"
+from .random_variables import NAMES, random_variables
+
+CHAIN = Chain(steps=2, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
 Value = tuple[object, ...]
 State = dict[str, Value]
-SEEDS = range(100)
-
-
-def subset(random: Random, names: object, p: float) -> Names:
-    return frozenset(name for name in sorted(names) if random.random() < p)  # type: ignore[call-overload]
-
-
-def random_step(random: Random) -> Step:
-    """Any step: in part or in whole, recording like the forward or not, restoring or not."""
-
-    def flow(use: Names = NOTHING, out: Names = NOTHING) -> Flow:
-        out |= subset(random, NAMES, 0.4)
-        return Flow(use | subset(random, NAMES, 0.3), out, subset(random, out, 0.6))
-
-    forward = flow()
-    record = random.choice((None, flow(subset(random, forward.use, 0.5), forward.out)))
-    reverse = random.choice((Flow(), Flow(subset(random, NAMES, 0.3), subset(random, NAMES, 0.3))))
-    restored = subset(random, random.choice((NAMES, forward.out)), random.choice((0, 0.7)))
-    return Step(forward, record, reverse, restored)
-
-
-def random_steps(random: Random, length: int) -> Step | tuple[Step, ...]:
-    """One for all, a few in turns or at random, or each another."""
-    kinds = [random_step(random) for _ in range(random.randint(1, length))]
-    if len(kinds) == 1 and random.random() < 0.7:
-        return kinds[0]
-    return tuple(
-        random.choice((kinds[i % len(kinds)], random.choice(kinds))) for i in range(length)
-    )
-
-
-def random_variables(random: Random, length: int) -> Variables:
-    seed, tape = (subset(random, NAMES, random.choice((0, 0.4))) for _ in range(2))
-    nbytes = {name: random.randint(1, 9) for name in random.sample(NAMES, len(NAMES))}
-    return Variables(nbytes, random_steps(random, length), seed, tape)
 
 
 # --- liveness by its definition
@@ -139,33 +97,25 @@ class Program:
         return False
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_variable_is_dead_where_changing_it_changes_nothing_that_is_read(seed: int) -> None:
-    random = Random(seed)
-    length = random.randint(1, 4)
-    variables = random_variables(random, length)
-    over = variables.over(length)
-    program = Program([over[i] for i in range(length)], variables.seed)
-    brute = {name: [program.live(i, name) for i in range(length + 1)] for name in NAMES}
-    told = {name: over.live(name, seed=name in variables.seed) for name in NAMES}
-    assert {name: live.tolist() for name, live in told.items()} == brute
-    assert variables.live == {name for name in NAMES if any(brute[name])}
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_stored_differs_between_two_states_or_is_spoilt_and_is_read(seed: int) -> None:
-    random = Random(seed)
-    length = random.randint(1, 4)
-    variables = random_variables(random, length)
-    over = variables.over(length)
-    touched: set[str] = set()
-    for i in range(length):
-        for flow in (over[i].forward, over[i].record, over[i].reverse):
-            touched |= flow.out
-    assert variables.changed == touched
-    assert variables.stored == variables.live & touched
-    assert variables.taped == variables.tape & touched
-    assert variables.restart == sum(variables.nbytes[name] for name in variables.stored)
+def test_a_variable_is_dead_where_changing_it_changes_nothing_and_else_stored_if_it_changes() -> (
+    None
+):
+    for seed in range(100):
+        random = Random(seed)
+        length = random.randint(1, 4)
+        variables = random_variables(random, length)
+        over = variables.over(length)
+        program = Program([over[i] for i in range(length)], variables.seed)
+        brute = {name: [program.live(i, name) for i in range(length + 1)] for name in NAMES}
+        told = {name: over.live(name, seed=name in variables.seed) for name in NAMES}
+        assert {name: live.tolist() for name, live in told.items()} == brute, f"seed {seed}"
+        assert variables.live == {name for name in NAMES if any(brute[name])}, f"seed {seed}"
+        flows = ((it.forward, it.record, it.reverse) for it in (over[i] for i in range(length)))
+        touched = set().union(*(flow.out for each in flows for flow in each))
+        assert variables.changed == touched
+        assert variables.stored == variables.live & touched
+        assert variables.taped == variables.tape & touched
+        assert variables.restart == sum(variables.nbytes[name] for name in variables.stored)
 
 
 def test_the_version_of_a_variable_is_where_the_forward_overwrote_it_last() -> None:
@@ -177,14 +127,13 @@ def test_the_version_of_a_variable_is_where_the_forward_overwrote_it_last() -> N
     assert steps.different == [a, b]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_runs_are_the_longest_spans_of_equal_steps(seed: int) -> None:
-    random = Random(seed)
+def test_runs_are_the_longest_spans_of_equal_steps() -> None:
     kinds = [Step(Flow({name})) for name in NAMES]
-    given = [random.choice(kinds[: 1 + seed % 4]) for _ in range(12)]
-    steps = ChainFlows(given, 12)
-    for begin in range(12):
-        for end in range(begin + 1, 13):
+    for seed in range(20):
+        random = Random(seed)
+        given = [random.choice(kinds[: 1 + seed % 4]) for _ in range(12)]
+        steps = ChainFlows(given, 12)
+        for begin, end in combinations(range(13), 2):
             runs = list(steps.runs(begin, end))
             assert [i for run in runs for i in range(*run)] == list(range(begin, end))
             assert all(len({given[i] for i in range(*run)}) == 1 for run in runs)
@@ -217,31 +166,29 @@ def treated(variables: Variables, name: str, by: By) -> object:
 
 
 @pytest.mark.parametrize("by", ["flow", "version"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_exactly_the_variables_that_all_steps_treat_alike_are_one(seed: int, by: By) -> None:
-    random = Random(seed)
-    length = random.randint(1, 3)
-    variables = random_variables(random, length)
-    grouped = variables.together(by)
-    group = {name: part for part in grouped.nbytes for name in part.split(TOGETHER)}
-    assert sorted(group) == sorted(NAMES)
-    for one, other in product(NAMES, repeat=2):
-        same = treated(variables, one, by) == treated(variables, other, by)
-        assert (group[one] == group[other]) is same
-    for part, nbytes in grouped.nbytes.items():
-        assert nbytes == sum(variables.nbytes[name] for name in part.split(TOGETHER))
-    assert grouped.restart == sum(
-        grouped.nbytes[part] for part in {group[name] for name in variables.stored}
-    )
-    before, after = variables.over(length), grouped.over(length)
-    for name, part in group.items():
-        assert before.versions(name).tolist() == after.versions(part).tolist()
-        if by == "flow":
-            for i in range(length):
+def test_exactly_the_variables_that_all_steps_treat_alike_are_one(by: By) -> None:
+    for seed in range(100):
+        random = Random(seed)
+        length = random.randint(1, 3)
+        variables = random_variables(random, length)
+        grouped = variables.together(by)
+        group = {name: part for part in grouped.nbytes for name in part.split(TOGETHER)}
+        assert sorted(group) == sorted(NAMES)
+        for one, other in product(NAMES, repeat=2):
+            same = treated(variables, one, by) == treated(variables, other, by)
+            assert (group[one] == group[other]) is same, f"seed {seed}"
+        for part, nbytes in grouped.nbytes.items():
+            assert nbytes == sum(variables.nbytes[name] for name in part.split(TOGETHER))
+        parts = {group[name] for name in variables.stored}
+        assert grouped.restart == sum(grouped.nbytes[part] for part in parts)
+        before, after = variables.over(length), grouped.over(length)
+        for name, part in group.items():
+            assert before.versions(name).tolist() == after.versions(part).tolist()
+            for i in range(length if by == "flow" else 0):
                 assert (name in before[i].forward.use) == (part in after[i].forward.use)
                 assert (name in before[i].record.kill) == (part in after[i].record.kill)
                 assert (name in before[i].restored) == (part in after[i].restored)
-    assert grouped.together(by) == grouped
+        assert grouped.together(by) == grouped
 
 
 def test_a_group_by_versions_is_used_if_a_part_is_and_killed_if_all_are() -> None:
@@ -281,58 +228,11 @@ def test_steps_are_as_many_as_the_chain_has() -> None:
     assert variables.over(2) is variables.over(2)
     with pytest.raises(BadInput, match="2 steps say what they use; the chain has 3"):
         variables.over(3)
-    chain = Chain(steps=2, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
     with pytest.raises(BadInput, match="2 steps say what they use; the chain has 3"):
-        replace(chain, steps=3, variables=variables)
-    assert replace(chain, variables=variables).with_steps(1).variables == variables.cut(1)
+        replace(CHAIN, steps=3, variables=variables)
+    assert replace(CHAIN, variables=variables).with_steps(1).variables == variables.cut(1)
     with pytest.raises(BadInput, match="2 steps say what they use; the chain has 5"):
-        replace(chain, variables=variables).with_steps(5)
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "message"),
-    [
-        ({}, "does not say how large a, b is; it knows none"),
-        ({"a": 1}, "does not say how large b is; it knows a"),
-        ({"a": 1, "b": -1}, r"nbytes\['b'\] = -1; it must be a whole number of bytes >= 0"),
-        ({"a": 1, "b": 1.0}, r"nbytes\['b'\] = 1.0; it must be a whole number"),
-        ({"a": True, "b": 1}, r"nbytes\['a'\] = True; it must be a whole number"),
-        ({"a": 1, "b": 1, "": 1}, "nbytes has ''; the name of a variable is text"),
-        ({"a": 1, "b": 1, 3: 1}, "nbytes has 3; the name of a variable is text"),
-        ([("a", 1)], "it must say how large each variable is"),
-    ],
-)
-def test_every_variable_has_a_name_and_a_size(nbytes: object, message: str) -> None:
-    with pytest.raises(BadInput, match=f"^Variables: .*{message}"):
-        Variables(nbytes, Step(Flow({"a"})), seed={"b"})  # type: ignore[arg-type]
-
-
-def test_sizes_of_numpy_are_plain_ones() -> None:
-    variables = Variables({"a": np.int64(3)}, Step(Flow({"a"})))
-    assert type(variables.nbytes["a"]) is int
-
-
-@pytest.mark.parametrize("steps", [Flow({"a"}), [Step(Flow({"a"})), "a"], 3])
-def test_what_is_no_step_is_refused(steps: object) -> None:
-    with pytest.raises(BadInput, match=r"Variables: steps has .*; it must be a Step, or one for e"):
-        Variables({"a": 1}, steps)  # type: ignore[arg-type]
-
-
-def test_no_sum_of_bytes_of_single_variables_overflows() -> None:
-    variables = Variables({"a": 2**61, "b": 2**61}, Step(Flow({"a"})))
-    with pytest.raises(
-        BadInput, match="the variables of all states and tapes together must be below 2"
-    ):
-        Chain(
-            steps=2,
-            advance=1,
-            record=1,
-            reverse=1,
-            restart=1,
-            tape=1,
-            adjoint=1,
-            variables=variables,
-        )
+        replace(CHAIN, variables=variables).with_steps(5)
 
 
 def test_all_that_is_stored_may_go_together() -> None:
@@ -341,3 +241,32 @@ def test_all_that_is_stored_may_go_together() -> None:
     grouped = variables.together("state")
     assert grouped.nbytes == {"u+v": 3, "map": 4, "dead": 8}
     assert grouped.stored == {"u+v"}
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "message"),
+    [
+        ({}, "how large a, b is; it knows none"),
+        ({"a": 1}, "how large b is; it knows a"),
+        ({"a": 1, "b": -1}, r"nbytes\['b'\] = -1"),
+        ({"a": 1, "b": 1.0}, r"nbytes\['b'\] = 1.0"),
+        ({"a": True, "b": 1}, r"nbytes\['a'\] = True"),
+        ({"a": 1, "b": 1, "": 1}, "nbytes has ''"),
+        ({"a": 1, "b": 1, 3: 1}, "nbytes has 3"),
+        ([("a", 1)], "how large each variable is"),
+    ],
+)
+def test_every_variable_has_a_name_and_a_size(nbytes: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=f"^Variables: .*{message}"):
+        Variables(nbytes, Step(Flow({"a"})), seed={"b"})
+
+
+def test_sizes_are_plain_whole_numbers_of_which_no_sum_overflows_and_steps_are_steps() -> None:
+    step = Step(Flow({"a"}))
+    assert type(Variables({"a": np.int64(3)}, step).nbytes["a"]) is int
+    variables = Variables({"a": 2**61, "b": 2**61}, step)
+    with pytest.raises(BadInput, match="variables of all states and tapes together must be below"):
+        replace(CHAIN, variables=variables)
+    for steps in (Flow({"a"}), [step, "a"], 3):
+        with pytest.raises(BadInput, match=r"Variables: steps has .*must be a Step"):
+            Variables({"a": 1}, steps)  # type: ignore[arg-type]
