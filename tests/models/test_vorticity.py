@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.errors import BadInput, RunFailed
-from ckio.model.gradient import check_gradient
+from ckio.errors import RunFailed
 from ckio.models.vorticity import ADAMS_BASHFORTH, INSIDE, Basin, Vorticity
-from ckio.testing import restore, save
 
 SPACING = 0.3
 SCALE = {"zeta": 1e-6, "psi": 1e4, "F_1": 1e-11, "F_2": 1e-11, "J": 1e-2, "Q": 1e-12}
@@ -212,40 +210,6 @@ def test_fifty_steps_and_their_adjoint_are_transposes(grid):
     assert forward == pytest.approx(back, rel=1e-12)
 
 
-@pytest.mark.parametrize("grid", [16, 33, 64])
-def test_the_taylor_test_finds_second_order_over_five_halvings(grid):
-    steps = 120
-
-    def make():
-        return Vorticity(grid=grid, seed=3)
-
-    gradient = store_all(make(), steps).gradient
-    check = check_gradient(make, steps, gradient)
-    assert check.verified
-    assert len(check.rates) == 5
-    assert min(check.rates) > 1.95
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", ["zeta", "Q"])
-def test_the_gradient_is_right_in_each_control_alone(name):
-    class Only:
-        """The model with no other control."""
-
-        def __init__(self):
-            self.model = Vorticity(grid=20, wind=0.3)
-            self.control = {name: self.model.control[name]}
-
-        def __getattr__(self, attribute):
-            return getattr(self.model, attribute)
-
-    gradient = store_all(Only(), 200).gradient
-    check = check_gradient(Only, 200, gradient)
-    assert check.verified
-    assert min(check.rates) > 1.95
-    assert not check_gradient(Only, 200, {name: gradient[name] * 1.001}).verified
-
-
 def test_both_controls_matter_and_the_last_steps_too():
     model = Vorticity(grid=32)
     model.record(0, 60)
@@ -258,92 +222,6 @@ def test_both_controls_matter_and_the_last_steps_too():
     for name, gradient in model.gradient.items():
         effect = np.abs(gradient * model.control[name]).max()
         assert effect > 1e-6 * model.functional
-
-
-# --- the same bytes, whatever the schedule
-
-
-def store_all(model: Vorticity, steps: int) -> Vorticity:
-    assert model.record(0, steps) == steps
-    model.reverse(0, steps)
-    return model
-
-
-def digest(model: Vorticity) -> tuple[float, bytes, bytes]:
-    return model.functional, model.gradient["zeta"].tobytes(), model.gradient["Q"].tobytes()
-
-
-@pytest.mark.parametrize("grid", [8, 21, 40])
-def test_checkpoints_of_every_kind_give_the_gradient_of_store_all_to_the_last_bit(grid):
-    def x(i):
-        return Key(Kind.RESTART, i)
-
-    model, stored = Vorticity(grid=grid), {}
-    for key, begin, end in ((x(0), 0, 1), (x(1), 1, 4), (x(4), 4, 9)):
-        stored[key] = save(model, key)
-        model.advance(begin, end)
-    tape, adjoint = Key(Kind.TAPE, 8), Key(Kind.ADJOINT, 5)
-
-    restore(model, x(4), stored[x(4)])  # x_9 is given up; what the adjoint starts from is not
-    model.advance(4, 8)
-    model.record(8, 9)
-    stored[tape] = save(model, tape)
-    restore(model, x(4), stored[x(4)])
-    model.record(4, 8)
-    restore(model, tape, stored[tape])
-    model.reverse(8, 9)
-    restore(model, x(4), stored[x(4)])
-    model.record(4, 8)  # several steps of tape,
-    restore(model, x(0), stored[x(0)])
-    model.advance(0, 2)  # which a forward that wanders off leaves alone,
-    model.reverse(6, 8)
-    model.reverse(5, 6)  # spent in pieces
-    stored[adjoint] = save(model, adjoint)
-
-    model = Vorticity(grid=grid)  # a new process goes on
-    restore(model, adjoint, stored[adjoint])
-    restore(model, x(4), stored[x(4)])
-    model.record(4, 5)
-    model.reverse(4, 5)
-    restore(model, x(1), stored[x(1)])
-    model.record(1, 4)
-    model.reverse(1, 4)
-    restore(model, x(0), stored[x(0)])
-    model.record(0, 1)
-    model.reverse(0, 1)
-
-    assert digest(model) == digest(store_all(Vorticity(grid=grid), 9))
-
-
-def test_the_bytes_do_not_depend_on_where_arrays_lie():
-    expected = digest(store_all(Vorticity(grid=19), 12))
-    kept = []
-    for size in (1, 1000, 40_000):
-        kept.append(np.ones(size, np.uint8))  # moves what is allocated next
-        shifted = Vorticity(grid=19)
-        for name, array in list(shifted._state.items()):
-            memory = np.zeros(array.nbytes + 8, np.uint8)[8:]
-            moved = memory.view(array.dtype).reshape(array.shape)
-            moved[...] = array
-            dict.__setitem__(shifted._state, name, moved)
-        assert digest(store_all(shifted, 12)) == expected
-
-
-def test_checkpoints_hold_the_state_the_tape_and_the_adjoint_with_their_units():
-    model = Vorticity(grid=16)
-    named = {
-        kind: [(field.name, field.unit) for field in model.layout(Key(kind, 0))] for kind in Kind
-    }
-    state = [("zeta", "s-1"), ("psi", "m2 s-1"), ("F_1", "s-2"), ("F_2", "s-2"), ("J", "m2 s-2")]
-    assert named[Kind.RESTART] == state
-    assert named[Kind.TAPE] == state[:2]
-    assert [name for name, _ in named[Kind.ADJOINT]] == [
-        *(f"adjoint_{name}" for name, _ in state),
-        "gradient_zeta",
-        "gradient_Q",
-        "functional",
-    ]
-    assert model.layout(Key(Kind.RESTART, 0))[0].shape == (17, 17)
 
 
 # --- a flow
@@ -415,27 +293,6 @@ def test_the_same_seed_is_the_same_flow_on_every_grid():
     zeta = coarse.control["zeta"]
     assert np.abs(fine.control["zeta"][::2, ::2] - zeta).max() < 0.03 * np.abs(zeta).max()
     assert np.abs(Vorticity(grid=32, seed=6).control["zeta"] - zeta).max() > np.abs(zeta).max()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"grid": 3}, "grid = 3; it must be a whole number >= 4"),
-        ({"grid": 64.0}, r"grid = 64\.0; it must be a whole number"),
-        ({"grid": "fine"}, "grid = 'fine'"),
-        ({"seed": -1}, "seed = -1"),
-        ({"length": 0.0}, "length = 0; it must be finite and > 0"),
-        ({"depth": float("inf")}, "depth = inf; it must be finite"),
-        ({"drag": -1e-7}, "drag = -1e-07; it must be finite and >= 0"),
-        ({"viscosity": float("nan")}, "viscosity = nan"),
-        ({"wind": "strong"}, "wind = 'strong'; it must be a number"),
-        ({"dt": 0.0}, "dt = 0; it must be finite and > 0"),
-        ({"dt": 1e6}, r"dt = 1e\+06 s; damping and Rossby waves on this grid need at most"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        Vorticity(**options)
 
 
 def test_a_flow_that_is_too_fast_for_its_step_stops_with_advice():
