@@ -1,12 +1,8 @@
 """Schedules of checkpoint_schedules here, and ckio's there, by the rules of both."""
 
 import logging
-import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +49,6 @@ from ckio.adapters.checkpoint_schedules import (  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Numba not available:RuntimeWarning")
 RAM, DISK, WORK = cs.StorageType.RAM, cs.StorageType.DISK, cs.StorageType.WORK
-PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "checkpoint_schedules.md"
 X0, X3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 3)
 
 
@@ -418,14 +413,3 @@ def test_what_their_hrevolve_has_twice_is_written_once_on_one_level():
     schedule = from_checkpoint_schedule(cs.HRevolve(1000, 20, 20), chain(1000), one, levels=names)
     assert "left out 20 writes" in schedule.note
     assert "discarded 20 checkpoints that it leaves" in schedule.note
-
-
-def test_the_page_runs(tmp_path):
-    scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "script.py").write_text("\n".join(scripts), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert "0: theirs 465 steps, 435 s; ours 86 steps, 80 s" in done.stdout
