@@ -11,39 +11,12 @@ from example_models.shallow_water import (
     X,
     Y,
     gather,
-    inner,
-    mean,
-    slope,
-    spread,
 )
 from models.complexstep import Controls, check_every_component
 from models.fewslots import store_all
 from models.variants import ROUGH
 
 from ckio.errors import RunFailed
-
-# --- means and differences
-
-
-@pytest.mark.parametrize("axis", [X, Y])
-@pytest.mark.parametrize("cells", [3, 4, 9])
-def test_spread_and_gather_are_the_transposes_of_mean_and_slope(cells, axis):
-    random = np.random.default_rng(cells)
-    a = random.standard_normal((cells, cells + 2))
-    shape = tuple(np.array(a.shape) - [axis == Y, axis == X])
-    c, out = random.standard_normal(shape), np.empty(shape)
-    for forward, back in ((mean, spread), (slope, gather)):
-        factors = () if forward is mean else (1.7,)
-        forward(a, *factors, axis, out)
-        expected = np.diff(a, axis=axis) * 1.7
-        if forward is mean:
-            expected = np.take(a, range(a.shape[axis] - 1), axis) + np.diff(a, axis=axis) / 2
-        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-14)
-        onto = np.ones_like(a)
-        back(c.copy(), *(factors or (1.0,)), axis, onto)
-        value = inner(c, out, np.empty(shape))
-        assert inner(onto - 1, a, np.empty_like(a)) == pytest.approx(value, rel=1e-12)
-
 
 # --- every component of the gradient
 

@@ -9,7 +9,6 @@ from models.fewslots import digest, store_all
 from scipy.integrate import quad
 
 from ckio.actions import Key, Kind
-from ckio.analysis.guarded import Guarded
 from ckio.errors import RunFailed
 from ckio.model.comm import SOLO
 from ckio.models.wave import (
@@ -131,66 +130,7 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
     assert (scales["m"] > 0) == (steps > 1)
 
 
-# --- one step, many steps
-
-
-@pytest.mark.parametrize("step", [0, 3, 40])
-@pytest.mark.parametrize("grid", [8, 17, 64])
-def test_one_step_and_its_adjoint_are_transposes(grid, step):
-    """But for J and the product of response and push a step is linear: so is its derivative."""
-    options = {"grid": grid, "frequency": 25.0}
-    model, random = Wave(**options), np.random.default_rng(step)
-    model.advance(0, step + 10)
-    strip, state = model._strip, model._state
-    of_j = random.standard_normal()
-
-    def directions() -> dict[str, np.ndarray]:
-        fields = {n: strip.field(random.standard_normal((grid, grid))) for n in ("u", "du")}
-        return fields | {"response": strip.field(random.standard_normal((grid, grid)) * 0.01)}
-
-    before, cotangent = directions(), directions()
-    strip.fill_halo(before["u"])
-    after = {name: array.copy() for name, array in cotangent.items()}
-
-    keep = model._keep.reshape(before["u"].shape)
-    change = state["response"] * push_of(model, before["u"]) + keep * before["du"]
-    change += before["response"] * push_of(model, state["u"])
-    change[model._source] += before["response"][model._source] * model._shot(step)
-    tangent = {"u": before["u"] + change, "du": change, "response": before["response"]}
-    slope = model._dt * np.sum(model._residual(state["u"], step) * before["u"][model._receivers])
-
-    adjoint = model._adjoint.cotangent
-    for name, array in cotangent.items():
-        adjoint[name][...] = array
-    adjoint["J"][...] = of_j
-    model.adjoint_step(adjoint, state, step)
-
-    forward = [np.vdot(after[n][INSIDE], tangent[n][INSIDE]) for n in after] + [of_j * slope]
-    back = [np.vdot(adjoint[n][INSIDE], before[n][INSIDE]) for n in before]
-    assert abs(sum(forward) - sum(back)) < 1e-12 * max(map(abs, forward))
-    for name in ("u", "du", "response"):
-        halo = adjoint[name].copy()
-        halo[INSIDE] = 0
-        assert not halo.any()
-
-
 # --- what steps do to arrays
-
-
-def test_a_guarded_model_finds_nothing():
-    model, steps = Wave(**SMALL), 30
-    guarded = Guarded(model, model.variables, digests=True)
-    expected = digest(store_all(Wave(**SMALL), steps))
-    guarded.advance(0, steps)
-    for begin in (15, 0):
-        with guarded.load(Key(Kind.RESTART, begin), model.layout(Key(Kind.RESTART, begin))) as at:
-            fresh = Wave(**SMALL)
-            fresh.advance(0, begin)
-            for buffer, view in zip(at, fresh.dump(Key(Kind.RESTART, begin)), strict=True):
-                buffer[:] = view
-        guarded.record(begin, begin + 15)
-        guarded.reverse(begin, begin + 15)
-    assert digest(guarded) == expected
 
 
 def test_the_program_ends_when_all_is_recorded():
@@ -250,14 +190,6 @@ def test_in_a_box_that_damps_nothing_energy_stays():
     assert start > 0
     model.advance(0, 500)
     assert energy() == pytest.approx(start, rel=1e-11)
-
-
-def test_the_border_takes_the_energy_of_what_comes_to_it():
-    model = Wave(grid=100)
-    model.advance(0, 400)
-    crossing = np.abs(model._state["u"]).max()
-    model.advance(400, 1600)
-    assert np.abs(model._state["u"]).max() < 0.01 * crossing
 
 
 def test_little_comes_back_from_the_border():
