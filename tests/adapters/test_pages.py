@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli.jobs import MPIEXEC, answer, needs_mpi, write_platform
 
 DOCS = Path(__file__).parents[2] / "docs" / "adapters"
 
@@ -66,3 +67,35 @@ def test_torch(tmp_path: Path) -> None:
     assert second == "tensor([0.0078, 0.0078, 0.0078])"
     functional, total = map(float, third.split())
     assert functional > 0 > total
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_mpi(tmp_path: Path) -> None:
+    """One answer on any number of ranks, by the page's own job and by the command."""
+    text = (DOCS / "mpi.md").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL))
+    assert list(blocks) == ["heat.py", "job.py"]
+    for name, block in blocks.items():
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    said = [
+        subprocess.run(
+            [MPIEXEC, "-n", str(ranks), sys.executable, "job.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for ranks in (1, 3)
+    ]
+    assert re.fullmatch(r"J = \d+\.\d{9}, sum of dJ/du0 = \d+\.\d{9}\n", said[0])
+    assert said[0] == said[1]
+    assert not list(tmp_path.glob("checkpoints/**/*.ckio"))
+
+    platform = write_platform(tmp_path)
+    words = ("run", "heat:Heat", "--steps", 50, "--platform", platform, "--check-gradient")
+    found = answer(3, *words, "--into", "run", at=tmp_path)
+    assert found["verified"] is True
+    alone = answer(1, *words, "--into", "alone", at=tmp_path)
+    assert found["gradient_digest"] == alone["gradient_digest"]
