@@ -114,25 +114,13 @@ def decay():
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(MODULE)
-    (tmp_path / "node.toml").write_text(
-        Platform(
-            (Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")}),),
-            working_memory=24,
-        ).dumps()
-    )
+    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")})
+    (tmp_path / "node.toml").write_text(Platform((disk,), working_memory=24).dumps())
+    job = "run loop:decay --steps 12 --platform node.toml --planner hrevolve --into killed --json"
 
     def ckio(*more: str) -> Any:
-        words = ["run", "loop:decay", "--steps", "12", "--platform", "node.toml", "--planner"]
         return subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ckio"),
-                *words,
-                "hrevolve",
-                "--into",
-                "killed",
-                "--json",
-                *more,
-            ],
+            [Path(sys.executable).with_name("ckio"), *job.split(), *more],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -146,6 +134,5 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr
     names: dict[str, Any] = {}
     exec(MODULE, names)
-    whole = names["decay"]()
-    whole.record(0, whole.steps)
+    whole = store_all(names["decay"](), 12)
     assert json.loads(resumed.stdout)["functional"] == whole.functional

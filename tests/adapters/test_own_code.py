@@ -1,8 +1,6 @@
 """The code of docs/adapters/own_code.md as it stands there: kernels, checkpointed in place."""
 
 import importlib
-import json
-import os
 import re
 import shutil
 import signal
@@ -16,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli.commands import answer, ckio
 from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 
 from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
@@ -26,7 +25,6 @@ from ckio.planners.binomial import revolve
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)
 FILES = dict(zip(("heat.c", "heat.py", "solver.py", "heat.f90"), BLOCKS, strict=True))
-CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 40
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -206,37 +204,27 @@ class Deadly({module}.{name}):
 """
 
 
-def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
-    environment = {**os.environ, "KILL": str(kill)}
-    done = subprocess.run(
-        [CKIO, *map(str, words)],
-        cwd=at,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @BOTH
 def test_the_command_line_measures_runs_and_resumes_it(
-    makers: dict[str, Any], here: Path, tmp_path: Path, name: str
+    makers: dict[str, Any],
+    here: Path,
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(here, tmp_path, dirs_exist_ok=True)
     (tmp_path / "deadly.py").write_text(DEADLY.format(module=name.lower(), name=name))
     levels = "--level", "ram=ram,capacity=24KiB", "--level", "disk=directory:far,capacity=1MiB"
-    command("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
+    ckio("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
     job = "run", "deadly:Deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
-    command(*job, "killed", at=tmp_path, status=-signal.SIGKILL, kill=11)
-    found = json.loads(command(*job, "killed", "--check-gradient", "--json", at=tmp_path))
-    expected = reference(makers[name])
+    monkeypatch.setenv("KILL", "11")
+    ckio(*job, "killed", at=tmp_path, status=-signal.SIGKILL)
+    monkeypatch.delenv("KILL")
+    found = answer(*job, "killed", "--check-gradient", at=tmp_path)
     assert found["verified"] is True
-    assert found["functional"] == expected.functional
-    whole = json.loads(command(*job, "whole", "--json", at=tmp_path))
-    assert found["gradient_digest"] == whole["gradient_digest"]
+    assert found["functional"] == reference(makers[name]).functional
+    assert found["gradient_digest"] == answer(*job, "whole", at=tmp_path)["gradient_digest"]
 
 
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="there is no Fortran compiler")
