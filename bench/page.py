@@ -43,6 +43,8 @@ class Figure:
         A regular expression; by default the first line below the one on the machine.
     rows : str
         A regular expression for the lines that are shown, besides the first one.
+    width : int
+        Characters of a line that are shown; what is longer is in the file.
     """
 
     question: str
@@ -51,6 +53,7 @@ class Figure:
     file: str
     begin: str = ""
     rows: str = ""
+    width: int = 150
 
 
 FIGURES: Sequence[Figure] = (
@@ -116,6 +119,7 @@ FIGURES: Sequence[Figure] = (
         "overlap_planning",
         "overlap_planning_machines",
         "^ten machines",
+        width=147,
     ),
     Figure(
         "How long is a simulation of many ranks?",
@@ -133,9 +137,6 @@ FIGURES: Sequence[Figure] = (
     ),
 )
 
-_WIDTH = 150
-"""Characters of a line that are shown; what is longer is in the file."""
-
 
 def page() -> str:
     """Return the text of the page."""
@@ -146,7 +147,7 @@ def section(figure: Figure) -> str:
     """Return a figure with its question, its table and where the whole of it lies."""
     lines = (record.RESULTS / f"{figure.file}.txt").read_text(encoding="utf-8").splitlines()
     when, machine = lines[0].partition(": ")[2], re.sub(r" \(spread of one copy\).*", "", lines[1])
-    table = "\n".join(line[:_WIDTH].rstrip() for line in excerpt(figure, lines[2:]))
+    table = "\n".join(line[: figure.width].rstrip() for line in excerpt(figure, lines[2:]))
     path = f"../bench/results/{figure.file}.txt"
     return (
         f"## {figure.question}\n\n{figure.answer}\n\n```text\n{table}\n```\n\n"

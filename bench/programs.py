@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pictures
 import record
 
 from ckio.programs import Options, checkpoint_vjp, primops, vjp
@@ -99,27 +98,6 @@ def table_of_growth(points: Sequence[tuple[int, Point, Point]]) -> str:
         for n, plain, other in points
     ]
     return record.columns(header, rows)
-
-
-def draw(points: Sequence[tuple[int, Point, Point]], path: Path) -> None:
-    """The figure: what the shortest takes by one tape is 1."""
-    along = [float(n) for n, *_ in points]
-    measures: dict[str, Callable[[Point], float]] = {
-        "space": lambda p: p.nbytes,
-        "time": lambda p: p.seconds,
-        "operations on the tape": lambda p: p.stats["tape_peak"],
-        "space by checkpoints": lambda p: p.nbytes,
-    }
-    panels = {}
-    for title, of in measures.items():
-        unit = of(points[0][1])
-        plain = pictures.Curve(along, [of(plain) / unit for _, plain, _ in points])
-        other = pictures.Curve(along, [of(other) / unit for _, _, other in points])
-        alone = title.endswith("checkpoints")
-        panels[title] = (
-            {"checkpoints": other} if alone else {"one tape": plain, "checkpoints": other}
-        )
-    pictures.save(path, panels, along="n", up="relative to one tape at the first n")
 
 
 def interleaved(actions: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
@@ -246,8 +224,6 @@ def in_jax(n: int, base: int = 1024) -> str:
 
 def main(*, long: bool) -> None:
     points = growth(LENGTHS)
-    record.FIGURES.mkdir(exist_ok=True)
-    draw(points, record.FIGURES / "programs.svg")
     parts = [
         f"Listing 1, eps = {EPS:g}, steps of {BASE} ticks, medians of 3",
         table_of_growth(points),

@@ -64,15 +64,11 @@ def test_a_level_is_tried_only_with_what_it_can_hold() -> None:
         calibrate({"ram": Ram()}, [100, 1000], repeats=1, capacities={"ram": 50})
 
 
-def test_nothing_is_left_on_a_level(tmp_path: Path) -> None:
+def test_files_are_read_hot_and_cold_and_none_is_left(tmp_path: Path) -> None:
     level = Directory(tmp_path / "level")
-    calibrate({"nvme": level}, [1000], repeats=1)
-    assert list(level.keys()) == []
-
-
-def test_files_are_read_hot_and_cold(tmp_path: Path) -> None:
-    found = calibrate({"nvme": Directory(tmp_path / "level")}, [1000, 9000], repeats=1)
+    found = calibrate({"nvme": level}, [1000, 9000], repeats=1)
     assert found.levels[0].read_cold is not None
+    assert list(level.keys()) == []
 
 
 class Syncs(Files):

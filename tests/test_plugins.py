@@ -4,30 +4,30 @@ The package is that of docs/adapters/plugins.md, in tests/plugins.
 """
 
 import importlib.util
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.commands import answer, ckio
 
+from ckio.adapters import registry
+from ckio.errors import BadInput, CkioError
+from ckio.jobs.leftovers import Holding, remove
 from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 
 HERE = Path(__file__).parent / "plugins"
-CHECKOUT = Path(__file__).parents[1]
-"""Where the ckio is that is tested, wherever another one is installed."""
-
 PAGE = (Path(__file__).parents[1] / "docs" / "adapters" / "plugins.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
-CKIO = Path(sys.executable).with_name("ckio")
 
 GRID = 8
 SETTINGS = "--set", "cells=40"
@@ -57,23 +57,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def python(
-    *words: object, at: Path, paths: tuple[Path, ...], status: int = 0, kill: int = -1
-) -> str:
-    """A new process with these packages in reach; returns what it says, errors where it failed."""
-    found = os.pathsep.join(map(str, (*paths, CHECKOUT)))
-    environment = {**os.environ, "PYTHONPATH": found, "KILL": str(kill)}
-    done = subprocess.run(
-        list(map(str, words)), cwd=at, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == status, done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    return done.stderr if status else done.stdout
+Put = Callable[[Path], None]
 
 
-def answer(*words: object, at: Path, paths: tuple[Path, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(python(CKIO, *words, "--json", at=at, paths=paths))
-    return found
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
+    """Put packages where this process and its forks find them."""
+    places = list[Path]()
+
+    def on_path(place: Path) -> None:
+        places.append(place)
+        monkeypatch.syspath_prepend(place)
+        registry._entries.cache_clear()
+
+    yield on_path
+    monkeypatch.undo()
+    registry._entries.cache_clear()
+    for name, module in list(sys.modules.items()):
+        if any(Path(getattr(module, "__file__", None) or "/").is_relative_to(it) for it in places):
+            del sys.modules[name]
 
 
 def package(where: Path, name: str, registered: str, **modules: str) -> Path:
@@ -95,82 +97,85 @@ def vorticity(path: Path, **level: Any) -> None:
     path.write_text(Platform((Level(name="x", **level),), models=models).dumps())
 
 
-@pytest.mark.parametrize("name", ["model", "compression", "planning", "storage"])
-def test_the_page_has_every_line_of_it(name: str) -> None:
-    assert (HERE / "ckio_example" / f"{name}.py").read_text() in BLOCKS
-
-
-def test_the_page_has_what_is_registered() -> None:
+def test_the_page_has_every_line_of_it() -> None:
+    for name in ("model", "compression", "planning", "storage"):
+        assert (HERE / "ckio_example" / f"{name}.py").read_text() in BLOCKS, name
     assert (HERE / "pyproject.toml").read_text().startswith(BLOCKS[0])
 
 
 @pytest.mark.slow
 def test_it_passes_the_tests_that_ckio_passes(site: Path, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(BLOCKS[-1])
-    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
-    said = python(*pytest_, at=tmp_path, paths=(site,))
-    assert int(re.findall(r"(\d+) passed", said)[0]) > 90
-    assert "failed" not in said
-    skipped = re.findall(r"(\d+) skipped", said)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (site, HERE.parents[1])))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 90
+    skipped = re.findall(r"(\d+) skipped", done.stdout)
     assert skipped in ([], ["3"])  # what only levels that keep memory can show
 
 
-def test_all_it_brings_is_used_by_name(site: Path, tmp_path: Path) -> None:
+def test_all_it_brings_is_used_by_name(site: Path, put: Put, tmp_path: Path) -> None:
+    put(site)
     level = "x=one-file-each:far,capacity=2KiB,codec=zlib,codec_level=2"
-    words = "--level", level, "--model", "lorenz96", *SETTINGS, "-o", "node.toml"
-    python(CKIO, "calibrate", *words, at=tmp_path, paths=(site,))
+    model = "--model", "lorenz96", *SETTINGS
+    ckio("calibrate", "--level", level, *model, "--repeats", 1, "-o", "node.toml", at=tmp_path)
     (name,) = Platform.loads((tmp_path / "node.toml").read_text()).models
     assert name == "lorenz96 cells=40"
     common = "--steps", 9, "--platform", "node.toml", "--planner"
-    plan = answer("plan", *common, "evenly", at=tmp_path, paths=(site,))
+    plan = answer("plan", *common, "evenly", at=tmp_path)
     assert plan["planner"] == "evenly"
     assert plan["forward_steps"] > 9
     job = "run", "lorenz96", *SETTINGS, *common
-    words = "evenly", "--into", "run", "--check-gradient"
-    found = answer(*job, *words, at=tmp_path, paths=(site,))
+    found = answer(*job, "evenly", "--into", "run", "--check-gradient", at=tmp_path)
     assert found["verified"] is True
-    plain = answer(*job, "hrevolve", "--into", "other", at=tmp_path, paths=(site,))
+    plain = answer(*job, "hrevolve", "--into", "other", at=tmp_path)
     assert found["gradient_digest"] == plain["gradient_digest"]
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_inspected_resumed_and_cleaned(site: Path, tmp_path: Path) -> None:
-    vorticity(
-        tmp_path / "node.toml",
-        capacity=60_000,
-        backend="one-file-each",
-        options={"path": str(tmp_path / "far"), "codec": "zlib", "codec_level": 2},
-    )
+def test_a_killed_run_is_inspected_resumed_and_cleaned(
+    site: Path, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = tmp_path / "far"
+    options = {"path": str(far), "codec": "zlib", "codec_level": 2}
+    place = tmp_path / "node.toml"
+    vorticity(place, capacity=60_000, backend="one-file-each", options=options)
     (tmp_path / "deadly.py").write_text(DEADLY)
     job = ["run", "deadly:Deadly", "--set", f"grid={GRID}", "--planner", "evenly", "--steps", 20,
            "--platform", "node.toml", "--resume", "--into"]  # fmt: skip
-    whole = answer(*job, "whole", at=tmp_path, paths=(site,))
-    killed = -signal.SIGKILL
-    python(CKIO, *job, "killed", at=tmp_path, paths=(site,), status=killed, kill=13)
+    missing = ckio(*job, "whole", at=tmp_path, status=2).stderr
+    assert missing.count("\n") == 1
+    assert "'evenly'" in missing or "'one-file-each'" in missing
+    put(site)
+    whole = answer(*job, "whole", at=tmp_path)
+    monkeypatch.setenv("KILL", "13")
+    ckio(*job, "killed", at=tmp_path, status=-signal.SIGKILL)
+    monkeypatch.delenv("KILL")
 
-    found = answer("inspect", "killed", "--verify", at=tmp_path, paths=(site,))
+    found = answer("inspect", "killed", "--verify", at=tmp_path)
     steps = {checkpoint["step"] for checkpoint in found["checkpoints"]}
     assert 0 in steps
     assert max(steps) <= 13
     assert all(checkpoint["sound"] and checkpoint["codec"] for checkpoint in found["checkpoints"])
 
-    missing = python(CKIO, *job, "killed", at=tmp_path, paths=(), status=2)
-    assert missing.count("\n") == 1
-    assert "'evenly'" in missing or "'one-file-each'" in missing
-    assert "where that is installed" in missing
-
-    shutil.copytree(tmp_path / "far", tmp_path / "copy")
-    resumed = answer(*job, "killed", at=tmp_path, paths=(site,))
+    shutil.copytree(far, tmp_path / "copy")
+    resumed = answer(*job, "killed", at=tmp_path)
     assert resumed["gradient_digest"] == whole["gradient_digest"]
     assert resumed["functional"] == whole["functional"]
     assert resumed["forward_steps"] < whole["forward_steps"]
-    assert not list((tmp_path / "far").rglob("*.checkpoint"))
+    assert not list(far.rglob("*.checkpoint"))
 
-    shutil.rmtree(tmp_path / "far")  # as after a kill, once more
-    (tmp_path / "copy").rename(tmp_path / "far")
-    cleaned = answer("clean", "killed", "--yes", at=tmp_path, paths=(site,))
+    shutil.rmtree(far)  # as after a kill, once more
+    (tmp_path / "copy").rename(far)
+    cleaned = answer("clean", "killed", "--yes", at=tmp_path)
     assert cleaned["removed"][0]["checkpoints"] == len(steps)
-    assert not list((tmp_path / "far").rglob("*.checkpoint"))
+    assert not list(far.rglob("*.checkpoint"))
 
 
 # What other packages may get wrong
@@ -181,52 +186,26 @@ BROKEN = (
 )
 
 
-@pytest.fixture
-def broken(tmp_path: Path) -> Path:
-    """A package that cannot be imported, and has a name that ckio has."""
-    text = "raise RuntimeError('its library is too old')\n"
-    return package(tmp_path / "broken", "somebodys", BROKEN, broken_planner=text)
-
-
-def asked(at: Path, paths: tuple[Path, ...], call: str) -> str:
-    """What the registry says in a new process."""
-    script = (
-        f"from ckio.adapters import registry\ntry:\n    print({call})\n"
-        "except registry.BadInput as error:\n    print(error)"
-    )
-    return python(sys.executable, "-c", script, at=at, paths=paths).strip()
-
-
-@pytest.mark.slow
-def test_one_that_cannot_be_imported_is_named_with_its_package(
-    tmp_path: Path, broken: Path
+def test_one_that_cannot_be_imported_or_has_a_name_of_ckios_is_named(
+    tmp_path: Path, put: Put
 ) -> None:
-    said = asked(tmp_path, (broken,), "registry.find('planners', 'broken')")
-    assert said == (
-        "planner 'broken' of somebodys 2.0 cannot be imported: RuntimeError: its library is too old"
-    )
-    assert "hrevolve" in asked(tmp_path, (broken,), "registry.find('planners', 'hrevolve')")
+    text = "raise RuntimeError('its library is too old')\n"
+    put(package(tmp_path / "broken", "somebodys", BROKEN, broken_planner=text))
+    with pytest.raises(BadInput, match=r"'broken' of somebodys 2\.0.*its library is too old"):
+        registry.find("planners", "broken")
+    assert callable(registry.find("planners", "hrevolve"))
+    with pytest.raises(BadInput, match=r"'ram' is registered by .*uninstall all but one") as caught:
+        registry.find("backends", "ram")
+    assert "somebodys 2.0" in str(caught.value)
+    assert re.search(r"\bckio \d", str(caught.value))
 
 
-def test_a_name_that_ckio_has_is_not_taken_in_silence(tmp_path: Path, broken: Path) -> None:
-    said = asked(tmp_path, (broken,), "registry.find('backends', 'ram')")
-    assert re.fullmatch(
-        r"backend 'ram' is registered by (somebodys 2\.0 and by ckio \S+|ckio \S+ and by somebodys"
-        r" 2\.0); which is meant cannot be told: uninstall all but one",
-        said,
-    )
-
-
-@pytest.mark.slow
-def test_two_packages_with_one_name_are_told(tmp_path: Path, site: Path) -> None:
-    text = "def evenly(chain, platform): ..."
-    registered = "[ckio.planners]\nevenly = others:evenly\n"
-    other = package(tmp_path / "other", "others", registered, others=text)
-    for paths in ((site, other), (other, site)):
-        said = asked(tmp_path, paths, "registry.find('planners', 'evenly')")
-        assert said.startswith("planner 'evenly' is registered by ")
-        assert "others 2.0" in said
-        assert "ckio-example 1.0" in said
+def test_two_packages_with_one_name_are_told(tmp_path: Path, put: Put) -> None:
+    for name in ("ones", "others"):
+        registered = f"[ckio.planners]\nevenly = {name}:evenly\n"
+        put(package(tmp_path / name, name, registered, **{name: "evenly = print"}))
+    with pytest.raises(BadInput, match=r"planner 'evenly' is registered by .*(ones|others) 2.0"):
+        registry.find("planners", "evenly")
 
 
 PLANNERS = """\
@@ -263,29 +242,15 @@ WRONG = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_planner_that_is_wrong_is_named(tmp_path: Path, command: str) -> None:
-    """All of them in one process: what they plan is refused before anything begins."""
+def test_a_planner_that_is_wrong_is_named(tmp_path: Path, put: Put) -> None:
+    """What it plans is refused before anything begins."""
     lines = "".join(f"{name} = wrong:{name}\n" for name in WRONG)
-    there = package(tmp_path / "wrong", "wrongs", f"[ckio.planners]\n{lines}", wrong=PLANNERS)
+    put(package(tmp_path / "wrong", "wrongs", f"[ckio.planners]\n{lines}", wrong=PLANNERS))
     vorticity(tmp_path / "node.toml")
-    script = f"""\
-import sys
-from ckio.cli import main
-model = ["vorticity", "--into", "run"] if {command!r} == "run" else ["--model", "vorticity"]
-for name in {list(WRONG)}:
-    try:
-        main([{command!r}, *model, "--set", "grid={GRID}", "--planner", name, "--steps", "3",
-              "--platform", "node.toml"])
-    except SystemExit as end:
-        print(end.code, file=sys.stderr)
-sys.exit(1)
-"""
-    said = python(sys.executable, "-c", script, at=tmp_path, paths=(there,), status=1).splitlines()
-    assert said[1::2] == ["1"] * len(WRONG)
-    for line, expected in zip(said[::2], WRONG.values(), strict=True):
-        assert expected in line
+    machine = "--set", f"grid={GRID}", "--steps", 3, "--platform", "node.toml", "--planner"
+    for command in (("plan", "--model", "vorticity"), ("run", "vorticity", "--into", "run")):
+        for name, words in WRONG.items():
+            assert words in ckio(*command, *machine, name, at=tmp_path, status=1).stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -299,30 +264,13 @@ class Bare:
 """
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("level.contents()", "cannot list what it stores"),
-        ("remove(level)", "cannot remove what it stored"),
-    ],
-)
-def test_a_backend_that_cannot_answer_for_its_files_is_named(
-    tmp_path: Path, call: str, said: str
-) -> None:
-    there = package(tmp_path / "bare", "bares", "[ckio.backends]\nbare = bare:Bare\n", bare=BARE)
-    (tmp_path / "far").mkdir()
-    asked = f"""\
-from pathlib import Path
-from ckio.errors import CkioError
-from ckio.jobs.leftovers import Holding, remove
-level = Holding(Path("far"), "bare", "cafe")
-try:
-    {call}
-except CkioError as error:
-    print(error)
-"""
-    answer = python(sys.executable, "-c", asked, at=tmp_path, paths=(there,))
-    assert answer.startswith("far")
-    assert f"backend 'bare' {said}" in answer
-    assert (tmp_path / "far").is_dir()
+def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put: Put) -> None:
+    put(package(tmp_path / "bare", "bares", "[ckio.backends]\nbare = bare:Bare\n", bare=BARE))
+    far = tmp_path / "far"
+    far.mkdir()
+    level = Holding(far, "bare", "cafe")
+    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot list what it stores"):
+        level.contents()
+    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot remove what it stored"):
+        remove(level)
+    assert far.is_dir()

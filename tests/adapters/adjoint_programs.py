@@ -20,10 +20,12 @@ from pyadjoint import (
     ReducedFunctional,
     Tape,
     continue_annotation,
+    get_working_tape,
     pause_annotation,
     set_working_tape,
     stop_annotating,
 )
+from pyadjoint.block import Block
 
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -109,7 +111,112 @@ def coefficient(times: Iterable[int], u: Field) -> Any:
     return apply(*SQUARE, u)
 
 
-PROGRAMS = (plain, in_place, two_steps, seldom, forced, summed, coefficient)
+def two_loops(times: Iterable[int], u: Field) -> Any:
+    """A loop that is left, something between, and one that goes on with the same time steps."""
+    times = iter(times)
+    for i in times:
+        u = apply(*STEP, u)
+        if i == 14:
+            break
+    u = apply(*STEP, u)
+    for _ in times:
+        u = apply(*STEP, u)
+    return apply(*SQUARE, u)
+
+
+def control_everywhere(times: Iterable[int], control: Field) -> Any:
+    u = control
+    for _ in times:
+        u = apply(*STEP, apply(*PLUS, u, control))
+    return apply(*SQUARE, u)
+
+
+def looked_at(times: Iterable[int], u: Field) -> Any:
+    """Some of it is not annotated, and some of what is annotated is used by nobody."""
+    for _ in times:
+        with stop_annotating():
+            apply(*STEP, u)
+        apply(*STEP, apply(*STEP, u))
+        u = apply(*STEP, u)
+    return apply(*SQUARE, u)
+
+
+def accumulated(times: Iterable[int], control: Field) -> Any:
+    """One object, overwritten twice in a step, and a sum of numbers that depend on each other."""
+    u, total = apply(*COPY, control), AdjFloat(0.0)
+    for i in times:
+        apply(*STEP, u, out=u)
+        apply(*TIMES, u, control, out=u)
+        if i % 4 == 0:
+            total += apply(*SQUARE, u) * (1 + 0.5 * total if i % 8 else 1)
+    return total
+
+
+def swapped(times: Iterable[int], control: Field) -> Any:
+    """Two objects that change places."""
+    a, b = apply(*COPY, control), apply(*COPY, control)
+    for _ in times:
+        apply(*TWO, a, b, out=b)
+        a, b = b, a
+    return apply(*SQUARE, apply(*PLUS, a, b))
+
+
+def late(times: Iterable[int], u: Field) -> Any:
+    """Nothing is done in the first steps, and then in every third."""
+    for i in times:
+        if i > 9 and i % 3 == 0:
+            u = apply(*STEP, u)
+    return apply(*SQUARE, u)
+
+
+def before_the_loop(times: Iterable[int], u: Field) -> Any:
+    u = apply(*STEP, u)
+    for _ in times:
+        pass
+    return apply(*SQUARE, u)
+
+
+def new_inputs(times: Iterable[int], u: Field) -> Any:
+    for i in times:
+        u = apply(*PLUS, apply(*STEP, u), Field(np.full(CELLS, i / 10)))
+    return apply(*SQUARE, u)
+
+
+class Halves(Block):
+    """One block with two outputs, of which a program may use one."""
+
+    def __init__(self, u: Field) -> None:
+        super().__init__()
+        self.add_dependency(u)
+
+    def recompute_component(self, inputs: Any, variable: Any, number: int, _: object) -> Field:
+        return Field(inputs[0].data * (0.9 if number else np.cos(inputs[0].data)))
+
+    def evaluate_adj_component(
+        self, inputs: Any, bars: Any, variable: Any, number: int, _: object = None
+    ) -> Field:
+        u = inputs[0].data
+        slopes = np.cos(u) - u * np.sin(u), 0.9
+        given = zip(bars, slopes, strict=True)
+        return Field(sum(bar.data * slope for bar, slope in given if bar is not None))
+
+
+def several_outputs(times: Iterable[int], u: Field) -> Any:
+    for i in times:
+        block = Halves(u)
+        values = [block.recompute_component([u], None, number, None) for number in range(2)]
+        get_working_tape().add_block(block)
+        for value in values:
+            block.add_output(value.create_block_variable())
+        u = apply(*TIMES, *values) if i % 3 else values[1]
+    return apply(*SQUARE, u)
+
+
+PROGRAMS = (
+    plain, in_place, two_steps, seldom, forced, summed, coefficient, two_loops,
+    control_everywhere, looked_at, accumulated, swapped, late, before_the_loop, new_inputs,
+    several_outputs,
+)  # fmt: skip
 
 Enable = Callable[[Tape], Any]
 

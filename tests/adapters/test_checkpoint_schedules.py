@@ -1,12 +1,8 @@
 """Schedules of checkpoint_schedules here, and ckio's there, by the rules of both."""
 
 import logging
-import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +49,6 @@ from ckio.adapters.checkpoint_schedules import (  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Numba not available:RuntimeWarning")
 RAM, DISK, WORK = cs.StorageType.RAM, cs.StorageType.DISK, cs.StorageType.WORK
-PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "checkpoint_schedules.md"
 X0, X3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 3)
 
 
@@ -150,16 +145,18 @@ def expected(schedule, storage):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLANNERS if name not in ONLINE])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=100)
 @given(chains(), platforms())
 def test_every_schedule_that_knows_the_end_is_legal_there_and_does_the_same(name, chain, platform):
     schedule = PLANNERS[name](chain, platform)
-    storage = {0: RAM, 1: DISK, 2: DISK}
-    did = legal(as_checkpoint_schedule(schedule, platform, storage=storage), chain.steps)
-    apart = {(key, level) for key, level in _written(schedule) if level}
-    if len({key for key, _ in apart}) == len(apart):  # no key is on both levels that are DISK
-        assert did == expected(schedule, storage)
-    assert did["forward"] == counts(schedule).forward
+    levels = _written(schedule)
+    for places in ((RAM, DISK, DISK), (RAM, RAM, DISK), (DISK, DISK, DISK)):
+        storage = dict(enumerate(places))
+        did = legal(as_checkpoint_schedule(schedule, platform, storage=storage), chain.steps)
+        assert did["forward"] == counts(schedule).forward
+        apart = {(key, storage[level]) for key, level in levels}
+        if len(apart) == len(set(levels)):  # no key is on both levels of one storage
+            assert did == expected(schedule, storage)
 
 
 def _written(schedule):
@@ -168,7 +165,7 @@ def _written(schedule):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONLINE)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(chains(), platforms())
 def test_a_schedule_that_did_not_know_the_end_is_legal_there_or_refused(name, chain, platform):
     schedule = PLANNERS[name](chain, platform)
@@ -193,24 +190,9 @@ def test_what_is_only_moved_about_is_not_stored_there():
             assert legal(theirs, 4) == Counter({"forward": 11, ("write", RAM): 1, ("read", RAM): 2})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PLANNERS if name not in ONLINE])
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(chains(), platforms())
-def test_a_campaign_of_300_for_each_planner(name, chain, platform):
-    schedule = PLANNERS[name](chain, platform)
-    for storage in (
-        {0: RAM, 1: DISK, 2: DISK},
-        {0: RAM, 1: RAM, 2: DISK},
-        dict.fromkeys((0, 1, 2), DISK),
-    ):
-        did = legal(as_checkpoint_schedule(schedule, platform, storage=storage), chain.steps)
-        assert did["forward"] == counts(schedule).forward
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", RESTART_ONLY | WITH_TAPES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(chains(), platforms())
 def test_there_and_back_again_is_the_same(name, chain, platform):
     schedule = PLANNERS[name](chain, platform)
@@ -418,14 +400,3 @@ def test_what_their_hrevolve_has_twice_is_written_once_on_one_level():
     schedule = from_checkpoint_schedule(cs.HRevolve(1000, 20, 20), chain(1000), one, levels=names)
     assert "left out 20 writes" in schedule.note
     assert "discarded 20 checkpoints that it leaves" in schedule.note
-
-
-def test_the_page_runs(tmp_path):
-    scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "script.py").write_text("\n".join(scripts), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert "0: theirs 465 steps, 435 s; ours 86 steps, 80 s" in done.stdout

@@ -13,17 +13,14 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from models.fewslots import digest, digest_by, digest_by_two, store_all  # noqa: E402
 
-from ckio import Chain, Level, Platform, run  # noqa: E402
+from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
 from ckio.adapters.jax import JaxModel  # noqa: E402
-from ckio.adapters.registry import open_level  # noqa: E402
 from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
-from ckio.model import sizes_of  # noqa: E402
 from ckio.model.gradient import check_gradient  # noqa: E402
-from ckio.planners.dp import hrevolve  # noqa: E402
-from ckio.planners.trivial import periodic  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
 from tests.single import perform_one  # noqa: E402
 
@@ -63,62 +60,27 @@ def test_a_state_in_memory_is_the_array_that_was_computed() -> None:
     assert made._now()[0].unsafe_buffer_pointer() == pointer
 
 
-def wanted() -> dict[str, Any]:
-    made = model()
-    made.record(0, made.steps)
-    made.reverse(0, made.steps)
-    return {"J": made.functional} | {name: np.array(it) for name, it in made.gradient.items()}
+def by_scan(u: Any, k: Any, rows: Any) -> Any:
+    x, at = {"u": u, "count": jnp.int32(0)}, jnp.arange(N, dtype=jnp.int32)
+    return functional(jax.lax.scan(lambda x, it: (step(x, k, *it), None), x, (at, rows))[0])
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("planner", [hrevolve, periodic])
-def test_every_schedule_gives_the_gradient_of_a_scan(planner: Any, tmp_path: Path) -> None:
-    memory = Level(name="memory", capacity=60)
-    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path)})
-    platform = Platform((memory, disk), working_memory=28)
-    made = model()
-    chain = Chain(steps=made.steps, advance=1, record=1, reverse=2, **sizes_of(made) | {"tape": 28})
-    backends = [open_level(level) for level in platform.levels]
-    if planner is periodic:
-        plan = periodic(chain, platform, period=1, on="disk")
-    else:
-        plan = planner(chain, platform)
-    run(plan, platform, made, backends)
-    for backend in backends:
-        backend.close()
-
-    def by_scan(u: Any, k: Any, rows: Any) -> Any:
-        x, at = {"u": u, "count": jnp.int32(0)}, jnp.arange(N, dtype=jnp.int32)
-        return functional(jax.lax.scan(lambda x, it: (step(x, k, *it), None), x, (at, rows))[0])
-
+def test_its_gradient_is_that_of_a_scan_and_passes_the_taylor_test() -> None:
+    made = store_all(model(), model().steps)
     args = (made.control["x.u"], made.control["params"], made.control["xs"])
     gradient = jax.grad(by_scan, (0, 1, 2))(*args)
     for name, expected in zip(("x.u", "params", "xs"), gradient, strict=True):
         assert np.allclose(made.gradient[name], expected, rtol=1e-5)
     assert made.functional == pytest.approx(float(by_scan(*args)), rel=1e-6)
+    assert check_gradient(model, made.steps, made.gradient).verified
 
 
-def test_the_adjoint_can_be_stored_and_read() -> None:
-    one, other = model(), model()
-    one.advance(0, 4)
-    one.record(4, one.steps)
-    one.reverse(4, one.steps)
-    key = Key(Kind.ADJOINT, 4)
-    with other.load(key, one.layout(key)) as buffers:
-        for into, given in zip(buffers, one.dump(key), strict=True):
-            into[:] = given
-    other.record(0, 4)
-    other.reverse(0, 4)
-    expected = wanted()
-    assert other.functional == expected["J"]
-    for name, it in other.gradient.items():
-        assert np.allclose(it, expected[name], rtol=1e-6)
-
-
-def test_the_gradient_passes_the_taylor_test() -> None:
-    expected = wanted()
-    expected.pop("J")
-    assert check_gradient(model, model().steps, expected).verified
+def test_few_slots_and_two_processes_give_the_bits_of_store_all(tmp_path: Path) -> None:
+    steps = model().steps
+    expected = digest(store_all(model(), steps))
+    for plan in ("recompute-all", "periodic by 4", "hrevolve"):
+        assert digest_by(plan, model, steps, tmp_path / plan) == expected, plan
+    assert digest_by_two(model, steps) == expected
 
 
 def test_what_it_has_not_is_refused() -> None:
@@ -152,25 +114,13 @@ def decay():
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(MODULE)
-    (tmp_path / "node.toml").write_text(
-        Platform(
-            (Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")}),),
-            working_memory=24,
-        ).dumps()
-    )
+    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path / "disk")})
+    (tmp_path / "node.toml").write_text(Platform((disk,), working_memory=24).dumps())
+    job = "run loop:decay --steps 12 --platform node.toml --planner hrevolve --into killed --json"
 
     def ckio(*more: str) -> Any:
-        words = ["run", "loop:decay", "--steps", "12", "--platform", "node.toml", "--planner"]
         return subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ckio"),
-                *words,
-                "hrevolve",
-                "--into",
-                "killed",
-                "--json",
-                *more,
-            ],
+            [Path(sys.executable).with_name("ckio"), *job.split(), *more],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -184,6 +134,5 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr
     names: dict[str, Any] = {}
     exec(MODULE, names)
-    whole = names["decay"]()
-    whole.record(0, whole.steps)
+    whole = store_all(names["decay"](), 12)
     assert json.loads(resumed.stdout)["functional"] == whole.functional

@@ -1,8 +1,6 @@
 """The code of docs/adapters/own_code.md as it stands there: kernels, checkpointed in place."""
 
 import importlib
-import json
-import os
 import re
 import shutil
 import signal
@@ -16,18 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli.commands import answer, ckio
+from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 
 from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters import registry
 from ckio.model.gradient import check_gradient
+from ckio.planners.binomial import revolve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)
 FILES = dict(zip(("heat.c", "heat.py", "solver.py", "heat.f90"), BLOCKS, strict=True))
-CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 40
-SCHEDULES = ["store-all", "recompute-all", "periodic", "revolve", "hrevolve", "mixed", "multistage"]
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -59,17 +57,14 @@ BOTH = pytest.mark.parametrize("name", ["Heat", "Solver"])
 
 
 def reference(make: Any, steps: int = STEPS) -> Any:
-    model = make()
-    model.record(0, steps)
-    model.reverse(0, steps)
-    return model
+    return store_all(make(), steps)
 
 
-def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:
-    """Three checkpoints in memory and more on another level; seconds that suit the kernel."""
+def run_in(level: Ram, model: Any) -> None:
+    """By revolve, with memory for three checkpoints."""
     chain = Chain(steps=STEPS, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
-    levels = Level(name="ram", capacity=3 * chain.restart), Level(name="disk", **options)
-    return chain, Platform(levels, working_memory=chain.tape)
+    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
+    run(revolve(chain, platform), platform, model, [level])
 
 
 def test_the_first_script_runs_as_it_stands(tmp_path: Path) -> None:
@@ -95,19 +90,13 @@ def test_both_are_the_same_computation(makers: dict[str, Any]) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("planner", SCHEDULES)
-def test_every_schedule_gives_the_same_bits(
-    makers: dict[str, Any], tmp_path: Path, name: str, planner: str
+def test_few_slots_and_two_processes_give_the_bits_of_store_all(
+    makers: dict[str, Any], tmp_path: Path, name: str
 ) -> None:
-    model, expected = makers[name](), reference(makers[name])
-    chain, platform = machine(model)
-    backends = [Ram(), Directory(tmp_path / "level")]
-    schedule = registry.find("planners", planner)(chain, platform)
-    run(schedule, platform, model, backends)
-    backends[1].remove()
-    assert model.functional == expected.functional
-    for control, gradient in expected.gradient.items():
-        assert model.gradient[control].tobytes() == gradient.tobytes()
+    expected = digest(reference(makers[name]))
+    for plan in PLANS:
+        assert digest_by(plan, makers[name], STEPS, tmp_path / plan) == expected, plan
+    assert digest_by_two(makers[name], STEPS) == expected
 
 
 def test_a_gradient_may_be_kept_longer_than_the_model(makers: dict[str, Any]) -> None:
@@ -143,11 +132,9 @@ class Watched(Ram):
 
 def test_a_level_gets_the_memory_of_the_library_itself(makers: dict[str, Any]) -> None:
     model = makers["Solver"]()
-    lib, chain = makers["module"].LIB, machine(model)[0]
+    lib, level = makers["module"].LIB, Watched()
     vectors = {lib.solver_vector(model._c, which) for which in (0, 2)}
-    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
-    level = Watched()
-    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
+    run_in(level, model)
     assert level.written == level.read_into == vectors
 
 
@@ -159,11 +146,8 @@ def test_a_level_gets_the_arrays_that_the_kernel_works_on(makers: dict[str, Any]
             seen.add(state["u"].ctypes.data)
             super().step(state, i)
 
-    model = Seen()
-    chain = machine(model)[0]
-    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
     level = Watched()
-    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
+    run_in(level, Seen())
     assert len(seen) == 2
     assert level.written <= seen
     assert level.read_into <= seen
@@ -220,37 +204,27 @@ class Deadly({module}.{name}):
 """
 
 
-def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
-    environment = {**os.environ, "KILL": str(kill)}
-    done = subprocess.run(
-        [CKIO, *map(str, words)],
-        cwd=at,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @BOTH
 def test_the_command_line_measures_runs_and_resumes_it(
-    makers: dict[str, Any], here: Path, tmp_path: Path, name: str
+    makers: dict[str, Any],
+    here: Path,
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(here, tmp_path, dirs_exist_ok=True)
     (tmp_path / "deadly.py").write_text(DEADLY.format(module=name.lower(), name=name))
     levels = "--level", "ram=ram,capacity=24KiB", "--level", "disk=directory:far,capacity=1MiB"
-    command("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
+    ckio("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
     job = "run", "deadly:Deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
-    command(*job, "killed", at=tmp_path, status=-signal.SIGKILL, kill=11)
-    found = json.loads(command(*job, "killed", "--check-gradient", "--json", at=tmp_path))
-    expected = reference(makers[name])
+    monkeypatch.setenv("KILL", "11")
+    ckio(*job, "killed", at=tmp_path, status=-signal.SIGKILL)
+    monkeypatch.delenv("KILL")
+    found = answer(*job, "killed", "--check-gradient", at=tmp_path)
     assert found["verified"] is True
-    assert found["functional"] == expected.functional
-    whole = json.loads(command(*job, "whole", "--json", at=tmp_path))
-    assert found["gradient_digest"] == whole["gradient_digest"]
+    assert found["functional"] == reference(makers[name]).functional
+    assert found["gradient_digest"] == answer(*job, "whole", at=tmp_path)["gradient_digest"]
 
 
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="there is no Fortran compiler")

@@ -1,10 +1,6 @@
 """pyrevolve's revolvers, which Devito uses, with their checkpoints on ckio's levels."""
 
 import gc
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +12,6 @@ from ckio.platform import Affine, Level, Platform
 pyrevolve = pytest.importorskip("pyrevolve")
 from ckio.adapters.pyrevolve import CkioStorage, storages  # noqa: E402
 
-PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "pyrevolve.md"
 STEPS, GRID = 60, 12
 SPEED = 0.1 + 0.1 * np.random.default_rng(0).random((GRID, GRID))
 
@@ -231,15 +226,3 @@ def test_what_does_not_fit_is_refused_and_what_is_damaged_is_not_loaded(tmp_path
         place.load(0, [np.zeros(100)])
     with pytest.raises(BadInput, match="no level of the platform can hold a checkpoint of 25"):
         storages(Platform((Level(name="ram", capacity=24),)), 25, 9)
-
-
-@pytest.mark.parametrize("block", range(2))
-def test_the_page_runs(tmp_path, block):
-    scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "script.py").write_text(scripts[block], encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert len(scripts) == 2

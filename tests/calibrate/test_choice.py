@@ -56,38 +56,23 @@ def test_it_pays_in_time_or_in_capacity_or_not(
     assert found.sentence.startswith(codec or "no codec: ")
 
 
-def test_the_sentence_tells_what_it_costs_and_what_it_buys() -> None:
-    def sentence(*trials: Trial, capacity: int | None) -> str:
-        return choose(PLAIN, trials, nbytes=100, capacity=capacity).sentence
-
-    assert sentence(FAST, capacity=1000) == (
-        "fast pays in time: a checkpoint is written and read in 1.5 s instead of 3 s; it takes 80%"
-        " of its bytes, which makes 11 slots instead of 10"
-    )
-    assert sentence(SLOW, capacity=1000) == (
-        "slow pays only in capacity: 17 slots instead of 10, for 1 s more per checkpoint, written"
-        " and read (4 s instead of 3 s); a run gains where a step takes more than about 2.429 s"
-    )
-    for step in (2.43, 1e9):
-        found = choose(PLAIN, [SLOW], nbytes=100, capacity=1000, step=step)
-        assert (found.codec, found.pays) == ("slow", "capacity")
-    found = choose(PLAIN, [SLOW], nbytes=100, capacity=1000, step=0.5)
-    assert (found.codec, found.pays) == ("", "capacity")
-    assert found.sentence == (
-        "no codec: slow would make 17 slots instead of 10, for 1 s more per checkpoint, written and"
-        " read (4 s instead of 3 s); a run gains where a step takes more than about 2.429 s, and"
-        " here it takes 500 ms"
-    )
-    assert sentence(SLOW, capacity=None) == (
-        "no codec: slow would store 50% of the bytes for 1 s more per checkpoint, written and read"
-        " (4 s instead of 3 s), but the level never fills"
-    )
-    assert sentence(SLOW, capacity=108) == (
-        "no codec: slow would make too few slots more (1 instead of 1) for 1 s more per checkpoint,"
-        " written and read (4 s instead of 3 s)"
-    )
-    assert sentence(IDLE, capacity=None).endswith("hardly shrink, to 99% at best, with idle")
-    assert "which makes" not in sentence(FAST, capacity=None)
+@pytest.mark.parametrize(
+    ("trial", "capacity", "step", "words"),
+    [
+        (FAST, 1000, 1.0, ["fast pays in time", "1.5 s instead of 3 s", "80%", "11 slots"]),
+        (SLOW, 1000, 1e9, ["slow pays only in capacity", "17 slots instead of 10", "2.429 s"]),
+        (SLOW, 1000, 2.43, ["slow pays only in capacity", "1 s more", "4 s instead of 3 s"]),
+        (SLOW, 1000, 0.5, ["no codec: slow would make 17 slots", "2.429 s", "500 ms"]),
+        (SLOW, None, 1.0, ["no codec: slow", "50% of the bytes", "never fills"]),
+        (SLOW, 108, 1.0, ["no codec: slow", "too few slots", "1 instead of 1"]),
+        (IDLE, None, 1.0, ["no codec", "99% at best, with idle"]),
+    ],
+)
+def test_the_sentence_tells_what_it_costs_and_what_it_buys(
+    trial: Trial, capacity: int | None, step: float, words: Sequence[str]
+) -> None:
+    found = choose(PLAIN, [trial], nbytes=100, capacity=capacity, step=step).sentence
+    assert [word for word in words if word not in found] == [], found
 
 
 @pytest.mark.parametrize("ratio", [0.7, 0.5, 0.25])

@@ -19,15 +19,10 @@ def system(root: Path, **numbers: int) -> Path:
     return root
 
 
-def test_the_limit_is_a_part_of_the_memory_that_is_available(tmp_path: Path) -> None:
-    assert dirty_limit(system(tmp_path, dirty_bytes=0, dirty_ratio=20)) == 400 * 1024
-
-
-def test_or_so_many_bytes(tmp_path: Path) -> None:
-    assert dirty_limit(system(tmp_path, dirty_bytes=12345, dirty_ratio=0)) == 12345
-
-
-def test_or_nobody_knows(tmp_path: Path) -> None:
+def test_what_may_wait_is_a_part_of_memory_or_so_many_bytes_or_unknown(tmp_path: Path) -> None:
+    ratio = system(tmp_path / "ratio", dirty_bytes=0, dirty_ratio=20)
+    assert dirty_limit(ratio) == 400 * 1024
+    assert dirty_limit(system(tmp_path / "bytes", dirty_bytes=12345, dirty_ratio=0)) == 12345
     assert dirty_limit(tmp_path) is None
 
 

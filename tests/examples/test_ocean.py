@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 from example_models.ocean import FIELDS, Ocean
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
+from models.fewslots import digest, store_all
 from models.poisoning import flow_of, seed_of, tape_of
 
 from ckio.actions import Key, Kind
-from ckio.errors import BadInput
-from ckio.model.gradient import check_gradient
 from ckio.models.vorticity import Vorticity
 from ckio.testing import restore, save
 
@@ -31,15 +29,6 @@ def test_controls_are_what_the_state_starts_from():
             one.control[name][0] = 7.0  # what is on a wall does not matter
     assert digest(store_all(ocean, 9)) == digest(store_all(model, 9))
     assert ocean.dt == model.dt
-
-
-def test_the_taylor_test_finds_second_order_over_five_halvings():
-    def make():
-        return Ocean(grid=24, seed=3)
-
-    check = check_gradient(make, 60, store_all(make(), 60).gradient)
-    assert check.verified
-    assert min(check.rates) > 1.95
 
 
 def test_the_gradient_of_the_wind_is_summed_up_in_the_adjoint_of_the_state():
@@ -70,16 +59,6 @@ def test_what_was_and_how_fast_it_changed_is_dead_and_the_wind_stays(i):
     assert seed_of(lambda: Ocean(grid=7), i) == {"zeta", "psi", "J"}
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_few_slots_give_the_gradient_of_store_all_to_the_last_bit(plan, tmp_path):
-    found = digest_by(plan, lambda: Ocean(grid=6), 17, tmp_path)
-    assert found == digest(store_all(Ocean(grid=6), 17))
-
-
-def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
-    assert digest_by_two(lambda: Ocean(grid=10), 9) == digest(store_all(Ocean(grid=10), 9))
-
-
 def test_what_is_reversed_twice_counts_once():
     model, a4, x0 = Ocean(grid=10), Key(Kind.ADJOINT, 4), Key(Kind.RESTART, 0)
     start = save(model, x0)
@@ -91,18 +70,3 @@ def test_what_is_reversed_twice_counts_once():
         restore(model, x0, start)
         store_all(model, 4)
         assert digest(model) == digest(store_all(Ocean(grid=10), 9))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"grid": 3}, "grid = 3; it must be a whole number >= 4"),
-        ({"recompute": "psi"}, "ocean: recompute = 'psi'; here everything is stored"),
-        ({"dt": 1e6}, r"dt = 1e\+06 s; damping and Rossby waves on this grid need at most"),
-    ],
-)
-def test_options_are_those_of_vorticity(options, message):
-    with pytest.raises(BadInput, match=message):
-        Ocean(**options)
-    with pytest.raises(TypeError, match="colour"):
-        Ocean(colour="blue")

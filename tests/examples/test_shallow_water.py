@@ -1,58 +1,27 @@
 """Shallow water: every component of the gradient, what steps do to arrays, and waves."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from example_models.shallow_water import (
-    FLOW,
     GRAVITY,
     NOW,
     ShallowWater,
     X,
     Y,
     gather,
-    inner,
-    mean,
-    slope,
-    spread,
 )
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
-from models.poisoning import flow_of, seed_of, tape_of
+from models.complexstep import Controls, check_every_component
+from models.fewslots import store_all
+from models.variants import ROUGH
 
-from ckio.actions import Key, Kind
-from ckio.errors import BadInput, RunFailed
-from ckio.model.gradient import check_gradient
-
-ROUGH = {"drag": 1e-4, "surface": 4.0, "speed": 2.0, "coriolis": 3e-4}
-"""Options that make all that is not linear count."""
-
-
-# --- means and differences
-
-
-@pytest.mark.parametrize("axis", [X, Y])
-@pytest.mark.parametrize("cells", [3, 4, 9])
-def test_spread_and_gather_are_the_transposes_of_mean_and_slope(cells, axis):
-    random = np.random.default_rng(cells)
-    a = random.standard_normal((cells, cells + 2))
-    shape = tuple(np.array(a.shape) - [axis == Y, axis == X])
-    c, out = random.standard_normal(shape), np.empty(shape)
-    for forward, back in ((mean, spread), (slope, gather)):
-        factors = () if forward is mean else (1.7,)
-        forward(a, *factors, axis, out)
-        expected = np.diff(a, axis=axis) * 1.7
-        if forward is mean:
-            expected = np.take(a, range(a.shape[axis] - 1), axis) + np.diff(a, axis=axis) / 2
-        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-14)
-        onto = np.ones_like(a)
-        back(c.copy(), *(factors or (1.0,)), axis, onto)
-        value = inner(c, out, np.empty(shape))
-        assert inner(onto - 1, a, np.empty_like(a)) == pytest.approx(value, rel=1e-12)
-
+from ckio.errors import RunFailed
 
 # --- every component of the gradient
 
 
-def functional(base: ShallowWater, control: dict[str, np.ndarray], steps: int) -> complex:
+def functional(base: ShallowWater, steps: int, control: Controls) -> complex:
     """J as the docstrings of the model define it, point by point and with none of its code."""
     cells, dx, f = len(control["h"]), 1 / base._per_spacing, base._coriolis
     depth, drag, dt, gamma = control["depth"], control["drag"], base.dt, base._asselin
@@ -115,70 +84,8 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
 ):
     model = store_all(ShallowWater(grid=grid, **options), steps)
     base = ShallowWater(grid=grid, **options)
-    control = {name: array.astype(complex) for name, array in base.control.items()}
-    assert functional(base, control, steps) == pytest.approx(model.functional, rel=1e-13)
-    for name, gradient in model.gradient.items():
-        expected, tiny = np.zeros_like(gradient), 1e-40
-        for place in np.ndindex(expected.shape):
-            control[name][place] += 1j * tiny
-            expected[place] = functional(base, control, steps).imag / tiny
-            control[name][place] -= 1j * tiny
-        scale = np.abs(expected).max()
-        assert (scale > 0) == (steps > 1 or name != "drag")
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * scale)
-
-
-@pytest.mark.parametrize("grid", [10, 17, 48])
-@pytest.mark.parametrize("options", [{}, ROUGH], ids=["calm", "rough"])
-def test_the_taylor_test_finds_second_order_over_five_halvings(grid, options):
-    def make():
-        return ShallowWater(grid=grid, **options)
-
-    check = check_gradient(make, 60, store_all(make(), 60).gradient)
-    assert check.verified
-    assert min(check.rates) > 1.95
-
-
-# --- what steps do to arrays
-
-
-@pytest.mark.parametrize("i", [1, 8])
-def test_the_flow_declared_is_what_a_step_does(i):
-    def make():
-        return ShallowWater(grid=6, **ROUGH)
-
-    assert flow_of(make, i) == FLOW.forward
-    assert tape_of(make, i) == FLOW.record.use
-    assert seed_of(make, i) == {"h", "J"} == make().variables.seed
-
-
-def test_checkpoints_hold_both_time_levels_and_tapes_what_the_adjoint_reads():
-    model, named = ShallowWater(grid=16), {}
-    for kind in Kind:
-        named[kind] = {field.name: field.shape for field in model.layout(Key(kind, 0))}
-    u, v, h = (16, 15), (15, 16), (16, 16)
-    levels = {"u": u, "v": v, "h": h, "u_old": u, "v_old": v, "h_old": h}
-    assert named[Kind.RESTART] == levels | {"J": ()}
-    del levels["h_old"]
-    assert named[Kind.TAPE] == levels
-    assert {f"gradient_{name}" for name in ("u", "v", "h", "depth", "drag")} < {
-        *named[Kind.ADJOINT]
-    }
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_few_slots_give_the_gradient_of_store_all_to_the_last_bit(plan, tmp_path):
-    found = digest_by(plan, lambda: ShallowWater(grid=7), 17, tmp_path)
-    assert found == digest(store_all(ShallowWater(grid=7), 17))
-
-
-def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
-    def make():
-        model = ShallowWater(grid=7)
-        model.control["depth"][...] *= 1.01  # which no checkpoint of the state has
-        return model
-
-    assert digest_by_two(make, 9) == digest(store_all(make(), 9))
+    scales = check_every_component(model, base.control, partial(functional, base, steps))
+    assert all((scale > 0) == (steps > 1 or name != "drag") for name, scale in scales.items())
 
 
 # --- waves
@@ -287,26 +194,3 @@ def test_the_same_seed_is_the_same_flow_on_every_grid():
     assert np.abs(faces - u).max() < 0.03 * np.abs(u).max()
     assert np.abs(ShallowWater(grid=32, seed=6).control["u"] - u).max() > np.abs(u).max() / 2
     assert np.sqrt(np.mean((h - coarse.control["depth"]) ** 2)) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"grid": 2}, "grid = 2; it must be a whole number >= 3"),
-        ({"grid": 64.0}, r"grid = 64\.0; it must be a whole number"),
-        ({"seed": -1}, "seed = -1"),
-        ({"length": 0.0}, "length = 0; it must be finite and > 0"),
-        ({"depth": float("inf")}, "depth = inf; it must be finite"),
-        ({"bank": 1.0}, "bank = 1; it must be finite and >= 0 and < 1"),
-        ({"asselin": 0.5}, "asselin = 0.5; it must be finite and >= 0 and < 0.5"),
-        ({"drag": -1e-7}, "drag = -1e-07; it must be finite and >= 0"),
-        ({"coriolis": "north"}, "coriolis = 'north'; it must be a number"),
-        ({"coriolis": float("nan")}, "coriolis = nan; it must be finite"),
-        ({"surface": 50.0}, "surface = 50 m leaves parts of the basin dry"),
-        ({"dt": 0.0}, "dt = 0; it must be finite and > 0"),
-        ({"dt": 1e4}, "dt = 10000 s; gravity waves on this grid need at most"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        ShallowWater(**options)

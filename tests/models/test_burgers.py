@@ -1,56 +1,34 @@
 """Burgers' equation: its gradient, dt included, against a model written anew; and a flow."""
 
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from models.complexstep import Controls, check_every_component
+from models.fewslots import digest, store_all
+from models.variants import Endless
 
 from ckio.actions import Key, Kind
-from ckio.backends.base import Backend
-from ckio.backends.directory import Directory
-from ckio.backends.hdf5 import Hdf5
-from ckio.backends.ram import Ram
 from ckio.calibrate import measure_model
-from ckio.errors import BadInput, RunFailed
-from ckio.model import sizes_of
+from ckio.errors import RunFailed
 from ckio.model.gradient import check_gradient
 from ckio.models.burgers import Burgers
-from ckio.planners.binomial import revolve
-from ckio.planners.dp import hrevolve
-from ckio.planners.trivial import periodic, recompute_all
-from ckio.platform import Affine, Level, Platform
-from ckio.platform.chain import Chain
-from ckio.runner import run
-from ckio.testing.checkpoints import restore, save
+from ckio.testing.checkpoints import save
 
 ENDLESS = 10**6
-
-
-def store_all(model: Burgers) -> Burgers:
-    """Record and reverse all of it."""
-    steps = model.record(0, 2000)
-    assert steps < 2000
-    model.reverse(0, steps)
-    return model
 
 
 def steps_of(**options: object) -> int:
     return Burgers(**options).advance(0, ENDLESS)
 
 
-class Endless(Burgers):
-    """The same, asked for more steps than it takes: those from T on change nothing."""
-
-    def finished(self, state, i, /):
-        return False
-
-
 # --- every component of the gradient
 
 
-def functional(model: Burgers, u: np.ndarray, viscosity: complex, *, time: float) -> complex:
+def functional(model: Burgers, time: float, control: Controls) -> complex:
     """J as the docstrings of the model define it, in complex numbers and with none of its code."""
+    u, viscosity = control["u"], control["viscosity"]
     cells = len(u) - 1
     h, t, total = model._spacing, 0.0, 0.0
     u = np.concatenate(([0], u[1:-1], [0]))
@@ -81,45 +59,6 @@ def functional(model: Burgers, u: np.ndarray, viscosity: complex, *, time: float
     return total + energy(u - model._target)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"grid": 4},
-        {"grid": 9, "time": 0.02},
-        {"grid": 12, "time": 0.2, "seed": 4},
-        {"grid": 8, "viscosity": 0.05, "time": 0.3, "seed": 2},
-        {"grid": 7, "length": 3.0, "speed": 5.0, "courant": 1.0, "seed": 3},
-        {"grid": 10, "viscosity": 1e-5, "speed": 0.01, "time": 20.0},
-    ],
-)
-def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(options):
-    model, base = store_all(Burgers(**options)), Burgers(**options)
-    time = options.get("time", 1.0)
-    u, viscosity = base.control["u"].astype(complex), complex(base.control["viscosity"])
-    assert functional(base, u, viscosity, time=time) == pytest.approx(model.functional, rel=1e-13)
-    tiny = 1e-40
-    expected = np.zeros(len(u))
-    for place in range(len(u)):
-        u[place] += 1j * tiny
-        expected[place] = functional(base, u, viscosity, time=time).imag / tiny
-        u[place] -= 1j * tiny
-    of_viscosity = functional(base, u, viscosity + 1j * tiny, time=time).imag / tiny
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(model.gradient["u"], expected, rtol=0, atol=2e-13 * scale)
-    assert model.gradient["viscosity"] == pytest.approx(of_viscosity, rel=1e-11)
-    assert not model.gradient["u"][[0, -1]].any()
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("grid", [40, 100])
-def test_the_taylor_test_finds_second_order_whatever_the_number_of_steps(grid, seed):
-    options = {"grid": grid, "seed": seed}
-    model = store_all(Burgers(**options))
-    check = check_gradient(lambda: Endless(**options), steps_of(**options) + 20, model.gradient)
-    assert check.verified
-    assert min(check.rates) > 1.95
-
-
 @pytest.mark.parametrize("part", [0.001, 0.999])
 def test_it_is_right_where_another_start_takes_a_step_more_or_less(part):
     """The last step is a thousandth of what it could be, or nearly all of that."""
@@ -132,25 +71,8 @@ def test_it_is_right_where_another_start_takes_a_step_more_or_less(part):
     other[0].control["u"][...] *= 1.001
     other[1].control["u"][...] *= 0.999
     assert {model.advance(0, ENDLESS) for model in other} != {steps}
-    gradient = store_all(Burgers(**options)).gradient
+    gradient = store_all(Burgers(**options), steps).gradient
     assert check_gradient(lambda: Endless(**options), steps + 20, gradient).verified
-
-
-@pytest.mark.parametrize("name", ["u", "viscosity"])
-def test_a_gradient_that_is_a_little_wrong_in_one_control_is_found_out(name):
-    gradient = {n: g.copy() for n, g in store_all(Burgers(grid=60)).gradient.items()}
-    gradient[name] *= 1.01
-    steps = steps_of(grid=60) + 20
-    assert not check_gradient(lambda: Endless(grid=60), steps, gradient).verified
-
-
-def test_without_the_derivative_of_dt_it_would_not_be_the_gradient(monkeypatch):
-    whole = store_all(Burgers(grid=60)).gradient
-    monkeypatch.setattr(Burgers, "_adjoint_time_step", lambda self, dt, of_dt: 0.0)
-    model = store_all(Burgers(grid=60))
-    steps = steps_of(grid=60) + 20
-    assert not check_gradient(lambda: Endless(grid=60), steps, model.gradient).verified
-    assert np.abs(whole["u"] - model.gradient["u"]).max() > 1e-5 * np.abs(whole["u"]).max()
 
 
 def test_both_controls_matter_and_the_last_steps_too():
@@ -164,6 +86,24 @@ def test_both_controls_matter_and_the_last_steps_too():
     for name, gradient in model.gradient.items():
         effect = np.abs(gradient * model.control[name]).max()
         assert effect > 1e-4 * model.functional
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grid": 4},
+        {"grid": 9, "time": 0.02},
+        {"grid": 12, "time": 0.2, "seed": 4},
+        {"grid": 8, "viscosity": 0.05, "time": 0.3, "seed": 2},
+        {"grid": 7, "length": 3.0, "speed": 5.0, "courant": 1.0, "seed": 3},
+        {"grid": 10, "viscosity": 1e-5, "speed": 0.01, "time": 20.0},
+    ],
+)
+def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(options):
+    model, base = store_all(Burgers(**options), steps_of(**options)), Burgers(**options)
+    anew = partial(functional, base, options.get("time", 1.0))
+    check_every_component(model, base.control, anew, u=2e-13, viscosity=1e-11)
+    assert not model.gradient["u"][[0, -1]].any()
 
 
 # --- the end
@@ -206,91 +146,6 @@ def test_time_that_does_not_go_on_is_an_error_and_no_endless_run(fast):
     model.control["u"][5] = fast
     with pytest.raises(RunFailed, match=r"burgers: at step [01], t = .* the flow is as fast as"):
         model.advance(0, ENDLESS)
-
-
-# --- the same bytes, whatever the schedule
-
-
-def digest(model: Burgers) -> tuple[float, bytes, bytes]:
-    gradient = model.gradient
-    return model.functional, gradient["u"].tobytes(), gradient["viscosity"].tobytes()
-
-
-PLANS = {
-    "recompute-all": recompute_all,
-    "periodic by 7": lambda *a: periodic(*a, period=7),
-    "revolve": revolve,
-    "hrevolve": hrevolve,
-}
-
-
-@pytest.mark.parametrize("kinds", [(Ram,), (Ram, Directory), (Directory, Hdf5)])
-@pytest.mark.parametrize("plan", PLANS)
-def test_every_planner_gives_the_gradient_of_store_all_to_the_last_bit(
-    plan: str, kinds: tuple[type[Backend], ...], tmp_path: Path
-) -> None:
-    options = {"grid": 20, "time": 0.8}
-    steps = steps_of(**options)
-    assert steps > 20
-    sizes = sizes_of(Burgers(**options))
-    chain = Chain(steps=steps, advance=1.0, record=1.3, reverse=2.0, **sizes)
-    levels = tuple(
-        Level(
-            name=f"level{number}",
-            capacity=None if number == len(kinds) - 1 else 2 * chain.restart,
-            write=Affine(0.1 + number),
-            read=Affine(0.2 + number),
-        )
-        for number in range(len(kinds))
-    )
-    platform = Platform(levels, working_memory=7 * chain.tape)
-    backends = [
-        kind() if kind is Ram else kind(tmp_path / f"{number}.h5")
-        for number, kind in enumerate(kinds)
-    ]
-    model = Burgers(**options)
-    run(PLANS[plan](chain, platform), platform, model, backends)
-    assert digest(model) == digest(store_all(Burgers(**options)))
-    for backend in backends:
-        backend.close()
-
-
-def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
-    whole = store_all(Burgers(grid=30))
-    steps = steps_of(grid=30)
-    half, x0, adjoint = steps // 2, Key(Kind.RESTART, 0), Key(Kind.ADJOINT, steps // 2)
-    first, second = Burgers(grid=30), Burgers(grid=30)
-    start = save(first, x0)
-    first.record(0, steps)
-    first.reverse(half, steps)
-    restore(second, adjoint, save(first, adjoint))
-    restore(second, x0, start)
-    second.record(0, half)
-    second.reverse(0, half)
-    assert digest(second) == digest(whole)
-
-
-def test_the_bytes_do_not_depend_on_where_arrays_lie():
-    expected, kept = digest(store_all(Burgers(grid=41, time=0.3))), []
-    for size in (1, 1000, 40_000):
-        kept.append(np.ones(size, np.uint8))  # moves what is allocated next
-        shifted = Burgers(grid=41, time=0.3)
-        memory = np.zeros(shifted._state["u"].nbytes + 8, np.uint8)[8:].view(np.float64)
-        memory[...] = shifted._state["u"]
-        dict.__setitem__(shifted._state, "u", memory)
-        assert digest(store_all(shifted)) == expected
-
-
-def test_checkpoints_hold_the_state_the_tape_and_the_adjoint_with_their_units():
-    model = Burgers(grid=16)
-    named = {
-        kind: [(field.name, field.unit) for field in model.layout(Key(kind, 0))] for kind in Kind
-    }
-    assert named[Kind.RESTART] == [("u", "m s-1"), ("t", "s"), ("J", "m2 s-2")]
-    assert named[Kind.TAPE] == [("u", "m s-1"), ("t", "s")]
-    assert [name for name, _ in named[Kind.ADJOINT]] == [
-        *("adjoint_u", "adjoint_t", "adjoint_J", "gradient_u", "gradient_viscosity", "functional")
-    ]
 
 
 def test_it_can_be_measured_and_a_probe_that_meets_its_end_too():
@@ -337,21 +192,3 @@ def test_the_same_seed_is_the_same_flow_on_every_grid():
     other = Burgers(grid=32, seed=6).control["u"]
     assert np.abs(other - coarse.control["u"]).max() > 0.1
     assert np.sqrt(np.mean(Burgers(speed=3.0).control["u"] ** 2)) == pytest.approx(3.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"grid": 3}, "grid = 3; it must be a whole number >= 4"),
-        ({"grid": 64.0}, r"grid = 64\.0; it must be a whole number"),
-        ({"seed": -1}, "seed = -1"),
-        ({"viscosity": 0.0}, "viscosity = 0; it must be finite and > 0"),
-        ({"time": float("inf")}, "time = inf; it must be finite"),
-        ({"length": "long"}, "length = 'long'; it must be a number"),
-        ({"speed": float("nan")}, "speed = nan"),
-        ({"courant": 1.5}, r"courant = 1\.5; above 1 a step is not stable"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        Burgers(**options)

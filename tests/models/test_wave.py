@@ -1,18 +1,17 @@
 """Waves: operators, every component of the gradient, known solutions, and a border that takes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
-from models.poisoning import flow_of, seed_of, tape_of
+from models.complexstep import Controls, check_every_component
+from models.fewslots import digest, store_all
 from scipy.integrate import quad
 
 from ckio.actions import Key, Kind
-from ckio.analysis.guarded import Guarded
-from ckio.errors import BadInput, RunFailed
+from ckio.errors import RunFailed
 from ckio.model.comm import SOLO
-from ckio.model.gradient import check_gradient
 from ckio.models.wave import (
-    FLOW,
     HALO,
     INSIDE,
     LONGEST,
@@ -86,9 +85,9 @@ def second_difference(points: int) -> np.ndarray:
     return matrix
 
 
-def functional(base: "Known", m: np.ndarray, steps: int) -> complex:
+def functional(base: "Known", steps: int, control: Controls) -> complex:
     """J as the equation and its leapfrog say, with none of the model's code but for the data."""
-    dt, brake = base.dt, base.sigma * base.dt / 2
+    m, dt, brake = control["m"], base.dt, base.sigma * base.dt / 2
     spacing, along = dt / base._per_spacing, second_difference(len(m))
     source = base._source[0] - HALO, base._source[1] - HALO
     receivers = base._receivers[0] - HALO, base._receivers[1] - HALO
@@ -126,128 +125,12 @@ def test_every_component_is_the_complex_step_derivative_of_a_model_written_anew(
 ):
     options = {"grid": grid, "frequency": 33.0} | options
     model, base = store_all(Wave(**options), steps), Known(**options)
-    control = base.control["m"].astype(complex)
-    assert functional(base, control, steps) == pytest.approx(model.functional, rel=1e-12)
-    expected = np.zeros((grid, grid))
-    for place in np.ndindex(expected.shape):
-        tiny = 1e-40 * control[place].real
-        control[place] += 1j * tiny
-        expected[place] = functional(base, control, steps).imag / tiny
-        control[place] -= 1j * tiny
-    scale = np.abs(expected).max()
-    assert (scale > 0) == (steps > 1)
-    np.testing.assert_allclose(model.gradient["m"], expected, rtol=0, atol=1e-12 * scale)
-
-
-# --- one step, many steps
-
-
-@pytest.mark.parametrize("step", [0, 3, 40])
-@pytest.mark.parametrize("grid", [8, 17, 64])
-def test_one_step_and_its_adjoint_are_transposes(grid, step):
-    """But for J and the product of response and push a step is linear: so is its derivative."""
-    options = {"grid": grid, "frequency": 25.0}
-    model, random = Wave(**options), np.random.default_rng(step)
-    model.advance(0, step + 10)
-    strip, state = model._strip, model._state
-    of_j = random.standard_normal()
-
-    def directions() -> dict[str, np.ndarray]:
-        fields = {n: strip.field(random.standard_normal((grid, grid))) for n in ("u", "du")}
-        return fields | {"response": strip.field(random.standard_normal((grid, grid)) * 0.01)}
-
-    before, cotangent = directions(), directions()
-    strip.fill_halo(before["u"])
-    after = {name: array.copy() for name, array in cotangent.items()}
-
-    keep = model._keep.reshape(before["u"].shape)
-    change = state["response"] * push_of(model, before["u"]) + keep * before["du"]
-    change += before["response"] * push_of(model, state["u"])
-    change[model._source] += before["response"][model._source] * model._shot(step)
-    tangent = {"u": before["u"] + change, "du": change, "response": before["response"]}
-    slope = model._dt * np.sum(model._residual(state["u"], step) * before["u"][model._receivers])
-
-    adjoint = model._adjoint.cotangent
-    for name, array in cotangent.items():
-        adjoint[name][...] = array
-    adjoint["J"][...] = of_j
-    model.adjoint_step(adjoint, state, step)
-
-    forward = [np.vdot(after[n][INSIDE], tangent[n][INSIDE]) for n in after] + [of_j * slope]
-    back = [np.vdot(adjoint[n][INSIDE], before[n][INSIDE]) for n in before]
-    assert abs(sum(forward) - sum(back)) < 1e-12 * max(map(abs, forward))
-    for name in ("u", "du", "response"):
-        halo = adjoint[name].copy()
-        halo[INSIDE] = 0
-        assert not halo.any()
-
-
-@pytest.mark.parametrize("options", [{}, {"border": 0, "layers": 1}, {"anomaly": 0.4}])
-@pytest.mark.parametrize("grid", [16, 33])
-def test_the_taylor_test_finds_second_order_over_five_halvings(grid, options):
-    def make():
-        return Wave(grid=grid, frequency=25.0, **options)
-
-    gradient = store_all(make(), 90).gradient
-    check = check_gradient(make, 90, gradient)
-    assert check.verified
-    assert min(check.rates) > 1.95
-    assert not check_gradient(make, 90, {"m": gradient["m"] * 1.001}).verified
+    anew = partial(functional, base, steps)
+    scales = check_every_component(model, base.control, anew, rel=1e-12)
+    assert (scales["m"] > 0) == (steps > 1)
 
 
 # --- what steps do to arrays
-
-
-@pytest.mark.parametrize("i", [20, 40])
-def test_the_flow_declared_is_what_a_step_does(i):
-    def make():
-        return Wave(**SMALL)
-
-    found = flow_of(make, i)
-    assert (found.use, found.out) == (FLOW.forward.use, FLOW.forward.out)
-    assert tape_of(make, i) == FLOW.record.use
-    assert seed_of(make, i) == {"J"} == make().variables.seed
-
-
-def test_a_guarded_model_finds_nothing():
-    model, steps = Wave(**SMALL), 30
-    guarded = Guarded(model, model.variables, digests=True)
-    expected = digest(store_all(Wave(**SMALL), steps))
-    guarded.advance(0, steps)
-    for begin in (15, 0):
-        with guarded.load(Key(Kind.RESTART, begin), model.layout(Key(Kind.RESTART, begin))) as at:
-            fresh = Wave(**SMALL)
-            fresh.advance(0, begin)
-            for buffer, view in zip(at, fresh.dump(Key(Kind.RESTART, begin)), strict=True):
-                buffer[:] = view
-        guarded.record(begin, begin + 15)
-        guarded.reverse(begin, begin + 15)
-    assert digest(guarded) == expected
-
-
-def test_a_tape_is_one_field_and_restart_data_are_two():
-    model, named = Wave(grid=16), {}
-    for kind in Kind:
-        named[kind] = {field.name: field.unit for field in model.layout(Key(kind, 0))}
-    assert named[Kind.RESTART] == {"u": "Pa", "du": "Pa", "J": "Pa2 s"}
-    assert named[Kind.TAPE] == {"u": "Pa"}
-    assert {"adjoint_response", "gradient_m", "functional"} < named[Kind.ADJOINT].keys()
-    assert model.layout(Key(Kind.TAPE, 0))[0].shape == (20, 20)
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_few_slots_give_the_gradient_of_store_all_to_the_last_bit(plan, tmp_path):
-    found = digest_by(plan, lambda: Wave(**SMALL), 40, tmp_path)
-    assert found == digest(store_all(Wave(**SMALL), 40))
-
-
-def test_a_new_process_goes_on_from_an_adjoint_checkpoint():
-    def make():
-        model = Wave(**SMALL)
-        model.control["m"][...] *= 1.01  # which no checkpoint of the state has
-        return model
-
-    assert digest_by_two(make, 40) == digest(store_all(make(), 40))
 
 
 def test_the_program_ends_when_all_is_recorded():
@@ -307,14 +190,6 @@ def test_in_a_box_that_damps_nothing_energy_stays():
     assert start > 0
     model.advance(0, 500)
     assert energy() == pytest.approx(start, rel=1e-11)
-
-
-def test_the_border_takes_the_energy_of_what_comes_to_it():
-    model = Wave(grid=100)
-    model.advance(0, 400)
-    crossing = np.abs(model._state["u"]).max()
-    model.advance(400, 1600)
-    assert np.abs(model._state["u"]).max() < 0.01 * crossing
 
 
 def test_little_comes_back_from_the_border():
@@ -416,35 +291,6 @@ def test_a_control_that_is_not_stable_is_refused_before_the_first_step(value):
     model.control["m"][2, 3] = value
     with pytest.raises(RunFailed, match=r"steps of .* s need m >= .* s2 m-2, and the control"):
         model.advance(0, 5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"grid": 7}, "grid = 7; it must be a whole number >= 8"),
-        ({"grid": 64.0}, r"grid = 64\.0; it must be a whole number"),
-        ({"layers": 0}, "layers = 0; it must be a whole number >= 1"),
-        ({"receivers": 0}, "receivers = 0; it must be a whole number >= 1"),
-        ({"receivers": 89}, "receivers = 89; between the borders there are 88 columns"),
-        ({"spacing": 0.0}, "spacing = 0; it must be finite and > 0"),
-        ({"speed": float("inf")}, "speed = inf; it must be finite"),
-        ({"deep": -1.0}, "deep = -1; it must be finite and > 0"),
-        ({"anomaly": -1.0}, "anomaly = -1; it must be finite and > -1"),
-        ({"frequency": "high"}, "frequency = 'high'; it must be a number"),
-        (
-            {"frequency": 50.0},
-            "frequency = 50 Hz; points 10 m apart resolve at most 33.75 Hz, 4 of",
-        ),
-        ({"border": -1}, "border = -1; it must be a whole number >= 0"),
-        ({"border": 62}, "border = 62 at each side leaves no room .* in 128 rows; 61 does"),
-        ({"time": 0.0}, "time = 0; it must be finite and > 0"),
-        ({"dt": 0.0}, "dt = 0; it must be finite and > 0"),
-        ({"dt": 0.01}, r"dt = 0.01 s; waves on this grid need at most 0.002449 s"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        Wave(**options)
 
 
 def test_the_largest_border_and_as_many_receivers_as_fit_are_taken():

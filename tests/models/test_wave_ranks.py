@@ -1,20 +1,16 @@
 """Waves on many ranks: the same bits as on one, whatever the strips are."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from models.fewslots import store_all
 from models.threaded import on_ranks
 
 from ckio.actions import Key, Kind
-from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed
-from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm
-from ckio.models.wave import HALO, INSIDE, Strip, Wave
-from ckio.planners.binomial import revolve
-from ckio.platform import Level, Platform
-from ckio.platform.chain import Chain
-from ckio.runner import run
+from ckio.models.wave import HALO, Wave
 
 STEPS = 60
 SMALL = {"grid": 22, "frequency": 25.0, "receivers": 7}
@@ -47,35 +43,17 @@ def all_the_way(comm: Comm, **options: object) -> tuple[Bits, float]:
     return bits(model), model.functional
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 11])
 @pytest.mark.parametrize("work", [half_way, all_the_way])
-def test_ranks_compute_the_bits_of_one(work, ranks):
+def test_ranks_compute_the_bits_of_one(work):
     """11 ranks have the two rows that others read, and no more."""
     expected, functional = work(SOLO)
     assert functional > 0
     assert len(set(expected.values())) == len(expected)
-    for found, of_all in on_ranks(ranks, work):
-        assert found == expected
-        assert of_all == functional
-
-
-@pytest.mark.parametrize("options", [{"border": 0}, {"grid": 33, "border": 3}, {"layers": 1}])
-def test_also_with_other_grids_and_borders(options):
-    expected = all_the_way(SOLO, **options)
-    assert on_ranks(3, lambda comm: all_the_way(comm, **options)) == [expected] * 3
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_schedule_on_each_rank_gives_the_gradient_of_store_all(ranks):
-    def by_revolve(comm: Comm) -> tuple[bytes, float]:
-        model = Wave(**SMALL, comm=comm)
-        chain = Chain(steps=STEPS, advance=1.0, record=1.0, reverse=2.0, **sizes_of(model))
-        platform = Platform((Level(name="ram", capacity=4 * chain.restart),))
-        run(revolve(chain, platform), platform, model, [Ram()])
-        return model.gathered("m", model.gradient["m"]).tobytes(), model.functional
-
-    expected, functional = all_the_way(SOLO)
-    assert on_ranks(ranks, by_revolve) == [(expected["gradient"], functional)] * ranks
+    for ranks in (1, 2, 3, 4, 5, 11):
+        assert on_ranks(ranks, work) == [(expected, functional)] * ranks, ranks
+    for options in ({"border": 0}, {"grid": 33, "border": 3}, {"layers": 1}):
+        other = work(SOLO, **options)
+        assert on_ranks(3, partial(work, **options)) == [other] * 3, options
 
 
 def test_each_rank_stores_its_own_rows():
@@ -97,26 +75,6 @@ def test_what_is_gathered_is_the_same_on_all_ranks():
     for m, total in on_ranks(3, gathered):
         np.testing.assert_array_equal(m, Wave(**SMALL).control["m"])
         assert total == 7.0
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_the_laplacian_of_all_ranks_is_that_of_one_and_its_own_transpose(ranks):
-    a, b = np.random.default_rng(ranks).standard_normal((2, 17, 17))
-
-    def laplacian(of: np.ndarray, comm: Comm) -> np.ndarray:
-        strip = Strip(17, comm)
-        field = strip.field(of[strip.rows.start : strip.rows.stop])
-        strip.fill_halo(field)
-        out = np.zeros_like(field)
-        for block in strip.blocks():
-            out.reshape(-1)[block] = strip.laplacian(field.reshape(-1), block)
-        assert not out[:, :HALO].any()
-        assert not out[:, -HALO:].any()
-        return np.concatenate(comm.gather(out[INSIDE]))
-
-    (of_a, *_), (of_b, *_) = (on_ranks(ranks, lambda c, x=x: laplacian(x, c)) for x in (a, b))
-    assert of_a.tobytes() == laplacian(a, SOLO).tobytes()
-    assert np.vdot(b, of_a) == pytest.approx(np.vdot(of_b, a), rel=1e-12)
 
 
 def test_ranks_that_would_have_too_few_rows_are_refused():

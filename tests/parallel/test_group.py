@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -53,38 +54,25 @@ def failing(rank: int, error: Exception) -> Callable[[RankGroup], object]:
     return work
 
 
-def test_what_one_raises_all_raise():
-    found = raised(3, failing(1, LevelFull("no room")))
-    assert [type(error) for error in found] == [LevelFull] * 3
-    assert {str(error) for error in found} == {"rank 1: no room"}
-    assert all(error.shared for error in found)
-    assert isinstance(found[1].__cause__, LevelFull)
-    assert found[0].__cause__ is None
+@pytest.mark.parametrize(
+    ("rank", "error", "kind", "said"),
+    [
+        (1, LevelFull("no room"), LevelFull, "rank 1: no room"),
+        (2, ValueError("no wind"), RankFailed, "rank 2: ValueError: no wind"),
+        (0, MissingCheckpoint("x_3 is not there"), MissingCheckpoint, "rank 0: x_3 is not there"),
+    ],
+)
+def test_what_one_raises_all_raise(rank, error, kind, said):
+    found = raised(3, failing(rank, error))
+    assert [type(each) for each in found] == [kind] * 3
+    assert {str(each) for each in found} == {said}
+    assert kind is not RankFailed or {each.rank for each in found} == {rank}
+    assert kind is not LevelFull or all(each.shared for each in found)
+    for number, each in enumerate(found):
+        assert (each.__cause__ is error) == (number == rank)
 
 
-def test_what_is_not_ours_names_its_kind_and_its_rank():
-    found = raised(3, failing(2, ValueError("no wind")))
-    assert [type(error) for error in found] == [RankFailed] * 3
-    assert {str(error) for error in found} == {"rank 2: ValueError: no wind"}
-    assert {error.rank for error in found} == {2}
-
-
-def test_an_error_with_arguments_of_its_own_is_told():
-    found = raised(2, failing(0, MissingCheckpoint("x_3 is not there")))
-    assert [type(error) for error in found] == [MissingCheckpoint] * 2
-    assert str(found[1]) == "rank 0: x_3 is not there"
-
-
-def test_what_all_raise_alike_names_nobody():
-    def work(ranks: RankGroup) -> object:
-        return ranks.each(lambda: int("x"))
-
-    assert {str(error) for error in raised(3, work)} == {
-        "ValueError: invalid literal for int() with base 10: 'x'"
-    }
-
-
-def test_the_first_of_several_is_named_with_how_many_there_are():
+def test_what_several_raise_names_the_first_and_what_all_raise_alike_names_nobody():
     def work(ranks: RankGroup) -> None:
         def do() -> None:
             if ranks.rank:
@@ -95,6 +83,10 @@ def test_the_first_of_several_is_named_with_how_many_there_are():
     found = raised(4, work)
     assert {type(error) for error in found} == {BadInput}
     assert {str(error) for error in found} == {"rank 1: 1 is too many (and so do 2 others)"}
+    alike = raised(3, lambda ranks: ranks.each(lambda: int("x")))
+    assert {str(error) for error in alike} == {
+        "ValueError: invalid literal for int() with base 10: 'x'"
+    }
 
 
 def test_what_others_have_done_is_undone():
@@ -400,16 +392,15 @@ def test_a_job_of_one_talks_to_itself():
         SOLO.exchange({1: into}, {})
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 24])
-@pytest.mark.parametrize("size", [1, 2, 5, 30])
-def test_shares_are_all_there_is_and_differ_by_one_at_most(n, size):
+def test_shares_are_all_there_is_and_differ_by_one_at_most():
     class Rank(Solo):
-        def __init__(self, rank: int) -> None:
+        def __init__(self, rank: int, size: int) -> None:
             self.rank, self.size = rank, size
 
-    shares = [share(n, Rank(rank)) for rank in range(size)]
-    assert [k for part in shares for k in part] == list(range(n))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    for n, size in product((0, 1, 7, 24), (1, 2, 5, 30)):
+        shares = [share(n, Rank(rank, size)) for rank in range(size)]
+        assert [k for part in shares for k in part] == list(range(n)), (n, size)
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1, (n, size)
 
 
 def test_launchers_are_seen_by_what_they_leave_in_the_environment():
