@@ -1,22 +1,32 @@
-"""What does overlap cost the program, and what does it save?
+"""What does overlap cost the program, what does it save, and which plan is the fastest?
 
-    python bench/overlap.py
+    python bench/overlap.py costs
+    python bench/overlap.py plans
 
 The first table is of the processor time that the program's own thread takes for a step, while
 checkpoints stream out past the page cache beside it. The second runs the vorticity model with and
 without overlap, beside what the simulator says of both with the costs that were just measured.
+
+The third, `plans`, runs a model whose tape is about as large as its state on memory for a few
+states, a directory past the page cache, and an HDF5 archive, whose costs are measured before: the
+plan that is made for overlap, and others with and without it, in turns. What each is said to save
+stands beside what it saved. It needs 5 GB of memory, as much on the disk, and a quarter of an hour.
 """
 
+import argparse
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import record
+from example_models.shallow_water import ShallowWater
 
 from ckio.actions import (
     Action,
@@ -33,14 +43,19 @@ from ckio.actions import (
     Write,
 )
 from ckio.actions.columns import WRITE
+from ckio.adapters.registry import find
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
+from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
 from ckio.compression import Zstd
+from ckio.errors import NoSchedule
 from ckio.model.arrays import as_bytes, empty
 from ckio.models.vorticity import Vorticity
+from ckio.planners.base import without_notes
+from ckio.planners.overlap import plan as best_plan
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
@@ -273,6 +288,167 @@ def savings(place: Path, grid: int, length: int, runs: int) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Contest:
+    """A model with so many steps, the states that each level holds, and how often all plans run.
+
+    After `most_seconds` no other turn begins.
+    """
+
+    grid: int = 1300
+    steps: int = 30
+    states: tuple[int, int, int] = (7, 12, 36)
+    turns: int = 5
+    most_seconds: float = 780.0
+    repeats: int = 3
+
+    def model(self) -> ShallowWater:
+        """A fresh one: its tape is five sixths of its state."""
+        return ShallowWater(grid=self.grid)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A schedule with a policy, what is said of it, and what its runs took, in seconds."""
+
+    name: str
+    schedule: Schedule
+    overlap: Overlap
+    predicted: float
+    measured: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.measured)
+
+
+@contextmanager
+def three_levels(capacities: Sequence[int | None]) -> Iterator[dict[str, Backend]]:
+    """Memory, a directory past the page cache and an archive; they are removed in the end."""
+    ram, nvme, archive = capacities
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        backends: dict[str, Backend] = {
+            "ram": Ram(capacity=ram),
+            "nvme": Directory(Path(folder) / "nvme", capacity=nvme, durability="direct"),
+            "archive": Hdf5(Path(folder) / "archive.h5", capacity=archive, durability="fdatasync"),
+        }
+        for backend in backends.values():
+            ends.enter_context(closing(backend))
+        yield backends
+
+
+def calibrated(contest: Contest) -> tuple[Chain, Platform]:
+    """The chain and the platform as they are measured, with as much room as the levels have."""
+    with three_levels([None] * 3) as backends:
+        models = {"model": contest.model}
+        platform = calibrate(backends, models=models, repeats=contest.repeats)
+    chain = replace(platform.models["model"], steps=contest.steps)
+    levels = tuple(
+        replace(level, capacity=states * chain.largest("restart"), backend=kind)
+        for level, states, kind in zip(
+            platform.levels, contest.states, ("ram", "directory", "hdf5"), strict=True
+        )
+    )
+    memory = chain.largest("tape")
+    return chain, replace(platform, levels=levels, working_memory=memory)
+
+
+def entries(chain: Chain, platform: Platform) -> list[Entry]:
+    """The plan for overlap, and three others without overlap and with the best policy for them."""
+    made = best_plan(chain, platform)
+    sizes = chain.largest("restart"), chain.largest("tape")
+    slowest = max(
+        cost(n)
+        for level in platform.levels[1:]
+        for cost in (level.write, level.read)
+        for n in sizes
+    )
+    horizons = [*(times * slowest for times in (2, 5, 10, 20)), float("inf")]
+    policies = [Overlap(None, None, horizon) for horizon in horizons]
+    policies += [Overlap(None, 0), Overlap(0, None)]
+    found = [Entry("planned for overlap", made.schedule, made.overlap, made.makespan)]
+    for name in ("mixed", "hrevolve", "store-all"):
+        try:
+            with without_notes():
+                schedule = find("planners", name)(chain, platform)
+        except NoSchedule:
+            continue
+        seconds = [simulate(schedule, platform, overlap=one).makespan for one in policies]
+        best = min(range(len(policies)), key=seconds.__getitem__)
+        alone = simulate(schedule, platform).makespan
+        found.append(Entry(f"{name}, synchronous", schedule, Overlap(), alone))
+        found.append(Entry(f"{name}, overlapped", schedule, policies[best], seconds[best]))
+    return found
+
+
+def take_turns(contest: Contest, platform: Platform, given: Sequence[Entry]) -> None:
+    """Run all, one after the other, and again, until there were enough turns."""
+    start = time.perf_counter()
+    capacities = [level.capacity for level in platform.levels]
+    for _ in range(contest.turns):
+        if time.perf_counter() - start > contest.most_seconds:
+            return
+        for entry in given:
+            with three_levels(capacities) as backends:
+                timeline = run(
+                    entry.schedule,
+                    platform,
+                    contest.model(),
+                    [*backends.values()],
+                    overlap=entry.overlap,
+                )
+            entry.measured.append(timeline.makespan)
+            print(f"{entry.name}: {timeline.makespan:.2f} s", file=sys.stderr)
+            os.sync()  # what one run leaves to be written does not slow the next one
+
+
+def plans(contest: Contest = Contest()) -> str:
+    """The table of plans, of which the one that is made for overlap is to be the fastest."""
+    chain, platform = calibrated(contest)
+    given = entries(chain, platform)
+    take_turns(contest, platform, given)
+    alone = min(
+        (entry for entry in given[1:] if not entry.overlap), key=lambda entry: entry.predicted
+    )
+    rows = [
+        [
+            entry.name,
+            f"{entry.predicted:.2f}",
+            f"{entry.median:.2f}",
+            f"{min(entry.measured):.2f} to {max(entry.measured):.2f}",
+            f"{entry.median / entry.predicted - 1:+.1%}",
+            f"{1 - entry.predicted / alone.predicted:.1%}",
+            f"{1 - entry.median / alone.median:.1%}",
+            str(entry.overlap) if entry.overlap else "none",
+        ]
+        for entry in given
+    ]
+    head = [
+        "",
+        "predicted s",
+        "measured s",
+        "from to",
+        "error",
+        "saves, predicted",
+        "measured",
+        "overlap",
+    ]
+    prices = "; ".join(
+        f"{level.name} {states} states, written in {level.write(chain.largest('restart')):.3f} s"
+        f" and read in {level.read(chain.largest('restart')):.3f} s"
+        for level, states in zip(platform.levels, contest.states, strict=True)
+    )
+    return (
+        f"shallow water {contest.grid}^2, {contest.steps} steps of"
+        f" {float(np.mean(chain.advance)):.3f} s, {float(np.mean(chain.record)):.3f} s to record"
+        f" and {float(np.mean(chain.reverse)):.3f} s to reverse; a state of"
+        f" {chain.largest('restart') / 2**20:.0f} MiB, a tape of"
+        f" {chain.largest('tape') / 2**20:.0f} MiB\n{prices}\n"
+        f"medians of {len(given[0].measured)} turns; saved is what is less than {alone.name} takes;"
+        f" the plan: {given[0].schedule.note or 'no note'}\n\n" + record.columns(head, rows)
+    )
+
+
 def tables(
     *,
     nbytes: int = NBYTES,
@@ -289,4 +465,10 @@ def tables(
 
 
 if __name__ == "__main__":
-    record.save("overlap", tables())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", nargs="?", choices=("costs", "plans"), help="one of them alone")
+    table = parser.parse_args().table
+    if table != "plans":
+        record.save("overlap", tables())
+    if table != "costs":
+        record.save("overlap_plans", plans())

@@ -119,7 +119,7 @@ FIGURES: Sequence[Figure] = (
         "overlap_planning",
         "overlap_planning_machines",
         "^ten machines",
-        width=147,
+        width=160,
     ),
     Figure(
         "How long is a simulation of many ranks?",
