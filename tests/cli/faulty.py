@@ -100,7 +100,7 @@ def harm(rank: object, where: str, what: str = "raise", *, slow: float = 0) -> d
     return {"HARM": f"{rank}:{where}:{what}", "SLOW": str(slow)}
 
 
-def failed(ranks: int, *words: object, at: Path, status: int | None = 1, **more: str) -> str:
+def failed(ranks: int, *words: object, at: Path, status: int = 1, **more: str) -> str:
     """The last line that a job says which fails."""
     job = Job(ranks, *words, at=at, environ=more)
     return job.ended(status=status)[1].splitlines()[-1]

@@ -64,7 +64,8 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
     tmp_path: Path, alone: dict[str, Any], what: str
 ) -> None:
     """The others do not wait for it; what all of them had stored is what there is to go on from."""
-    failed(4, *prepared(tmp_path), at=tmp_path, status=None, **harm(2, "step 30", what))
+    job = Job(4, *prepared(tmp_path), at=tmp_path, environ=harm(2, "step 30", what))
+    job.ended(status=None)
     left = stored(tmp_path)
     assert left
     for place in ("run", "scratch"):
