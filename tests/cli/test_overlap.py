@@ -1,12 +1,16 @@
-"""Overlap on the command line: simulated, told in words, written, shown and compared."""
+"""Overlap on the command line: simulated, planned, told in words, written, shown and compared."""
 
 import json
+import os
 import re
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from cli.commands import answer, ckio, complaint
 
+from ckio.jobs.display import Display, share
 from ckio.planners import compiled
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -25,22 +29,26 @@ write = {latency = 2.5}
 read = {latency = 2.0}
 discard = {latency = 0.5}
 """
+MEASURED = "profile = {write_beside = 2.5, read_beside = 2.0}\n"
 PLAN = (
     *("--steps", 24, "--platform", "node.toml", "--advance", 1, "--record", 1, "--reverse", 2),
     *("--restart", "1MiB", "--tape", "1MiB", "--adjoint", "1MiB"),
 )
 POLICY = "write_behind=1,read_ahead=1"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loaded() -> None:
-    """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlap")
+SYNCHRONOUS = ("hrevolve", "mixed", "revolve", "periodic", "auto")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "node.toml").write_text(NODE)
+    return tmp_path
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """A place whose far level was measured beside a computation."""
+    compiled.prepare("ckio.planners.overlap")  # once, for all forks
+    (tmp_path / "node.toml").write_text(NODE + MEASURED)
     return tmp_path
 
 
@@ -54,28 +62,21 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
     saved = found["synchronous"] - found["makespan"]
     assert found["hidden"] == saved / plain["busy"]["nvme"] > 0.9
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
-    assert f"{saved:.6g} s less than the {plain['makespan']:.6g} s without overlap" in said
-    assert f"{found['hidden']:.1%} of the time for far levels is hidden" in said
+    assert f"{saved:.6g} s less than the {plain['makespan']:.6g} s" in said
+    assert f"{found['hidden']:.1%} of the time for far levels" in said
+    for nothing in ("", "write_behind=0", "horizon=3"):
+        assert answer("simulate", *PLAN, "--overlap", nothing, at=place) == plain
 
 
-def test_copies_that_cost_more_than_they_save_hide_nothing(place: Path) -> None:
+def test_nothing_may_be_hidden(place: Path) -> None:
+    near = ("--planner", "revolve", "--on", "ram", *PLAN)
+    found = answer("simulate", *near, "--overlap", POLICY, at=place)
+    assert (found["hidden"], found["waiting"], found["after"]) == (0.0, 0.0, 0.0)
+    assert found["makespan"] == found["synchronous"]
     (place / "node.toml").write_text(f"{NODE}profile.write_hinders = 90.0\n")
     assert answer("simulate", *PLAN, "--overlap", POLICY, at=place)["hidden"] < 0
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
-    assert "s without overlap; nothing of the time for far levels is hidden" in said
-
-
-def test_nothing_is_hidden_without_far_levels(place: Path) -> None:
-    options = ("--planner", "revolve", "--on", "ram", *PLAN)
-    found = answer("simulate", *options, "--overlap", POLICY, at=place)
-    assert (found["hidden"], found["waiting"], found["after"]) == (0.0, 0.0, 0.0)
-    assert found["makespan"] == found["synchronous"]
-
-
-def test_a_policy_that_changes_nothing_is_none(place: Path) -> None:
-    plain = answer("simulate", *PLAN, at=place)
-    for nothing in ("", "write_behind=0", "horizon=3"):
-        assert answer("simulate", *PLAN, "--overlap", nothing, at=place) == plain
+    assert "nothing of the time for far levels is hidden" in said
 
 
 def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
@@ -88,27 +89,34 @@ def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
     assert far < near
 
 
-def test_a_timeline_is_written_with_its_policy_and_shown_alone(place: Path) -> None:
+def test_a_timeline_is_written_with_its_policy_shown_and_simulated_again(place: Path) -> None:
     ckio("simulate", *PLAN, "--overlap", POLICY, "-o", "over.txt", at=place)
     document = loads((place / "over.txt").read_text())
     assert document.overlap == Overlap(1, 1)
     assert document.timeline is not None
     assert len(document.timeline.transfers) > 0
     files = ("--html", "over.html", "--svg", "over.svg", "--perfetto", "over.json")
-    ckio("show", "over.txt", *files, at=place)
+    assert ckio("show", "over.txt", *files, at=place).stdout
     page = (place / "over.html").read_text()
     assert '<div class="measured">' not in page  # it is what its policy predicts
     assert "<dd>write_behind=1,read_ahead=1</dd>" in page
-    assert ">waiting</text>" in (place / "over.svg").read_text()
+    for name, text in (
+        ("over.html", ">on its way<"),
+        ("over.svg", ">on its way<"),
+        ("over.svg", ">waiting</text>"),
+        ("over.json", '"bytes on their way"'),
+    ):
+        assert text in (place / name).read_text()
     trace = json.loads((place / "over.json").read_text())
     assert "channel nvme" in {event.get("args", {}).get("name") for event in trace["traceEvents"]}
-    assert ckio("show", "over.txt", at=place).stdout
 
-
-def test_a_timeline_is_as_long_as_itself(place: Path) -> None:
-    ckio("simulate", *PLAN, "-o", "plain.txt", at=place)
-    said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
-    assert said.endswith("\nthe prediction is as long as the measured makespan\n")
+    found = answer("simulate", "over.txt", at=place)
+    assert found["overlap"] == POLICY
+    plain = answer("simulate", "over.txt", "--overlap", "none", at=place)
+    assert found["makespan"] < found["synchronous"] == plain["makespan"]
+    assert "overlap" not in plain
+    said = ckio("simulate", "over.txt", "--overlap", "none", at=place).stdout
+    assert f"overlap none as asked for, instead of {POLICY} of over.txt" in said
 
 
 def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) -> None:
@@ -123,32 +131,206 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) 
     assert found["waiting"]["measured"] < found["waiting"]["predicted"]
     said = ckio("compare", "plain.txt", "over.txt", at=place).stdout
     assert "transfers behind it" in said
-    assert re.search(r"the program is at storage for .* predicted, .* measured", said)
-
-
-@pytest.mark.slow
-def test_a_plan_for_overlap_is_simulated_with_its_policy(place: Path) -> None:
-    made = answer("plan", "--overlap", *PLAN, at=place)
-    line = ("simulate", "--planner", "overlapped", *PLAN)
-    found = answer(*line, at=place)
-    assert found["overlap"] == made["overlap"]
-    assert found["makespan"] == made["makespan"] < found["synchronous"]
-    said = ckio(*line, "--overlap", "none", at=place).stdout
-    assert f"overlap none as asked for, instead of {made['overlap']} of the plan\n" in said
-    assert f"makespan {found['synchronous']:.6g} s" in said
-
-
-def test_a_timeline_is_simulated_again_with_its_policy(place: Path) -> None:
-    ckio("simulate", *PLAN, "--overlap", POLICY, "-o", "over.txt", at=place)
-    found = answer("simulate", "over.txt", at=place)
-    assert found["overlap"] == POLICY
-    plain = answer("simulate", "over.txt", "--overlap", "none", at=place)
-    assert found["makespan"] < found["synchronous"] == plain["makespan"]
-    assert "overlap" not in plain
-    said = ckio("simulate", "over.txt", "--overlap", "none", at=place).stdout
-    assert f"overlap none as asked for, instead of {POLICY} of over.txt" in said
+    assert re.search(r"at storage for .* predicted, .* measured", said)
+    said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
+    assert "the prediction is as long as the measured makespan" in said
 
 
 def test_a_policy_that_is_none_gets_one_line(place: Path) -> None:
     assert "write_behind=N" in complaint("simulate", *PLAN, "--overlap", "much", at=place)
     assert "at least 0" in complaint("simulate", *PLAN, "--overlap", "read_ahead=-1", at=place)
+
+
+# auto: the plan says what overlaps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", [("--overlap",), ("--overlap", "auto"), ("overlapped",)])
+def test_auto_is_never_slower_than_the_best_synchronous_schedule(
+    place: Path, word: tuple[str, ...]
+) -> None:
+    line = (*PLAN, *(("--planner", *word) if word == ("overlapped",) else word))
+    found = answer("plan", *line, "-o", "plan.txt", at=place)
+    plain = {
+        name: answer("plan", *PLAN, "--planner", name, at=place)["makespan"] for name in SYNCHRONOUS
+    }
+    assert found["makespan"] < found["synchronous"] == min(plain.values()) == plain["auto"]
+    assert found["bound"] <= found["makespan"]
+    assert found["gap"] == pytest.approx(found["makespan"] / found["bound"] - 1)
+    assert Overlap.parse(found["overlap"])
+    again = answer("simulate", "plan.txt", at=place)
+    assert again["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
+    assert again["overlap"] == found["overlap"]
+    assert answer("simulate", "plan.txt", "--overlap", "auto", at=place) == again
+    simulated = answer("simulate", *line, at=place)
+    assert simulated["makespan"] == found["makespan"]
+    said = ckio("simulate", "plan.txt", "--overlap", "none", at=place).stdout
+    assert f"makespan {simulated['synchronous']:.6g} s" in said
+    said = ckio("simulate", *line, "--overlap", "none", at=place).stdout
+    asked = f"overlap none as asked for, instead of {found['overlap']} of the plan\n" in said
+    assert asked == (word == ("overlapped",))
+
+
+@pytest.mark.slow
+def test_a_named_planner_gets_its_best_policy(place: Path) -> None:
+    for name in ("hrevolve", "mixed", "revolve", "two-level"):
+        line = ("--planner", name, *PLAN)
+        found = answer("plan", *line, "--overlap", at=place)
+        assert found["planner"] == name
+        assert found["synchronous"] == answer("plan", *line, at=place)["makespan"]
+        assert found["bound"] is found["gap"] is None
+        for policy in ("all", "none", "write_behind=all", "read_ahead=all"):
+            other = answer("simulate", *line, "--overlap", policy, at=place)["makespan"]
+            assert found["makespan"] <= other * (1 + 1e-12), name
+        same = answer("simulate", *line, "--overlap", "auto", at=place)
+        assert same["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
+        assert same.get("overlap", str(Overlap())) == found["overlap"]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", ["hrevolve", "mixed", "auto"])
+def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
+    line = ("--planner", name, *PLAN)
+    found = answer("plan", *line, "--overlap", POLICY, "-o", "plan.txt", at=place)
+    plain = answer("plan", *line, at=place)
+    assert (found["overlap"], found["synchronous"]) == (POLICY, plain["makespan"])
+    assert found["levels"] == plain["levels"]
+    assert loads((place / "plan.txt").read_text()).overlap == Overlap(1, 1)
+    for said in (line, ("plan.txt",)):
+        again = answer("simulate", *said, "--overlap", POLICY, at=place)
+        assert again["makespan"] == found["makespan"] < plain["makespan"]
+    none = answer("plan", *line, "--overlap", "none", at=place)
+    assert none | {"plan_seconds": 0} == plain | {"plan_seconds": 0}
+
+
+@pytest.mark.slow
+def test_effort_is_of_the_search(measured: Path) -> None:
+    found = answer("plan", *PLAN, "--overlap", "--effort", 1, at=measured)
+    assert found["makespan"] <= found["synchronous"]
+    assert answer("plan", *PLAN, "--effort", 3, at=measured)["makespan"] <= found["makespan"]
+    assert answer("simulate", *PLAN, "--effort", 2, at=measured)["bound"] == found["bound"]
+    for more in (("--planner", "mixed", "--overlap"), ("--overlap", "none"), ("--overlap", POLICY)):
+        said = complaint("plan", *PLAN, *more, "--effort", 1, at=measured)
+        assert "--effort is of the search" in said
+    assert "--effort" in complaint("plan", *PLAN, "--effort", 4, at=measured)
+    ckio("plan", *PLAN, "-o", "plan.txt", at=measured)
+    said = complaint("simulate", "plan.txt", "--effort", 1, at=measured)
+    assert "planned already; leave out --effort" in said
+
+
+@pytest.mark.slow
+def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
+    axes = ("--vary", "overlap=none,auto,all", "--vary", "planner=mixed,auto,overlapped")
+    rows = answer("sweep", *PLAN, *axes, "--processes", 1, at=place)["points"]
+    seconds = {tuple(row["values"].values()): row["makespan"] for row in rows}
+    for (policy, name), found in seconds.items():
+        line = ("--planner", name, *PLAN, "--overlap", policy)
+        simulated = answer("simulate", *line, at=place)["makespan"]
+        assert found == pytest.approx(simulated, rel=1e-12)
+    best = seconds["auto", "auto"]
+    assert best == seconds["auto", "overlapped"] <= min(seconds.values())
+    for more in (("--overlap", "auto"), ("--planner", "overlapped")):
+        (row,) = answer("sweep", *PLAN, *more, "--vary", "nvme=on", at=place)["points"]
+        assert row["makespan"] == best
+    (row,) = answer("sweep", *PLAN, "--vary", "nvme=on", at=place)["points"]
+    assert row["makespan"] == answer("plan", *PLAN, "--planner", "auto", at=place)["makespan"]
+    failing = ("--vary", "nvme=on", "--mtbf", "1h", "--overlap", "auto")
+    assert "alone, and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
+
+
+# By default: where it was measured
+
+
+def test_where_overlap_was_measured_it_is_considered(measured: Path) -> None:
+    asked = answer("plan", *PLAN, "--overlap", at=measured)
+    for more in ((), ("--planner", "auto")):
+        found = answer("plan", *PLAN, *more, at=measured)
+        assert found | {"plan_seconds": 0} == asked | {"plan_seconds": 0}
+    simulated = answer("simulate", *PLAN, at=measured)
+    for name in ("overlap", "note", "bound", "gap"):
+        assert simulated[name] == asked[name]
+    first, _, note, *rest = ckio("plan", *PLAN, at=measured).stdout.splitlines()
+    makespan = f"makespan {asked['makespan']:.6g} s"
+    assert first.startswith(f"auto, 24 steps: {makespan} with {asked['overlap']}, ")
+    assert note == asked["note"] != ""
+    assert "not considered" not in "".join(rest)
+    said = ckio("simulate", *PLAN, at=measured).stdout.splitlines()
+    assert said[0].endswith(makespan)
+    assert said[2] == note
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("profile", ["", "profile.write_beside = 2.5\n", "profile.cached = 9\n"])
+def test_where_it_was_not_one_line_says_so(place: Path, profile: str) -> None:
+    (place / "node.toml").write_text(NODE + profile)
+    for command in ("plan", "simulate"):
+        assert "overlap" not in answer(command, *PLAN, at=place)
+        said = ckio(command, *PLAN, at=place).stdout
+        assert said.count("overlap was not considered: level nvme was not measured") == 1
+        assert re.search("`ckio calibrate --model`.*--overlap auto\n", said)
+
+
+def test_all_levels_that_were_not_measured_are_named(place: Path) -> None:
+    more = '[[level]]\nname = "archive"\nbackend = "hdf5"\n'
+    for text, levels in ((NODE, "levels nvme, archive"), (NODE + MEASURED, "level archive")):
+        (place / "node.toml").write_text(text + more)
+        said = ckio("plan", *PLAN, at=place).stdout
+        assert f"overlap was not considered: {levels} w" in said
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    "more", [("--planner", "mixed"), ("--planner", "hrevolve", "--insist"), ("--insist",)]
+)
+def test_a_planner_that_is_named_stays_synchronous(measured: Path, more: tuple[str, ...]) -> None:
+    for command in ("plan", "simulate"):
+        assert "overlap" not in answer(command, *PLAN, *more, at=measured)
+        assert "not considered" not in ckio(command, *PLAN, *more, at=measured).stdout
+
+
+@pytest.mark.slow
+def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
+    (place / "node.toml").write_text(
+        NODE.split('[[level]]\nname = "nvme"', maxsplit=1)[0] + "profile.first = 2"
+    )
+    (place / "paper.txt").write_text("2\n2 0 0\n100 10 2\n")
+    for line in (PLAN, ("--steps", 101, "--platform", "paper.txt")):
+        assert answer("plan", *line, at=place)["planner"] == "auto"
+        assert "overlap" not in ckio("plan", *line, at=place).stdout
+
+
+@pytest.mark.slow
+def test_many_ranks_are_not_decided_for_by_default(measured: Path) -> None:
+    ranks = ("--ranks", 3, "--shared", "nvme=1MB/s")
+    assert "overlap" not in answer("simulate", *PLAN, *ranks, "--barrier", "step", at=measured)
+    found = answer("simulate", *PLAN, *ranks, "--overlap", "auto", at=measured)
+    assert found["overlap"] == answer("plan", *PLAN, at=measured)["overlap"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.0, 0.2])
+def test_progress_is_shown_to_who_waits(monkeypatch: pytest.MonkeyPatch, after: float) -> None:
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+
+    def shown() -> bytes:
+        try:
+            return os.read(ours, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+    with open(theirs, "w") as terminal:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Display().progress("planning", after=after):
+            quick = shown()
+        assert (b"planning" in quick) == (not after)
+        with Display().progress("planning", after=after, unit="%") as tick:
+            watch = share(tick)
+            time.sleep(0.6)
+            watch(0.25)
+            time.sleep(0.3)
+            watch(0.5)
+        slow = shown()
+    os.close(ours)
+    assert b"planning" in slow
+    assert b"25/100" in slow

@@ -19,18 +19,12 @@ def place(tmp_path: Path) -> Path:
 def test_it_says_what_a_planner_has_to_say(place: Path) -> None:
     words = ("plan", "--planner", "periodic-disk-revolve", *LISTING_4)
     note = answer(*words, at=place)["note"]
-    assert note == "a far checkpoint every 16 steps: the best in the long run, in closed form"
+    assert note.startswith("a far checkpoint every 16 steps")
     assert note in ckio(*words, at=place).stdout
-
-
-def test_its_help_names_every_planner(place: Path) -> None:
-    words = ckio("plan", "--help", at=place).stdout.replace(",", " ").replace(".", " ").split()
-    assert {point.name for point in entry_points(group="ckio.planners")} <= set(words)
-
-
-def test_auto_gives_its_reason(place: Path) -> None:
     found = answer("plan", "--planner", "auto", *LISTING_4, "--record", 1, at=place)
     assert found["note"].startswith(f"mixed: {found['makespan']:g} s, ")
+    told = ckio("plan", "--help", at=place).stdout.replace(",", " ").replace(".", " ").split()
+    assert {point.name for point in entry_points(group="ckio.planners")} <= set(told)
 
 
 def test_a_two_level_planner_can_be_told_its_levels(place: Path) -> None:
@@ -54,13 +48,6 @@ def test_a_short_form_is_printed_and_read_back(place: Path, concat: int) -> None
         assert again[same] == found[same]
 
 
-def test_a_schedule_in_the_papers_notation_is_read(place: Path) -> None:
-    words = ("plan", "--planner", "hrevolve", *LISTING_4)
-    found = answer(*words, "--format", "paper", "-o", "long.txt", at=place)
-    again = answer("plan", "--sequence", "long.txt", "--platform", "listing_4.txt", at=place)
-    assert again["makespan"] == found["makespan"]
-
-
 def test_what_a_short_form_cannot_say_is_refused(place: Path) -> None:
     (place / "three.txt").write_text("3\n1 0 0\n2 2 2\n10 3 3\n")
     said = complaint("plan", "--steps", 40, "--platform", "three.txt", "--concat", 3, at=place)
@@ -68,13 +55,13 @@ def test_what_a_short_form_cannot_say_is_refused(place: Path) -> None:
     assert "--concat" in complaint("plan", *LISTING_4, "--concat", 4, at=place)
 
 
-def test_a_sequence_leaves_nothing_to_plan(place: Path) -> None:
-    ckio(
-        "plan", "--planner", "hrevolve", *LISTING_4, "--format", "paper", "-o", "long.txt", at=place
-    )
+def test_a_schedule_in_the_papers_notation_is_read_and_leaves_nothing_to_plan(place: Path) -> None:
+    words = ("plan", "--planner", "hrevolve", *LISTING_4)
+    found = answer(*words, "--format", "paper", "-o", "long.txt", at=place)
     words = ("plan", "--sequence", "long.txt", "--platform", "listing_4.txt")
-    assert "is planned already" in complaint(*words, "--planner", "revolve", at=place)
-    assert "is planned already" in complaint(*words, "--period", 3, at=place)
+    assert answer(*words, at=place)["makespan"] == found["makespan"]
+    for more in (("--planner", "revolve"), ("--period", 3)):
+        assert "is planned already" in complaint(*words, *more, at=place)
 
 
 @pytest.mark.slow
@@ -92,32 +79,24 @@ def test_steps_that_differ_come_from_a_table(place: Path) -> None:
 
 
 def test_a_planner_for_equal_steps_refuses_a_table(place: Path) -> None:
-    (place / "costs.csv").write_text("advance\n1\n2\n3\n")
+    (place / "costs.csv").write_text("advance\r\n1\r\n2\r\n", encoding="utf-8-sig")
     words = ("plan", "--costs", "costs.csv", "--platform", "listing_4.txt")
+    assert answer(*words, at=place)["steps"] == 2  # the mark of the byte order is passed over
     said = complaint(*words, "--planner", "multistage", at=place)
     assert "multistage plans for steps that are all alike" in said
 
 
-@pytest.mark.parametrize(
-    ("sequence", "message"),
-    [
+def test_a_sequence_that_means_nothing_is_refused(place: Path) -> None:
+    words = ("plan", "--sequence", "short.txt", "--platform", "listing_4.txt")
+    for sequence, message in (
         ("[RD_0, Revolve(3, 2)]", "is not legal on this platform: #0 Read"),
         ("[WD_0, WD_0, Revolve(3, 2)]", "is not legal on this platform"),
         ("[F_0->2, Revolve(3, 2)]", "ends before the first 3 steps are reversed"),
         ("[]", "ends before the first 1 steps are reversed"),
         (f"[Revolve({'9' * 5000}, 2)]", "line 1"),
         (f"({'9' * 5000}; 3)", "is more steps than any chain has"),
-    ],
-)
-def test_a_sequence_that_means_nothing_is_refused(place: Path, sequence: str, message: str) -> None:
-    (place / "short.txt").write_text(f"Sequence: {sequence}\n")
-    words = ("plan", "--sequence", "short.txt", "--platform", "listing_4.txt")
-    said = complaint(*words, at=place)
-    assert said.startswith("ckio: short.txt")
-    assert message in said
-
-
-def test_a_mark_of_the_byte_order_is_passed_over(place: Path) -> None:
-    (place / "costs.csv").write_text("advance\r\n1\r\n2\r\n", encoding="utf-8-sig")
-    words = ("plan", "--costs", "costs.csv", "--platform", "listing_4.txt")
-    assert answer(*words, at=place)["steps"] == 2
+    ):
+        (place / "short.txt").write_text(f"Sequence: {sequence}\n")
+        said = complaint(*words, at=place)
+        assert said.startswith("ckio: short.txt")
+        assert message in said

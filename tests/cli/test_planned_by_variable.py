@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
@@ -52,10 +51,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def words_of(found: dict[str, Any]) -> tuple[float, int]:
-    return found["makespan"], found["actions"]
-
-
 def test_a_plan_by_variable_is_faster_and_counts_arrays(place: Path) -> None:
     whole = answer("plan", *WHOLE, at=place)
     parts = answer("plan", *PARTS, "-o", "parts.sched", at=place)
@@ -79,7 +74,9 @@ def test_a_plan_by_variable_is_faster_and_counts_arrays(place: Path) -> None:
 def test_a_simulation_is_that_of_the_plan(place: Path) -> None:
     planned = answer("plan", *PARTS, "-o", "parts.sched", at=place)
     for words in (PARTS, ("parts.sched",)):
-        assert words_of(answer("simulate", *words, at=place)) == words_of(planned)
+        simulated = answer("simulate", *words, at=place)
+        for name in ("makespan", "actions"):
+            assert simulated[name] == planned[name]
     overlapped = answer("simulate", *PARTS, "--overlap", "all", at=place)
     assert overlapped["makespan"] < planned["makespan"]
 
@@ -111,28 +108,17 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     assert {"checkpoint": "x_0.T", "bytes": 8192} in [event.get("args") for event in traced]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_what_has_no_variables_is_refused(place: Path) -> None:
+    ckio("plan", *WHOLE, "-o", "whole.sched", at=place)
+    (place / "ocean.py").write_text(MODEL_WITHOUT_FLOW)
+    (place / "costs.toml").write_text(PLATFORM + COSTS)
+    unsaid = ("plan", "--model", "ocean:growth", "--steps", 5, "--platform", "costs.toml")
+    no_model = ("plan", "--steps", 5, "--platform", "node.toml", "--by-variable")
+    for line, message in (
         (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "--overlap auto plans with whole"),
         (("simulate", *PARTS, "--planner", "overlapped"), "--planner overlapped plans with whole"),
-        (
-            ("plan", "--steps", 5, "--platform", "node.toml", "--by-variable"),
-            "--by-variable is about the arrays of a model: give --model as well",
-        ),
+        (no_model, "--by-variable is about the arrays of a model: give --model as well"),
         (("simulate", "whole.sched", "--by-variable"), "whole.sched is planned already; leave out"),
-    ],
-)
-def test_what_has_no_variables_is_refused(
-    place: Path, line: tuple[object, ...], message: str
-) -> None:
-    ckio("plan", *WHOLE, "-o", "whole.sched", at=place)
-    assert complaint(*line, at=place).startswith(f"ckio: {message}")
-
-
-def test_a_model_that_does_not_say_what_its_steps_do_is_refused(place: Path) -> None:
-    (place / "ocean.py").write_text(MODEL_WITHOUT_FLOW)
-    (place / "node.toml").write_text(PLATFORM + COSTS)
-    line = ("plan", "--model", "ocean:growth", "--steps", 5, "--platform", "node.toml")
-    said = complaint(*line, "--by-variable", at=place)
-    assert "--by-variable: model 'ocean:growth' does not say what its steps use" in said
+        ((*unsaid, "--by-variable"), "model 'ocean:growth' does not say what its steps use"),
+    ):
+        assert message in complaint(*line, at=place)

@@ -1,16 +1,16 @@
 """What is in files steers no terminal: escape sequences of theirs are shown, or refused."""
 
+import contextlib
 import json
 import os
 import pty
 import re
-import subprocess
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.commands import CKIO, ckio
+from cli.commands import _become, ckio
 from cli.resumable import killed, words
 from cli.resumable import place as run_place
 
@@ -52,28 +52,20 @@ def platform(at: Path) -> Platform:
 
 def on_a_terminal(*command: object, at: Path) -> str:
     """All that a command prints to a terminal, without what ckio prints bold."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "dumb", "COLUMNS": "200"}
-    with subprocess.Popen(
-        [CKIO, *map(str, command)], cwd=at, stdin=theirs, stdout=theirs, stderr=theirs,
-        env=environment,
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        printed = b"".join(_read(ours))
-        os.close(ours)
-        process.wait()
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ |= {"TERM": "dumb", "COLUMNS": "200"}
+        _become(list(map(str, command)), at, *(os.fdopen(number, "w") for number in (1, 2)))
+    printed = b"".join(_read(terminal))
+    os.close(terminal)
+    os.waitpid(child, 0)
     return OWN.sub("", printed.decode(errors="surrogateescape"))
 
 
 def _read(fd: int) -> Iterator[bytes]:
-    while True:
-        try:
-            data = os.read(fd, 1 << 16)
-        except OSError:  # nobody has the other end any more
-            return
-        if not data:
-            return
-        yield data
+    with contextlib.suppress(OSError):  # nobody has the other end any more
+        while data := os.read(fd, 1 << 16):
+            yield data
 
 
 def steering(text: str) -> list[str]:
@@ -96,44 +88,38 @@ def escaped(text: str) -> str:
     return "".join(f"\\u{ord(letter):04x}" for letter in text)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    "field",
-    [
-        ('name = "ram"', 'name = "{}"'),
-        ('channel = "ram"', 'channel = "{}"'),
-        ('backend = "ram"', 'backend = "{}"'),
-        ('note = "slow"', 'note = "{}"'),
-        ("models.MODEL", 'models."{}"'),
-        ("/level", "/{}"),
-        ("path =", '"{}" ='),
-        ("capacity = 40", 'capacity = "{}"'),
-        ("working_memory =", '"{}" ='),
-        ("[level.read]", '[level."{}"]'),
-        ("ratio = 1.0", 'ratio = "{}"'),
-        ("[level.options]", '[level.profile]\ncached = "{}"\n[level.options]'),
-        ("[level.options]", '[level.options]\ncodec = "{}"'),
-        ("working_memory =", 'drift = "{}"\nworking_memory ='),
-        ("format = 1", "format = 1 {}"),
-    ],
-    ids=lambda field: field[1],
-)
-@pytest.mark.parametrize("evil", [EVIL, ALSO])
-def test_a_platform_steers_no_terminal(tmp_path: Path, field: tuple[str, str], evil: str) -> None:
+FIELDS = [
+    ('name = "ram"', 'name = "{}"'),
+    ('channel = "ram"', 'channel = "{}"'),
+    ('backend = "ram"', 'backend = "{}"'),
+    ('note = "slow"', 'note = "{}"'),
+    ("models.MODEL", 'models."{}"'),
+    ("/level", "/{}"),
+    ("path =", '"{}" ='),
+    ("capacity = 40", 'capacity = "{}"'),
+    ("working_memory =", '"{}" ='),
+    ("[level.read]", '[level."{}"]'),
+    ("ratio = 1.0", 'ratio = "{}"'),
+    ("[level.options]", '[level.profile]\ncached = "{}"\n[level.options]'),
+    ("[level.options]", '[level.options]\ncodec = "{}"'),
+    ("working_memory =", 'drift = "{}"\nworking_memory ='),
+    ("format = 1", "format = 1 {}"),
+]
+
+
+def test_a_platform_steers_no_terminal(tmp_path: Path) -> None:
     text = platform(tmp_path).dumps()
-    assert field[0] in text
-    made = evil if field[1].endswith("1 {}") else escaped(evil)
-    (tmp_path / "p.toml").write_text(text.replace(field[0], field[1].format(made), 1))
-    check("plan", "--steps", 9, "--platform", "p.toml", *COSTS, *SIZES, at=tmp_path)
+    for old, new in FIELDS:
+        assert old in text
+        made = EVIL + ALSO if new.endswith("1 {}") else escaped(EVIL + ALSO)
+        (tmp_path / "p.toml").write_text(text.replace(old, new.format(made), 1))
+        check("plan", "--steps", 9, "--platform", "p.toml", *COSTS, *SIZES, at=tmp_path)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("evil", [EVIL, ALSO])
-def test_what_was_typed_steers_no_terminal(tmp_path: Path, evil: str) -> None:
-    check(
-        "calibrate", "--level", f"a=directory:{tmp_path}/{evil}", "--model", f"m{evil}", "-o", "o",
-        at=tmp_path,
-    )  # fmt: skip
+def test_what_was_typed_steers_no_terminal(tmp_path: Path) -> None:
+    evil = EVIL + ALSO
+    words = ("--level", f"a=directory:{tmp_path}/{evil}", "--model", f"m{evil}", "-o", "o")
+    check("calibrate", *words, at=tmp_path)
 
 
 def schedule(at: Path, *, timeline: bool = False) -> str:
@@ -160,29 +146,22 @@ CHANGES: list[Callable[[str, str], str]] = [
 ]
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-@pytest.mark.parametrize("timeline", [False, True], ids=["schedule", "timeline"])
-def test_a_schedule_steers_no_terminal(tmp_path: Path, number: int, *, timeline: bool) -> None:
-    text = schedule(tmp_path, timeline=timeline)
-    for which, evil in enumerate((EVIL, ALSO)):
-        name = f"s{evil if which else ''}.txt"
-        made = CHANGES[number](text, evil)
-        assert made != text
-        (tmp_path / name).write_text(made)
-        if which:
-            check("simulate", name, at=tmp_path)
-        else:
-            for command in (["show"], ["compare", name]):
-                check(*command, name, at=tmp_path)
+def test_a_schedule_steers_no_terminal(tmp_path: Path) -> None:
+    for timeline in (False, True):
+        text = schedule(tmp_path, timeline=timeline)
+        for number, change in enumerate(CHANGES):
+            made = change(text, EVIL + ALSO)
+            assert made != text
+            name = f"s{ALSO * (number % 2)}.txt"
+            (tmp_path / name).write_text(made)
+            command = (("simulate",), ("show",), ("compare", name))[number % 3]
+            check(*command, name, at=tmp_path)
 
 
-@pytest.mark.slow
 def test_a_file_of_any_name_is_shown(tmp_path: Path) -> None:
     name = f"s{EVIL}{ALSO}.txt"
     (tmp_path / name).write_text(schedule(tmp_path))
-    for options in ((), ("--html", f"{name}.html"), ("--svg", f"{name}.svg")):
-        check("show", name, *options, at=tmp_path)
+    check("show", name, "--html", f"{name}.html", "--svg", f"{name}.svg", at=tmp_path)
     assert steering((tmp_path / f"{name}.html").read_text()) == []
 
 
@@ -200,9 +179,10 @@ def test_a_picture_of_a_path_has_no_markup_in_it(tmp_path: Path) -> None:
     json.loads((tmp_path / "t.json").read_text())
 
 
-@pytest.mark.parametrize("evil", [EVIL, ALSO])
-def test_a_layout_that_could_steer_a_terminal_is_neither_stored_nor_read(evil: str) -> None:
-    for field in (Field(f"a{evil}", "<f8", (3,)), Field("a", "<f8", (3,), f"m{evil}")):
+def test_a_layout_that_could_steer_a_terminal_is_neither_stored_nor_read() -> None:
+    fields = [Field(f"a{evil}", "<f8", (3,)) for evil in (EVIL, ALSO)]
+    fields += [Field("a", "<f8", (3,), f"m{evil}") for evil in (EVIL, ALSO)]
+    for field in fields:
         with pytest.raises(StorageError, match="no control characters"):
             form_of((field,))
         row = [[field.name, field.dtype, [3], field.unit]]
@@ -223,25 +203,24 @@ def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
     check("inspect", tmp_path / f"nothing{EVIL}", at=tmp_path)
 
 
-NAMED = ("run", "control", "platform", "adjoints", "here")
-NAMED = (*NAMED, "request.model", "request.settings", "request.planner", "request.overlap")
+NAMED = (
+    *("run", "run", "control", "platform", "adjoints", "here"),
+    *("request.model", "request.settings", "request.planner", "request.overlap"),
+)
+"""What a manifest says; the first is not sealed."""
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", NAMED)
-def test_a_manifest_steers_no_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_manifest_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = run_place(tmp_path / "at")
     killed(monkeypatch, at, "adjoint:17", *words())
-    monkeypatch.delenv("KILL", raising=False)
     manifest = at / "run" / "manifest.json"
-    said = json.loads(unsealed(manifest.read_text(), manifest))
-    part = said["request"] if "." in name else said
-    name = name.removeprefix("request.")
-    part[name] = {EVIL: ALSO} if name == "settings" else f"{part[name]}{EVIL}{ALSO}"
-    for text in (json.dumps(said), sealed(json.dumps(said))):
-        manifest.write_text(text)
+    whole = unsealed(manifest.read_text(), manifest)
+    for number, name in enumerate(NAMED):
+        said = json.loads(whole)
+        part = said["request"] if "." in name else said
+        last = name.removeprefix("request.")
+        part[last] = {EVIL: ALSO} if last == "settings" else f"{part[last]}{EVIL}{ALSO}"
+        manifest.write_text(json.dumps(said) if number == 0 else sealed(json.dumps(said)))
         check("inspect", "run", at=at)
         check("clean", "--yes", "run", at=at)
         check("run", "--resume", "--into", "run", at=at)

@@ -123,26 +123,22 @@ def test_without_ranks_nothing_is_left_of_the_options() -> None:
     assert alone["channels"] == {}
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
+def test_what_cannot_be_simulated_is_bad_input() -> None:
+    for words, what in (
         (("--ranks", 2, *BEHIND, "--shared", "archive=1GB,collective"), "'archive' are collective"),
         (("--ranks", 2, *BEHIND, "--barrier", "step"), "no barriers where transfers overlap"),
         (("--ranks", 2, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (("--seed", 3), "--seed is for many ranks"),
         (("--barrier", "none"), "--barrier is for many ranks"),
         (SHARED, "--shared is for many ranks"),
-    ],
-)
-def test_what_cannot_be_simulated_is_bad_input(words: tuple[object, ...], what: str) -> None:
-    error = asked(*words).exception
-    assert isinstance(error, BadInput)
-    assert what in str(error)
+    ):
+        error = asked(*words).exception
+        assert isinstance(error, BadInput)
+        assert what in str(error)
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
+def test_what_is_no_option_is_refused_by_name() -> None:
+    for words, what in (
         (("--ranks", 0), "0 is not in the range"),
         (("--ranks", "many"), "'many' is not a valid integer"),
         (("--seed", -1), "-1 is not in the range"),
@@ -154,9 +150,7 @@ def test_what_cannot_be_simulated_is_bad_input(words: tuple[object, ...], what: 
         (("--spread", "normal:1"), "is not lognormal"),
         (("--jitter", "lognormal:-1"), "sigma = -1"),
         (("--barrier", "always"), "'always' is not one of"),
-    ],
-)
-def test_what_is_no_option_is_refused_by_name(words: tuple[object, ...], what: str) -> None:
-    done = asked("--ranks", 2, *words)
-    assert done.exit_code == 2
-    assert what in " ".join(done.output.split())
+    ):
+        done = asked("--ranks", 2, *words)
+        assert done.exit_code == 2
+        assert what in " ".join(done.output.split())

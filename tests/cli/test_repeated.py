@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cli.commands import answer, ckio
+from cli.commands import answer, ckio, complaint
 
 PLATFORM = """
 drift = "lognormal:0.1"
@@ -47,12 +47,11 @@ def test_an_interval_is_told_around_the_makespan(place: Path, overlap: str) -> N
 
 def test_what_makes_no_sense_is_refused(place: Path) -> None:
     words = ("simulate", "--platform", "node.toml", *CHAIN)
-    done = ckio(*words, "--repeat", 3, "--ranks", 2, at=place, status=2)
-    assert "--repeat is for one rank" in done.stderr
-    done = ckio(*words, "--seed", 2, at=place, status=2)
-    assert "say how many, --ranks or --repeat" in done.stderr
-    (place / "node.toml").write_text(
-        PLATFORM.replace("drift", "# drift").replace("profile.s", "# ")
-    )
-    done = ckio(*words, "--repeat", 3, at=place, status=2)
-    assert "does not say how times vary; calibrate it with --model" in done.stderr
+    still = PLATFORM.replace("drift", "# drift").replace("profile.s", "# ")
+    for platform, more, said in (
+        (PLATFORM, ("--repeat", 3, "--ranks", 2), "--repeat is for one rank"),
+        (PLATFORM, ("--seed", 2), "say how many, --ranks or --repeat"),
+        (still, ("--repeat", 3), "does not say how times vary; calibrate it with --model"),
+    ):
+        (place / "node.toml").write_text(platform)
+        assert said in complaint(*words, *more, at=place)

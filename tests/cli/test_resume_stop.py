@@ -15,9 +15,8 @@ from cli.resumable import RESUME, STEPS, adjoints, killed, left, place, referenc
 
 from ckio.cli import run
 from ckio.cli.entry import cli as command_line
-from ckio.errors import BadInput, RunFailed
+from ckio.errors import RunFailed
 from ckio.jobs.stopping import Stopper, began
-from ckio.platform.readable import duration
 
 IMPORTED = time.monotonic()
 TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))
@@ -50,55 +49,37 @@ def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     said = stopped(at, f"step:17:{number}", *words(), patch=monkeypatch)
     reached = work(at)
     assert 17 <= reached < STEPS
-    assert said == (
-        f"ckio: stopped by {signal.Signals(number).name}: x_{reached} is stored on far;"
-        " go on with: ckio run ocean:growth --resume --into run\n"
-    )
+    assert f"stopped by {signal.Signals(number).name}: x_{reached} is stored on far;" in said
+    assert said.endswith(" go on with: ckio run ocean:growth --resume --into run\n")
     ended = answer(*RESUME, at=at)
     assert ended["gradient_digest"] == digest
     assert work(at) == reached + ended["forward_steps"] + STEPS
     assert left(at) == []
 
 
-def test_a_signal_on_the_way_back_stops_a_run_where_it_stands(
+def test_a_run_that_is_stopped_on_the_way_back_again_and_again_reverses_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
     at = place(tmp_path / "at")
+    with monkeypatch.context() as here:
+        here.setenv("KILL", f"adjoint:12:{TERM}")
+        for stops in (1, 2, 3):
+            said = json.loads(ckio(*words("--resume", "--json"), at=at, status=75).stdout)
+            step = STEPS - 12 * stops
+            assert (said.pop("state") or step) >= step
+            assert said == {
+                "stopped": True,
+                "why": "SIGTERM",
+                "adjoint": step,
+                "stored": {f"a_{step}": "far"},
+                "refused": None,
+                "resume": "ckio run ocean:growth --resume --into run",
+            }
+            assert adjoints(at) == [f"a_{step}"]
     monkeypatch.setenv("WORK", str(at / "work"))
-    assert "a_31 is stored on far" in stopped(at, f"adjoint:9:{TERM}", *words(), patch=monkeypatch)
-    assert adjoints(at) == ["a_31"]
-    before = work(at)
-    ended = answer(*RESUME, at=at)
+    ended = answer(*words("--resume"), at=at)
     assert ended["gradient_digest"] == digest
-    assert work(at) == before + ended["forward_steps"] + 31  # nothing is reversed again
-
-
-def test_a_run_that_is_stopped_again_and_again_reverses_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str
-) -> None:
-    at = place(tmp_path / "at")
-    monkeypatch.setenv("KILL", f"adjoint:12:{TERM}")
-    for stops in (1, 2, 3):
-        said = json.loads(ckio(*words("--resume", "--json"), at=at, status=75).stdout)
-        assert said["adjoint"] == STEPS - 12 * stops
-    assert answer(*words("--resume"), at=at)["gradient_digest"] == digest
-
-
-def test_as_json_a_run_that_has_stopped_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = place(tmp_path / "at")
-    monkeypatch.setenv("KILL", f"adjoint:9:{TERM}")
-    done = ckio(*words("--json"), at=at, status=75)
-    assert json.loads(done.stdout) == {
-        "stopped": True,
-        "why": "SIGTERM",
-        "state": None if (said := json.loads(done.stdout)["state"]) is None else said,
-        "adjoint": 31,
-        "stored": {"a_31": "far"},
-        "refused": None,
-        "resume": "ckio run ocean:growth --resume --into run",
-    }
+    assert work(at) == ended["forward_steps"] + STEPS - 36
 
 
 def test_a_signal_after_the_last_step_lets_a_run_end(
@@ -183,7 +164,7 @@ def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with Stopper(160.0) as stopper:
-        with pytest.raises(RunFailed, match="takes 61 s, and 60 s of it were left; give more"):
+        with pytest.raises(RunFailed, match="takes 61 s, and 60 s of it were left"):
             stopper.start(61.0)
         stopper.start(10.0)
         now = 149.9
@@ -208,6 +189,7 @@ def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
     with stopper:
         assert signal.getsignal(INT) == before[1]  # what is being prepared may be interrupted
         stopper.start(0)
+        stopper.start(0)  # where the end is not known a run begins again on its way back
         for number in (TERM, TERM, TERM):
             os.kill(os.getpid(), number)
             assert stopper()
@@ -215,15 +197,6 @@ def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
             signal.raise_signal(INT)
     assert stopper.why == "SIGTERM"
     assert (signal.getsignal(TERM), signal.getsignal(INT)) == before
-
-
-def test_a_run_that_begins_twice_gives_all_handlers_back() -> None:
-    """Where the end is not known a run begins on its way forward, and again on its way back."""
-    before = signal.getsignal(INT), signal.getsignal(TERM)
-    with Stopper() as stopper:
-        stopper.start(0.0)
-        stopper.start(0.0)
-    assert (signal.getsignal(INT), signal.getsignal(TERM)) == before
 
 
 def test_a_process_knows_when_it_began() -> None:
@@ -234,12 +207,6 @@ def test_a_process_knows_when_it_began() -> None:
     if child == 0:  # however late it comes to look
         os._exit(0 if before - tick <= began() <= time.monotonic() else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.parametrize("text", ["", "0", "-3", "1x", "h", "3m2h", "1 2", "inf"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a time"):
-        duration(text)
 
 
 @pytest.mark.campaign
@@ -263,16 +230,17 @@ def kill_twice(number: int) -> None:
     os.kill(os.getpid(), TERM)
 
 
-@pytest.mark.parametrize("number", [TERM, INT, HUP])
 def test_a_signal_after_all_is_told_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leave(status: int) -> NoReturn:
-        kill_twice(number)
-        raise SystemExit(status)
+    for number in (TERM, INT, HUP):
 
-    monkeypatch.setattr(sys, "exit", leave)
-    assert ckio("--version", at=tmp_path).stderr == ""
+        def leave(status: int, number: int = number) -> NoReturn:
+            kill_twice(number)
+            raise SystemExit(status)
+
+        monkeypatch.setattr(sys, "exit", leave)
+        assert ckio("--version", at=tmp_path).stderr == ""
 
 
 @pytest.mark.parametrize("number", [TERM, INT])

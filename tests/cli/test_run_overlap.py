@@ -1,31 +1,45 @@
-"""`ckio run --overlap` and `ckio plan --overlap`."""
+"""Runs that overlap: the policy of their plan travels with them, into files and into resumption."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
-from cli.resumable import killed, left, place, reference, words
+from cli.resumable import RESUME, STEPS, killed, left, place, reference, words
 
-from ckio.planners import compiled
+from ckio.jobs.directory import sealed, unsealed
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
-POLICY = ("--overlap", "write_behind=2,read_ahead=2")
+POLICY = Overlap(2, 2)
+ASKED = ("--overlap", str(POLICY))
 PLANNED = ("--planner", "overlapped")
-HREVOLVE = ("--planner", "hrevolve", "--overlap")
+MODEL = ("--model", "ocean:growth", "--steps", STEPS, "--platform", "node.toml")
+BY_DEFAULT = ("run", "ocean:growth", *MODEL[2:], "--into", "run")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def loaded() -> None:
-    """Compiled code, once for all forks."""
-    compiled.prepare("ckio.planners.overlap")
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of an uninterrupted run without overlap."""
+    return reference(tmp_path_factory.mktemp("whole"))["gradient_digest"]
 
 
-def policies(at: Path) -> list[Overlap]:
-    """With what a run was predicted, and with what it was run."""
-    texts = (at / "run" / name for name in ("predicted.txt", "measured.txt"))
-    return [loads(text.read_text()).overlap for text in texts]
+def running(tmp_path: Path, *, measured: bool = True) -> Path:
+    """A place whose memory is short, and whose far level was measured beside a computation."""
+    at = place(tmp_path / "at", tapes=1)
+    text = (at / "node.toml").read_text()
+    if measured:
+        beside = "profile = {write_beside = {latency = 0.01}, read_beside = {latency = 0.01}}\n"
+        text = text.replace("[models", f"{beside}[models")
+    (at / "node.toml").write_text(text)
+    return at
+
+
+def policy(at: Path, name: str = "predicted") -> Overlap:
+    """What a text of a run says of overlap."""
+    return loads((at / "run" / f"{name}.txt").read_text()).overlap
 
 
 @pytest.mark.campaign
@@ -33,93 +47,128 @@ def policies(at: Path) -> list[Overlap]:
 def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
     at = place(tmp_path / "at", far)
     plain = answer(*words(into="plain"), at=at)
-    found = answer(*words(*POLICY), at=at)
-    assert found["gradient_digest"] == plain["gradient_digest"]
-    assert found["forward_steps"] == plain["forward_steps"]
-    moved = [{key: level[key] for key in ("name", "written")} for level in found["levels"]]
-    assert moved == [{key: level[key] for key in ("name", "written")} for level in plain["levels"]]
-    assert "overlap write_behind=2,read_ahead=2" in (at / "run" / "measured.txt").read_text()
+    found = answer(*words(*ASKED, "--log", "log.jsonl"), at=at)
+    for name in ("gradient_digest", "forward_steps"):
+        assert found[name] == plain[name]
+    for name in ("name", "written"):
+        assert [level[name] for level in found["levels"]] == [
+            level[name] for level in plain["levels"]
+        ]
+    assert policy(at, "measured") == POLICY
     told = ckio("compare", "run/predicted.txt", "run/measured.txt", at=at).stdout
     assert "transfers behind it" in told
+    first, *lines = map(json.loads, (at / "log.jsonl").read_text().splitlines())
+    assert first["planner"] == "hrevolve"
+    assert len(lines) == len(loads((at / "run" / "schedule.txt").read_text()).schedule.actions)
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("moment", ["step:30", "adjoint:17", "dump:12:9:0.0002"])
-def test_a_killed_run_with_overlap_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+@pytest.mark.parametrize("kill", ["adjoint:17", "step:30", "dump:12:9:0.0002", "adjoint:17:15"])
+@pytest.mark.parametrize("more", [PLANNED, ASKED])
+def test_a_run_goes_on_with_the_policy_of_its_plan(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    digest: str,
+    kill: str,
+    more: tuple[str, ...],
+) -> None:
+    at = place(tmp_path / "at", tapes=1)
+    status = 75 if kill.endswith(":15") else -9
+    killed(monkeypatch, at, kill, *words("--resume", *more), status=status)
+    begun = policy(at)
+    assert begun == policy(at, "schedule")
+    assert begun == POLICY if more == ASKED else begun
+    found = answer(*RESUME, at=at)
+    assert found["overlap"] == str(begun)
+    assert {policy(at, name) for name in ("predicted", "schedule", "measured")} == {begun}
+    assert found["gradient_digest"] == digest
+    assert left(at) == []
+
+
+@pytest.mark.slow
+def test_another_policy_counts_for_the_process_that_is_given_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = place(tmp_path / "at")
-    killed(monkeypatch, at, moment, *words(*POLICY))
-    found = answer(*words("--resume", *POLICY), at=at)
-    assert found["gradient_digest"] == reference(tmp_path)["gradient_digest"]
-    assert left(at) == []
+    killed(monkeypatch, at, "step:30", *words(*ASKED))
+    said = killed(monkeypatch, at, "adjoint:9", *RESUME, "--overlap", "none")
+    assert f"overlap none as asked for, instead of {POLICY} that the run was begun with" in said
+    assert not policy(at)
+    assert "as asked for" not in killed(monkeypatch, at, "adjoint:9", *RESUME, *ASKED)
+    assert policy(at) == POLICY
+    assert answer(*RESUME, at=at)["overlap"] == str(POLICY)
+
+
+def test_a_run_of_unknown_length_keeps_its_policy_for_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    model = (at / "ocean.py").read_text()
+    ends = f"    def finished(self, state, i):\n        return i == {STEPS}\n\n    def work("
+    (at / "ocean.py").write_text(model.replace("    def work(", ends))
+    killed(monkeypatch, at, "step:30", *words("--resume", *ASKED, steps=None))
+    assert answer(*RESUME, at=at)["overlap"] == str(POLICY)
+    assert policy(at, "schedule") == POLICY
+
+
+def test_a_manifest_without_a_policy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    killed(monkeypatch, at, "step:30", *words())
+    manifest = at / "run" / "manifest.json"
+    said = json.loads(unsealed(manifest.read_text(), manifest))
+    assert not Overlap.parse(said["request"].pop("overlap"))
+    manifest.write_text(sealed(json.dumps(said)))
+    assert "is damaged: request cannot be" in complaint(*RESUME, at=at)
+
+
+# The policy of a plan, and one that is asked for
 
 
 @pytest.mark.slow
 def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
     at = place(tmp_path / "at", tapes=1)
-    line = ("plan", "--steps", 40, "--platform", "node.toml", "--model", "ocean:growth")
-    synchronous = answer(*line, "--planner", "auto", at=at)
-    found = answer(*line, "--overlap", "-o", "plan.txt", at=at)
+    synchronous = answer("plan", *MODEL, "--planner", "auto", at=at)
+    found = answer("plan", *MODEL, "--overlap", "-o", "plan.txt", at=at)
     assert found["planner"] == "auto"
     assert found["bound"] <= found["makespan"] <= found["synchronous"]
     assert found["synchronous"] <= synchronous["makespan"] * (1 + 1e-12)
-    assert found["gap"] == pytest.approx(found["makespan"] / found["bound"] - 1)
-    policy = ("--overlap", found["overlap"])
-    again = answer("simulate", "plan.txt", *policy, at=at)
-    assert again["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
+    ckio("show", "plan.txt", "--html", "plan.html", at=at)
+    assert f"<dd>{found['overlap']}</dd>" in (at / "plan.html").read_text()
     for same in (("--overlap", "auto"), ("--planner", "auto", "--overlap"), PLANNED):
-        figures = answer(*line, *same, at=at)
+        figures = answer("plan", *MODEL, *same, at=at)
         assert figures.pop("plan_seconds") > 0
         assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
-    ckio(*line, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt", at=at)
-    told = ckio(*line, *HREVOLVE, "--format", "paper", "-o", "over.txt", at=at).stdout
-    assert "written to over.txt, which cannot say the policy" in told
+    hrevolve = ("plan", *MODEL, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt")
+    assert "which cannot say the policy" in ckio(*hrevolve, "--overlap", at=at).stdout
+    ckio(*hrevolve, at=at)
     line = ("plan", "--sequence", "paper.txt", "--platform", "node.toml", "--overlap")
-    assert "paper.txt is planned already; leave out --overlap" in complaint(*line, at=at)
-
-
-def test_a_journal_has_a_line_for_each_action(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
-    answer(*words("--log", "log.jsonl", *POLICY), at=at)
-    first, *lines = map(json.loads, (at / "log.jsonl").read_text().splitlines())
-    assert first["planner"] == "hrevolve"
-    planned = (at / "run" / "schedule.txt").read_text().splitlines()
-    assert len(lines) == sum(not line.startswith("#") for line in planned)
-
-
-def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
-    said = complaint(*words("--overlap", "both"), at=at)
-    assert "'both' is not write_behind=N" in said
-    assert "nor is it auto, all, or none" in said
+    assert "planned already; leave out --overlap" in complaint(*line, at=at)
 
 
 @pytest.mark.slow
-def test_a_run_overlaps_as_its_plan_was_made_for(tmp_path: Path) -> None:
+def test_a_run_overlaps_as_its_plan_was_made_for(tmp_path: Path, digest: str) -> None:
     at = place(tmp_path / "at", tapes=1)
     found = answer(*words(*PLANNED), at=at)
-    assert found["gradient_digest"] == reference(tmp_path)["gradient_digest"]
-    policy = Overlap.parse(found["overlap"])
-    assert policy
-    assert policies(at) == [policy, policy]
+    assert found["gradient_digest"] == digest
+    overlap = Overlap.parse(found["overlap"])
+    assert overlap
+    assert policy(at) == policy(at, "measured") == overlap
     again = answer("simulate", "run/schedule.txt", "--overlap", found["overlap"], at=at)
     assert again["makespan"] == found["predicted"]
 
 
-@pytest.mark.parametrize(
-    ("word", "policy"), [("none", Overlap()), ("write_behind=1,read_ahead=1", Overlap(1, 1))]
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(1, 1)])
 def test_a_policy_that_is_asked_for_replaces_that_of_the_plan(
-    tmp_path: Path, word: str, policy: Overlap
+    tmp_path: Path, overlap: Overlap
 ) -> None:
     at = place(tmp_path / "at", tapes=1)
-    line = words(*PLANNED, "--overlap", word)
-    said = [line for line in ckio(*line, at=at).stdout.splitlines() if "as asked for" in line]
-    assert len(said) == 1
-    assert said[0].startswith(f"overlap {policy if policy else 'none'} as asked for, instead of ")
-    assert said[0].endswith(" of the plan")
-    assert policies(at) == [policy, policy]
+    word = str(overlap) if overlap else "none"
+    said = ckio(*words(*PLANNED, "--overlap", word), at=at).stdout
+    assert re.findall("overlap (.*) as asked for, instead of .* of the plan\n", said) == [word]
+    assert policy(at) == policy(at, "measured") == overlap
 
 
 def test_a_policy_in_place_of_none_needs_no_word(tmp_path: Path) -> None:
@@ -127,4 +176,98 @@ def test_a_policy_in_place_of_none_needs_no_word(tmp_path: Path) -> None:
     said = ckio(*words("--overlap", "all"), at=at).stdout
     assert "as asked for" not in said
     assert "overlap        write_behind=all,read_ahead=all" in said
-    assert answer(*words("--overlap", "none", into="plain"), at=at)["overlap"] is None
+
+
+def test_what_is_no_policy_or_cannot_be_decided_is_refused(tmp_path: Path) -> None:
+    at = running(tmp_path)
+    said = complaint(*words("--overlap", "both"), at=at)
+    assert re.search("'both' is not write_behind=N.*auto, all, or none", said)
+    line = words("--overlap", "auto", steps=None)
+    assert "--overlap auto is not for a run without --steps" in complaint(*line, at=at)
+    line = words("--by-variable", "--overlap", "auto")
+    assert "--overlap auto is not for --by-variable" in complaint(*line, at=at)
+
+
+# By default
+
+
+@pytest.mark.slow
+def test_a_run_on_a_measured_machine_overlaps(tmp_path: Path, digest: str) -> None:
+    at = running(tmp_path)
+    found = answer(*BY_DEFAULT, "--every", "1h", at=at)  # no room is set aside for adjoints
+    assert (found["planner"], found["verified"]) == ("auto", None)
+    assert Overlap.parse(found["overlap"])
+    assert found["gradient_digest"] == digest
+    planned = answer("plan", *MODEL, at=at)
+    for name in ("overlap", "synchronous", "bound", "gap", "note"):
+        assert found[name] == planned[name]
+    assert found["predicted"] == pytest.approx(planned["makespan"])
+    plain = answer(*BY_DEFAULT[:-1], "again", "--overlap", "none", at=at)
+    assert (plain["planner"], plain["overlap"], "bound" in plain) == ("auto", None, False)
+    said = ckio(*BY_DEFAULT[:-1], "said", "--every", "1h", at=at).stdout
+    assert said.index(planned["note"]) < said.index("predicted and measured")
+
+
+def test_a_run_on_another_machine_says_that_it_was_not_considered(tmp_path: Path) -> None:
+    at = running(tmp_path, measured=False)
+    said = ckio(*BY_DEFAULT, at=at).stdout
+    assert said.count("overlap was not considered: level far was not measured") == 1
+    assert (at / "run" / "result.json").read_text().count('"overlap": null') == 1
+    assert "not considered" not in ckio(*BY_DEFAULT[:-1], "b", "--planner", "mixed", at=at).stdout
+
+
+BARE = """
+    def layout(self, key):
+        if key.kind.name == "TAPE":
+            from ckio.errors import UnsupportedKind
+            raise UnsupportedKind("no tapes")
+        return super().layout(key)
+
+    def work("""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tapes", [True, False])
+def test_a_run_that_was_decided_for_goes_on_with_its_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, tapes: bool
+) -> None:
+    """Also where the model has no tapes: it is planned without them."""
+    at = running(tmp_path)
+    if not tapes:
+        model = (at / "ocean.py").read_text()
+        (at / "ocean.py").write_text(model.replace("    def work(", BARE[1:]))
+        toml = (at / "node.toml").read_text()
+        (at / "node.toml").write_text(toml.replace("tape = 4096", "tape = 0"))
+    line: tuple[Any, ...] = BY_DEFAULT
+    if tapes:
+        line = words("--overlap", "auto", "--effort", 1)
+    killed(monkeypatch, at, "adjoint:17", *line, "--resume")
+    begun = loads((at / "run" / "schedule.txt").read_text()).overlap
+    assert begun
+    assert tapes or "write tape" not in (at / "run" / "schedule.txt").read_text()
+    assert "as asked for" not in killed(monkeypatch, at, "adjoint:3", *line, "--resume")
+    found = answer(*RESUME, at=at)
+    assert (found["planner"], found["overlap"]) == ("auto", str(begun))
+    assert found["gradient_digest"] == digest
+
+
+def interval(said: str) -> str:
+    """How often a run stores its adjoint, in its own words."""
+    match = re.search(r"an adjoint checkpoint on far every (\S+ \S+) of work", said)
+    assert match, said
+    return match[1]
+
+
+@pytest.mark.slow
+def test_another_mtbf_gives_the_rest_of_a_run_its_own_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = place(tmp_path / "at")
+    plain = [word for word in words(into="plain") if word not in ("--every", "8s")]
+    daly = interval(ckio(*plain, "--mtbf", "30m", at=at).stdout)
+    assert interval(killed(monkeypatch, at, "adjoint:3", *words())) == "8 s"
+    again = killed(monkeypatch, at, "adjoint:3", *RESUME, "--mtbf", "30m")
+    assert interval(again) == daly != "8 s"
+    both = killed(monkeypatch, at, "adjoint:3", *RESUME, "--mtbf", "30m", "--every", "9s")
+    assert interval(both) == "9 s"
+    assert interval(ckio(*RESUME, at=at).stdout) == "8 s"

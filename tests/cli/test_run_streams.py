@@ -34,22 +34,15 @@ def on_a_terminal(at: Path, hangups: signal.Handlers) -> int:
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_closed_stops_a_run_which_stores_where_it_stands(
+def test_a_terminal_that_is_closed_stops_a_run_unless_hangups_are_ignored(
     tmp_path: Path, digest: str
 ) -> None:
-    at = place(tmp_path / "at")
-    assert on_a_terminal(at, signal.SIG_DFL) == 75
-    assert left(at) != []
-    assert answer(*RESUME, at=at)["gradient_digest"] == digest
-    assert left(at) == []
-
-
-@pytest.mark.slow
-def test_a_run_outlives_its_terminal_where_hangups_are_ignored(tmp_path: Path, digest: str) -> None:
-    at = place(tmp_path / "at")
-    assert on_a_terminal(at, signal.SIG_IGN) == 0
-    assert left(at) == []
-    assert answer(*RESUME, at=at)["gradient_digest"] == digest
+    for hangups, status in ((signal.SIG_DFL, 75), (signal.SIG_IGN, 0)):
+        at = place(tmp_path / f"at-{status}")
+        assert on_a_terminal(at, hangups) == status
+        assert bool(left(at)) == bool(status)  # it stores where it stands
+        assert answer(*RESUME, at=at)["gradient_digest"] == digest
+        assert left(at) == []
 
 
 @pytest.mark.campaign
@@ -65,13 +58,9 @@ def test_a_run_outlives_who_reads_it(
     reading, writing = os.pipe()
     os.close(reading)
     with contextlib.closing(os.fdopen(writing, "wb")) as closed:
-        done = subprocess.run(
-            [CKIO, *map(str, words(*more))],
-            cwd=at,
-            stdout=closed,
-            stderr=subprocess.STDOUT if both else subprocess.PIPE,
-            check=False,
-        )
+        err = subprocess.STDOUT if both else subprocess.PIPE
+        line = [CKIO, *map(str, words(*more))]
+        done = subprocess.run(line, cwd=at, stdout=closed, stderr=err, check=False)
     assert (done.returncode, done.stderr or b"") == (0, b"")
     assert left(at) == []
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
@@ -82,11 +71,9 @@ def test_a_log_on_a_full_disk_does_not_end_a_run(tmp_path: Path, digest: str) ->
     """/dev/full is such a disk: what is said of a level that fails cannot be said there."""
     at = place(tmp_path / "at")
     model = (at / "ocean.py").read_text()
-    gone = (
-        "        if name == 'step' and counts.get(name) == 30:\n            shutil.rmtree('ck')\n"
-    )
-    model = model.replace("        moment(name)\n", f"        moment(name)\n{gone}", 1)
-    (at / "ocean.py").write_text(f"import shutil\n{model}")
+    gone = "if counts.get('step') == 30: import shutil; shutil.rmtree('ck', ignore_errors=True)"
+    moment = "        moment(name)\n"
+    (at / "ocean.py").write_text(model.replace(moment, f"{moment}        {gone}\n", 1))
     with Path("/dev/full").open("wb") as full:
         line = [CKIO, *map(str, words("--json"))]
         done = subprocess.run(line, cwd=at, stdout=subprocess.PIPE, stderr=full, check=False)
@@ -110,10 +97,8 @@ def test_a_run_that_finds_no_room_to_say_its_result_says_where_that_is(
     at = place(tmp_path / "at")
     done = on_a_full_disk(at, *more, both=False)
     assert done.returncode == 1
-    assert done.stderr == (
-        "ckio: stdout cannot be written: No space left on device; print to somewhere else; the run"
-        " has ended, and its result is in run\n"
-    )
+    assert done.stderr.startswith("ckio: stdout cannot be written: No space left on device")
+    assert done.stderr.endswith("its result is in run\n")
     assert left(at) == []
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 

@@ -52,6 +52,9 @@ def test_all_kinds_at_once(place: Path) -> None:
     assert (place / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert "The schedule" in (place / "h.html").read_text()
     assert json.loads((place / "t.json").read_text())["traceEvents"]
+    ckio("show", "plan.txt", "--perfetto", "t.json.gz", at=place)
+    packed = (place / "t.json.gz").read_bytes()
+    assert gzip.decompress(packed) == (place / "t.json").read_bytes()
     assert not list(place.glob(".*"))
 
 
@@ -77,38 +80,17 @@ def test_a_long_trace_is_merged_unless_all_events_are_asked_for(
     assert "--perfetto OUT" in complaint("show", "plan.txt", "--all-events", at=place)
 
 
-def test_png_without_cairosvg_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_said_before_anything_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "folder").mkdir()
+    assert "is a directory" in complaint("show", "plan.txt", "--png", "folder", at=place)
+    assert "there is no directory" in complaint("show", "plan.txt", "--png", "no/p.png", at=place)
     monkeypatch.setitem(sys.modules, "cairosvg", None)
     monkeypatch.chdir(place)
     with pytest.raises(BadInput, match=r"pip install 'ckio\[png\]'"):
         CliRunner().invoke(show, ["plan.txt", "--png", "p.png"], catch_exceptions=False)
     assert not (place / "p.png").exists()
-
-
-def test_a_trace_can_be_compressed(place: Path) -> None:
-    ckio("show", "plan.txt", "--perfetto", "t.json", at=place)
-    ckio("show", "plan.txt", "--perfetto", "t.json.gz", at=place)
-    packed = (place / "t.json.gz").read_bytes()
-    assert gzip.decompress(packed) == (place / "t.json").read_bytes()
-
-
-def test_with_overlap_all_of_them_show_what_is_on_its_way(place: Path) -> None:
-    overlap = ("--overlap", "write_behind=1,read_ahead=1")
-    ckio("simulate", "plan.txt", *overlap, "-o", "over.txt", at=place)
-    files = ("--svg", "s.svg", "--html", "h.html", "--perfetto", "t.json")
-    ckio("show", "over.txt", *files, at=place)
-    for name, words in (
-        ("s.svg", ">on its way<"),
-        ("h.html", ">on its way<"),
-        ("t.json", '"bytes on their way"'),
-    ):
-        assert words in (place / name).read_text()
-
-
-def test_what_cannot_be_written_is_said_before_anything_is(place: Path) -> None:
-    (place / "folder").mkdir()
-    assert "is a directory" in complaint("show", "plan.txt", "--png", "folder", at=place)
-    assert "there is no directory" in complaint("show", "plan.txt", "--png", "no/p.png", at=place)
 
 
 @pytest.mark.slow

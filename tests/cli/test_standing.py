@@ -1,109 +1,174 @@
-"""A run that is stopped early comes to its end all the same, however little room there is."""
+"""A run that is stopped early comes to its end all the same, however little room there is.
 
+What it stores of where it stands is whole and right: of whole checkpoints, and by variable.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from example_models.permafrost import Permafrost
 
-from ckio.actions import Key, Kind
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.actions.variables import Variables
+from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.errors import RunFailed, Stopped, StorageError
+from ckio.errors import LevelFull, RunFailed, Stopped, StorageError
 from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.stopping import WALLTIME, Halted, Standing, displaced, halted, store_standing
+from ckio.jobs.stopping import (
+    WALLTIME,
+    Halted,
+    Standing,
+    displaced,
+    halted,
+    seconds_to_stop,
+    store_standing,
+)
+from ckio.model import sizes_of
+from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.clock import VirtualClock
 from ckio.runner.perform import perform
-from ckio.testing import CountingModel
 
-CHAIN = Chain(steps=24, advance=1, record=1, reverse=1, restart=100, tape=100, adjoint=200)
+STEPS, THAW = 24, range(12, 16)
 
 
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
+def permafrost() -> Permafrost:
+    """T and J change in each step, K in those of the thaw alone; it is dead until they are done."""
+    return Permafrost(grid=4, steps=STEPS, change=THAW.start, thaw=len(THAW))
+
+
+def bits(model: Permafrost) -> tuple[object, ...]:
+    return model.functional, *(np.asarray(it).tobytes() for it in model.gradient.values())
+
+
+BY_VARIABLE = Chain(
+    steps=STEPS,
+    advance=1,
+    record=1,
+    reverse=1,
+    **sizes_of(permafrost()),
+    variables=permafrost().variables,
+)
+WHOLE = replace(BY_VARIABLE, variables=None)
+VARIABLES = BY_VARIABLE.variables or Variables({}, ())
+RESTART, ADJOINT = WHOLE.largest("restart"), WHOLE.largest("adjoint")
+
+
+@pytest.fixture(scope="module")
+def truth() -> tuple[object, ...]:
+    model = permafrost()
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    return bits(model)
+
+
+def machine(at: Path, ram: int, *far: int) -> Platform:
+    """Levels with room for so many bytes, beside two adjoints on each durable one."""
+    levels = (
+        Level(
+            name=f"far{number}",
+            capacity=2 * ADJOINT + capacity,
+            write=Affine(0.5 + number),
+            read=Affine(0.5 + number),
+            backend="directory",
+            options={"path": str(at)},
+        )
+        for number, capacity in enumerate(far)
+    )
+    return Platform((Level(name="ram", capacity=ram), *levels), working_memory=WHOLE.tape)
+
+
+def process(chain: Chain, platform: Platform, at: Path, steps: int) -> Standing | Permafrost:
+    """What one process does that is stopped after so many steps, forward and back."""
+    model, done = permafrost(), 0
+    backends: list[Backend] = [Ram(capacity=platform.levels[0].capacity)]
+    backends += [Directory(at / it.name, capacity=it.capacity) for it in platform.levels[1:]]
+
+    def tick(_step: int) -> None:
+        nonlocal done
+        done += 1
+
+    model.on_step = tick
+    try:
+        survivors = [frozenset(backend.keys()) for backend in backends]
+        schedule, _ = next_plan(chain, platform, survivors, model, Kept("far0", 4.0))
+        try:
+            for _ in perform(schedule, platform, model, backends, stop=lambda: done >= steps):
+                pass
+        except Stopped as stopped:
+            args = stopped, model, backends, platform, schedule.chain
+            standing = store_standing(*args, before=schedule.stored)
+            for key, level in standing.stored:
+                held = set(backends[int(level[-1]) + 1].keys())
+                parts = VARIABLES.parts(key, STEPS) if chain.variables else [key]
+                assert {part for part in parts if part.step} <= held
+            return standing
+        return model
+    finally:
+        for backend in backends:
+            backend.close()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("steps", [12, 18])
+@pytest.mark.parametrize(
+    ("ram", "far"), [(RESTART, 4 * RESTART), (RESTART, 6 * RESTART), (3 * RESTART, 6 * RESTART)]
+)
+def test_each_process_comes_further_until_the_run_is_done(
+    tmp_path: Path, truth: tuple[object, ...], ram: int, far: int, steps: int
+) -> None:
+    comes_to_its_end(WHOLE, machine(tmp_path, ram, far), tmp_path, steps, truth)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("ram", "far"),
+    [(RESTART, [3 * RESTART]), (RESTART // 2, [RESTART, 2 * RESTART]), (3 * RESTART, [RESTART])],
+)
+def test_each_process_by_variable_comes_further_until_the_run_is_done(
+    tmp_path: Path, truth: tuple[object, ...], ram: int, far: list[int]
+) -> None:
+    comes_to_its_end(BY_VARIABLE, machine(tmp_path, ram, *far), tmp_path, 13, truth)
+
+
+def comes_to_its_end(
+    chain: Chain, platform: Platform, at: Path, steps: int, truth: tuple[object, ...]
+) -> None:
+    count = 0
+    while isinstance(end := process(chain, platform, at, steps), Standing):
+        assert end.further, end
+        count += 1
+        assert count < 100, "it does not end"
+    assert count > 1
+    assert bits(end) == truth
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("steps", [2, 5])
+def test_where_there_is_hardly_room_or_time_a_run_ends_or_it_is_said_that_it_does_not(
+    tmp_path: Path, steps: int
+) -> None:
+    for far in (2, 3, 4, 10):  # an adjoint is of some two checkpoints
+        at = tmp_path / str(far)
+        platform = machine(at, 3 * RESTART, far * RESTART - 2 * ADJOINT)
+        for _ in range(500):
+            end = process(WHOLE, platform, at, steps)
+            if not isinstance(end, Standing) or not end.further:
+                break
+        else:
+            raise AssertionError(f"with room for {far} checkpoints it goes on for ever")
+
+
+def x(step: int, name: str = "") -> Key:
+    return Key(Kind.RESTART, step, name)
 
 
 def a(step: int) -> Key:
     return Key(Kind.ADJOINT, step)
-
-
-def machine(at: Path, ram: int, far: int) -> Platform:
-    return Platform(
-        (
-            Level(name="ram", capacity=ram),
-            Level(
-                name="far",
-                capacity=far,
-                write=Affine(0.5),
-                read=Affine(0.5),
-                backend="directory",
-                options={"path": str(at)},
-            ),
-        ),
-        working_memory=CHAIN.tape,
-    )
-
-
-def process(platform: Platform, at: Path, steps: int) -> Standing | None:
-    """What one process does that is stopped after so many steps; None if it comes to the end."""
-    clock = VirtualClock()
-    model = CountingModel(CHAIN, clock)
-    backends = (
-        Ram(capacity=platform.levels[0].capacity),
-        Directory(at, capacity=platform.levels[1].capacity),
-    )
-    try:
-        survivors = [set[Key](), set(backends[1].keys())]
-        kept = Kept("far", 4.0)
-        schedule, _ = next_plan(CHAIN, platform, survivors, model, kept)
-        events = perform(
-            schedule,
-            platform,
-            model,
-            backends,
-            clock=clock,
-            stop=lambda: model.forward_steps + CHAIN.length - model.adjoint >= done + steps,
-        )
-        done = CHAIN.length - min(
-            (key.step for key in survivors[1] if key.kind is Kind.ADJOINT), default=CHAIN.length
-        )
-        try:
-            assert all(events)
-        except Stopped as stopped:
-            args = stopped, model, backends, platform, CHAIN
-            return store_standing(*args, before=schedule.stored)
-        assert model.adjoint == 0
-        return None
-    finally:
-        backends[1].close()
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(("ram", "far"), [(100, 1000), (300, 1000), (100, 800)])
-@pytest.mark.parametrize("steps", [9, 12])
-def test_each_process_comes_further_until_the_run_is_done(
-    tmp_path: Path, ram: int, far: int, steps: int
-) -> None:
-    platform, count = machine(tmp_path, ram, far), 0
-    while (standing := process(platform, tmp_path, steps)) is not None:
-        assert standing.further, standing
-        count += 1
-        assert count < 500, "it does not end"
-    assert count > 1
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("far", [200, 300, 400, 1000])
-@pytest.mark.parametrize("steps", [2, 5])
-def test_where_there_is_hardly_room_or_time_a_run_ends_or_it_is_said_that_it_does_not(
-    tmp_path: Path, far: int, steps: int
-) -> None:
-    platform = machine(tmp_path, 300, far)
-    for _ in range(500):
-        standing = process(platform, tmp_path, steps)
-        if standing is None or not standing.further:
-            return
-    raise AssertionError("it goes on for ever")
 
 
 def test_what_is_cheapest_goes_and_only_if_it_is_worth_less() -> None:
@@ -113,6 +178,21 @@ def test_what_is_cheapest_goes_and_only_if_it_is_worth_less() -> None:
     assert displaced(held, 200, reversing=50, come=14) == [x(14), x(10)]
     assert displaced(held, 100, reversing=40, come=0) == [x(40)]  # of no use any more
     assert displaced(held, 400, reversing=50, come=1000) == []  # adjoints stay
+
+
+def test_what_no_checkpoint_needs_goes_first_and_what_several_share_with_the_last_of_them() -> None:
+    held = {x(3, "T"): 10, x(8, "T"): 10, x(2, "K"): 30, x(1, "K"): 30, a(20): 9}
+    made = {x(3): (x(3, "T"), x(2, "K")), x(8): (x(8, "T"), x(2, "K")), x(1): ()}
+
+    def gone(lacking: int, come: float, *stays: Key) -> list[Key]:
+        return displaced(held, lacking, reversing=20, come=come, made=made, stays=stays)
+
+    assert gone(30, 0) == [x(1, "K")]
+    assert gone(40, 9) == [x(1, "K"), x(3, "T")]
+    assert gone(80, 9) == [x(1, "K"), x(3, "T"), x(8, "T"), x(2, "K")]
+    assert gone(80, 4) == []  # it saves more
+    assert gone(20, 9, x(1, "K")) == [x(3, "T"), x(8, "T"), x(2, "K")]
+    assert gone(50, 9, x(2, "K")) == [x(1, "K"), x(3, "T"), x(8, "T")]
 
 
 class Broken(Directory):
@@ -125,19 +205,57 @@ class Broken(Directory):
         raise StorageError("the device has gone")
 
 
+class Refusing(Ram):
+    """It is full as soon as it holds so many keys."""
+
+    durable = True
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        if len(self.keys()) >= self._most:
+            raise LevelFull("it is")
+        return super().write(key, layout, data)
+
+
+def stands(
+    at: Path, state: int, backends: Sequence[Backend], chain: Chain = BY_VARIABLE
+) -> Standing:
+    """What a run stores that is stopped on its way forward, on these levels."""
+    model = permafrost()
+    model.advance(0, state)
+    platform = Platform(machine(at, 0, *(0 for _ in backends)).levels[1:])
+    stopped = Stopped("", action=0, state=state, adjoint=STEPS)
+    before = tuple(() for _ in backends)
+    return store_standing(stopped, model, backends, platform, chain, before=before)
+
+
 def test_a_level_that_has_failed_does_not_keep_a_run_from_storing_where_it_stands(
     tmp_path: Path,
 ) -> None:
-    model = CountingModel(CHAIN)
-    model.record(0, 24)
-    model.reverse(20, 24)
-    levels = tuple(Level(name=name, capacity=1000) for name in ("near", "far"))
     backends = Broken(tmp_path / "near"), Directory(tmp_path / "far")
-    stopped = Stopped("", action=3, state=24, adjoint=20)
-    standing = store_standing(stopped, model, backends, Platform(levels), CHAIN)
-    assert standing.told() == "a_20 is stored on far"
+    assert stands(tmp_path, 20, backends, WHOLE).told() == "x_20 is stored on far1"
     for backend in backends:
         backend.close()
+
+
+def test_where_it_stands_goes_to_one_level_or_to_none(tmp_path: Path) -> None:
+    for most, where in (((1, 9), "far1"), ((9, 9), "far0"), ((1, 2), "")):
+        backends = [Refusing(count) for count in most]
+        standing = stands(tmp_path, 20, backends)
+        assert [level for _, level in standing.stored] == [where] * bool(where)
+        assert standing.further == bool(where)
+        assert sum(len(backend.keys()) for backend in backends) == 3 * bool(where)
+
+
+def test_what_is_dead_where_it_stands_is_not_stored(tmp_path: Path) -> None:
+    """Nobody knows what it holds: in the thaw, K may still be as it was read for another step."""
+    backend, state = Refusing(9), THAW.start + 2
+    stands(tmp_path, state, [backend])
+    assert set(backend.keys()) == {x(state, "T"), x(state, "J")}
+    assert state in VARIABLES.complete(backend.keys(), Kind.RESTART, STEPS)
 
 
 def test_a_walltime_that_brings_nothing_is_an_error_and_a_signal_is_not() -> None:
@@ -146,3 +264,11 @@ def test_a_walltime_that_brings_nothing_is_an_error_and_a_signal_is_not() -> Non
     assert "--walltime is too short" in str(halted(WALLTIME, nothing))
     assert isinstance(halted("SIGTERM", nothing), Halted)
     assert isinstance(halted(WALLTIME, Standing(7, 24, [(x(7), "far")], "")), Halted)
+
+
+def test_stopping_in_time_counts_an_access_for_each_array() -> None:
+    levels = tuple(Level(name=name, write=Affine(7.0)) for name in ("near", "far"))
+    platform = Platform(levels, working_memory=WHOLE.tape)
+    plan = hrevolve(WHOLE, platform)
+    by_variable = seconds_to_stop(replace(plan, actions=(), chain=BY_VARIABLE), platform)
+    assert by_variable - seconds_to_stop(replace(plan, actions=()), platform) == 2 * 2 * 7.0

@@ -49,21 +49,19 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def functional(out: str) -> str:
-    return next(line for line in out.splitlines() if line.startswith("functional"))
-
-
 # Models
 
 
-@pytest.mark.slow
 def test_a_file_is_a_model_and_so_is_a_class_in_it(place: Path) -> None:
     words = "--steps", 9, "--platform", "node.toml", "--check-gradient"
-    by_file = ckio("run", "models/growth.py", *words, "--into", "a", at=place)
-    by_class = ckio("run", "models/growth.py:Growth", *words, "--into", "b", at=place)
-    by_path = ckio("run", place / "models/growth.py", *words, "--into", "c", at=place)
-    assert functional(by_file.stdout) == functional(by_class.stdout) == functional(by_path.stdout)
-    assert "verified" in by_file.stdout
+    by_file, *others = (
+        answer("run", model, *words, "--into", f"run-{number}", at=place)
+        for number, model in enumerate(
+            ("models/growth.py", "models/growth.py:Growth", place / "models/growth.py")
+        )
+    )
+    assert by_file["verified"]
+    assert all(other["functional"] == by_file["functional"] for other in others)
 
 
 def test_the_identity_of_a_model_is_the_text_as_typed(place: Path) -> None:
@@ -75,9 +73,9 @@ def test_the_identity_of_a_model_is_the_text_as_typed(place: Path) -> None:
     assert "measured now" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
+def test_a_misspelt_model_is_answered_with_the_nearest(place: Path) -> None:
+    (place / "growth.py").write_text(GROWTH)
+    for model, said in (
         ("models/growth.py:Grwth", "has no attribute 'Grwth'; did you mean Growth?"),
         ("models/grwth.py", "there is no file 'models/grwth.py'; did you mean models/growth.py?"),
         ("models/grwth.py:Growth", "did you mean models/growth.py?"),
@@ -86,13 +84,10 @@ def test_the_identity_of_a_model_is_the_text_as_typed(place: Path) -> None:
         ("growht:Growth", "No module named 'growht'; did you mean growth?"),
         ("wav", "no model is named 'wav'; did you mean wave?"),
         ("models/growth.py:", "FILE.py with one model in it"),
-    ],
-)
-def test_a_misspelt_model_is_answered_with_the_nearest(place: Path, model: str, said: str) -> None:
-    (place / "growth.py").write_text(GROWTH)
-    line = complaint("analyze", model, at=place)
-    assert said in line
-    assert "_ckio_file" not in line
+    ):
+        line = complaint("analyze", model, at=place)
+        assert said in line
+        assert "_ckio_file" not in line
 
 
 TWO = GROWTH + "\n\nclass Other(Growth):\n    pass\n"
@@ -101,9 +96,8 @@ FACTORY = "\n\ndef growth():\n    return Growth(4)\n"
 ANNOTATED = "\n\ndef make(cells: int = 4) -> 'ArrayModel':\n    return Growth(cells)\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_file_with_another_number_of_models_says_which(place: Path) -> None:
+    for text, said in (
         (TWO, "has several models: Growth, Other; say which one, as in models/some.py:Growth"),
         (GROWTH + ANNOTATED, "has several models: Growth, make"),
         ("from ckio.models.wave import Wave\n", "the file has no model: no class in it has"),
@@ -112,29 +106,24 @@ ANNOTATED = "\n\ndef make(cells: int = 4) -> 'ArrayModel':\n    return Growth(ce
         ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
         ("from . import beside\n", "it is part of a package: write MODULE:ATTRIBUTE"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
-    ],
-)
-def test_a_file_with_another_number_of_models_says_which(place: Path, text: str, said: str) -> None:
-    (place / "models" / "some.py").write_text(text)
-    line = complaint("analyze", "models/some.py", at=place)
-    assert said in line
-    assert "did you mean" not in line
+    ):
+        (place / "models" / "some.py").write_text(text)
+        line = complaint("analyze", "models/some.py", at=place)
+        assert said in line
+        assert "did you mean" not in line
 
 
-@pytest.mark.parametrize("factory", [FACTORY, ANNOTATED])
-def test_a_function_that_makes_the_model_is_the_model(place: Path, factory: str) -> None:
-    (place / "models" / "some.py").write_text(NEEDY + factory)
-    assert "models/some.py declares nothing" in ckio("analyze", "models/some.py", at=place).stdout
+def test_a_function_that_makes_the_model_is_the_model(place: Path) -> None:
+    for factory in (FACTORY, ANNOTATED):
+        (place / "models" / "some.py").write_text(NEEDY + factory)
+        said = ckio("analyze", "models/some.py", at=place).stdout
+        assert "models/some.py declares nothing" in said
 
 
-@pytest.fixture
-def path_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test adds to the path of modules goes with it."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-
-@pytest.mark.usefixtures("path_of_modules")
-def test_two_files_of_one_name_are_two_modules(place: Path) -> None:
+def test_two_files_of_one_name_are_two_modules(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # what is added to it goes
     (place / "growth.py").write_text("class Growth:\n    pass\n")
     here, there = find_model(f"{place}/growth.py:Growth"), find_model(f"{place}/models/growth.py")
     assert here is not there
@@ -142,8 +131,8 @@ def test_two_files_of_one_name_are_two_modules(place: Path) -> None:
     assert pickle.loads(pickle.dumps(there)) is there
 
 
-@pytest.mark.usefixtures("path_of_modules")
-def test_a_file_that_fails_is_not_kept(tmp_path: Path) -> None:
+def test_a_file_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "some.py").write_text("1 / 0\n")
     with pytest.raises(BadInput, match="ZeroDivisionError"):
         find_model(f"{tmp_path}/some.py:f")
@@ -154,61 +143,51 @@ def test_a_file_that_fails_is_not_kept(tmp_path: Path) -> None:
 # Times
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90),
-        ("3h55m", 14100),
-        ("00:10:00", 600),
-        ("10:00", 600),
-        ("100:30", 6030),
-        ("1-12:00:00", 129600),
-        ("1-12", 129600),
-        ("0-1:30", 5400),
-        (" 26:00:00 ", 93600),
-    ],
-)
-def test_a_time_may_be_written_as_for_slurm(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+def test_a_time_may_be_written_as_for_slurm() -> None:
+    for text, seconds in {
+        "90": 90,
+        "3h55m": 14100,
+        "00:10:00": 600,
+        "10:00": 600,
+        "100:30": 6030,
+        "1-12:00:00": 129600,
+        "1-12": 129600,
+        "0-1:30": 5400,
+        " 26:00:00 ": 93600,
+    }.items():
+        assert duration(text) == seconds, text
 
 
-@pytest.mark.parametrize("text", ["0", "00:00:00", "10:60", "1-24", "1-", ":30", "1:2:3:4", "-5"])
-def test_what_is_no_time_is_answered_with_the_forms(place: Path, text: str) -> None:
-    with pytest.raises(BadInput, match=r"is not a time; write seconds, or .* 1d, 00:30:00"):
-        duration(text)
-
-
-def test_a_walltime_may_be_written_as_for_slurm(place: Path) -> None:
+def test_what_is_no_time_is_answered_with_the_forms(place: Path) -> None:
+    wrong = ("", "0", "-3", "1x", "h", "3m2h", "1 2", "inf", "00:00:00", "10:60", "1-24", "1-")
+    for text in (*wrong, ":30", "1:2:3:4"):
+        with pytest.raises(BadInput, match=r"is not a time; write seconds, or .* 1d, 00:30:00"):
+            duration(text)
     words = "run", "models/growth.py", "--steps", 9, "--platform", "node.toml", "--into", "a"
-    ckio(*words, "--walltime", "1-12:00:00", at=place)
-    line = complaint(*words[:-1], "b", "--walltime", "00:00:61", at=place)
+    line = complaint(*words, "--walltime", "00:00:61", at=place)
     assert "'00:00:61' is not a time" in line
+    ckio(*words, "--walltime", "1-12:00:00", at=place)
 
 
 # Sizes and codecs
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        *(("8mb", 8 * 10**6), ("8 MB", 8 * 10**6), ("8e6", 8 * 10**6)),
-        *(("8M", 8 << 20), ("8MiB", 8 << 20), ("8 mib", 8 << 20)),
-    ],
-)
-def test_a_size_may_be_written_in_any_way(place: Path, text: str, nbytes: int) -> None:
-    level = "--level", f"ram=ram,capacity={text}", "-o", "made.toml"
-    assert answer("calibrate", *level, at=place)["levels"][0]["capacity"] == nbytes
-    (place / "own.toml").write_text(PLATFORM.replace("1 MiB", text))
-    assert Platform.loads((place / "own.toml").read_text()).levels[0].capacity == nbytes
+def test_a_size_may_be_written_in_any_way(place: Path) -> None:
+    for text, nbytes in {
+        "8mb": 8 * 10**6, "8 MB": 8 * 10**6, "8e6": 8 * 10**6,
+        "8M": 8 << 20, "8MiB": 8 << 20, "8 mib": 8 << 20,
+    }.items():
+        platform = Platform.loads(PLATFORM.replace("1 MiB", text))
+        assert platform.levels[0].capacity == nbytes, text
+    level = "--level", "ram=ram,capacity=8 mib", "-o", "made.toml"
+    assert answer("calibrate", *level, at=place)["levels"][0]["capacity"] == 8 << 20
 
 
 def test_what_is_no_size_is_answered_with_what_the_units_are(place: Path) -> None:
     line = complaint("calibrate", "--level", "ram=ram,capacity=8Mbit", "-o", "a.toml", at=place)
     assert "'8Mbit' is not a size; write bytes or e.g. 64MiB" in line
     assert "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)" in line
-    help_text = " ".join(ckio("plan", "--help", at=place).stdout.split())
-    assert "64MiB (or 64M), 64MB, 6.4e7" in help_text
+    assert "64MiB (or 64M)" in " ".join(ckio("plan", "--help", at=place).stdout.split())
 
 
 def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) -> None:
@@ -235,47 +214,31 @@ def ran(place: Path) -> Path:
     return place
 
 
-def test_a_run_is_compared_by_its_directory(ran: Path) -> None:
+def test_a_run_is_compared_by_its_directory_and_timelines_are_put_in_order(ran: Path) -> None:
     files = "a/predicted.txt", "a/measured.txt"
     done = ckio("compare", "a", at=ran)
     assert done.stdout == ckio("compare", *files, at=ran).stdout
     assert "total" in done.stdout
     assert done.stderr == ""
-    assert [(ran / file).read_text().splitlines()[1] for file in files] == [
-        "## predicted",
-        "## measured",
-    ]
-
-
-@pytest.mark.slow
-def test_timelines_in_the_other_order_are_put_right(ran: Path) -> None:
-    done = ckio("compare", "a/measured.txt", "a/predicted.txt", at=ran)
-    assert done.stdout == ckio("compare", "a", at=ran).stdout
-    assert done.stderr == (
-        "ckio: a/measured.txt is measured and a/predicted.txt is predicted: they are compared in"
-        " that order\n"
-    )
+    swapped = ckio("compare", *reversed(files), at=ran)
+    assert swapped.stdout == done.stdout
+    assert "a/measured.txt is measured and a/predicted.txt is predicted" in swapped.stderr
     both = ckio("compare", "a/predicted.txt", "a/predicted.txt", at=ran)
     assert both.stderr == "ckio: both timelines are predicted\n"
-
-
-def test_timelines_that_do_not_say_what_they_are_are_taken_as_given(ran: Path) -> None:
-    for name in ("predicted", "measured"):
+    for name in ("predicted", "measured"):  # which do not say what they are
         lines = (ran / "a" / f"{name}.txt").read_text().splitlines(keepends=True)
+        assert lines[1] == f"## {name}\n"
         (ran / f"{name}.txt").write_text("".join([lines[0], *lines[2:]]))
-    swapped = answer("compare", "measured.txt", "predicted.txt", at=ran)
+    found = answer("compare", "measured.txt", "predicted.txt", at=ran)
     right = answer("compare", "predicted.txt", "measured.txt", at=ran)
-    assert (swapped["measured"], swapped["predicted"]) == (right["predicted"], right["measured"])
+    assert (found["measured"], found["predicted"]) == (right["predicted"], right["measured"])
 
 
 def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
-    assert "models: not the directory of a run; give PREDICTED and MEASURED" in complaint(
-        "compare", "models", at=ran
-    )
+    line = complaint("compare", "models", at=ran)
+    assert "models: not the directory of a run; give PREDICTED and MEASURED" in line
     (ran / "a" / "measured.txt").unlink()
-    assert "a: its run has not ended, there is no measured.txt yet" in complaint(
-        "compare", "a", at=ran
-    )
+    assert "there is no measured.txt yet" in complaint("compare", "a", at=ran)
 
 
 # Gradients
@@ -294,8 +257,8 @@ def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) 
     done = ckio("run", "wrong.py", *words, at=place, status=1)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("gradient check")]
     assert "NOT verified: remainder rates 1.0" in line
-    assert "; wrong in 'rate': remainder rates 1.0" in line
-    assert "; right in 'x'; `ckio analyze MODEL` shows what its steps and adjoint steps" in line
+    assert "wrong in 'rate': remainder rates 1.0" in line
+    assert "right in 'x'; `ckio analyze MODEL`" in line
 
 
 @pytest.mark.slow
@@ -303,8 +266,8 @@ def test_a_step_that_changes_no_array_is_told(place: Path) -> None:
     (place / "still.py").write_text(STILL.replace("from beside import RATE", "RATE = 0.3"))
     words = "--steps", 9, "--platform", "node.toml", "--into", "a", "--check-gradient"
     done = ckio("run", "still.py", *words, at=place, status=1)
-    assert "; no step changes an array of the state: `step` has to write into" in done.stdout
     told = ckio("analyze", "still.py", at=place).stdout
-    assert "warning: no step changes an array of the state: `step` has to write into" in told
+    for text in (done.stdout, told):
+        assert "no step changes an array of the state: `step` has to write into" in text
     assert answer("analyze", "still.py", at=place)["unchanged"] is True
     assert answer("analyze", "models/growth.py", at=place)["unchanged"] is False

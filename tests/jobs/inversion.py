@@ -1,6 +1,11 @@
 """A model for jobs: its settings are no controls, it can be killed, and its misfit can fall."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
 
 MODEL = '''\
 import os
@@ -87,3 +92,24 @@ def place(at: Path) -> Path:
     (at / "heat.py").write_text(MODEL)
     (at / "node.toml").write_text(PLATFORM)
     return at
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    """All datasets of a file, read with plain h5py."""
+    found: dict[str, Any] = {}
+
+    def visit(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    return found
+
+
+def equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two sets of arrays are the same to the last bit."""
+    return first.keys() == second.keys() and all(
+        np.array_equal(first[name], second[name]) and first[name].dtype == second[name].dtype
+        for name in first
+    )

@@ -1,4 +1,4 @@
-"""Files of a run are edited at random between a kill and the resumption: never a wrong gradient.
+"""Runs are killed at random, and their files edited before they are resumed: one gradient.
 
 `pytest -m slow tests/jobs/test_campaign.py -s` prints the figures of the whole campaign.
 """
@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 from cli.commands import answer, ckio
-from jobs.inversion import LINE, place
+from jobs.inversion import LINE, PLATFORM, STEPS, place
 
 CONTROL = ("--control", "control.npz")
 
@@ -72,12 +72,12 @@ def campaign(tmp_path: Path, edits: int, seed: int, *, overlap: bool) -> Counter
     """How so many edits, of a random file each, end; asserts that none ends badly."""
     random = Random(seed)
     whole = place(tmp_path / "whole")
-    killed, line = begun(tmp_path / "killed", overlap)
-    shutil.copy(killed / "control.npz", whole)
+    half, line = begun(tmp_path / "killed", overlap)
+    shutil.copy(half / "control.npz", whole)
     digest = answer(*line, *CONTROL, at=whole)["gradient_digest"]
     at, ends = tmp_path / "at", Counter[str]()
     for _ in range(edits):
-        shutil.copytree(killed, at)
+        shutil.copytree(half, at)
         files = sorted(path for path in (at / "run").iterdir() if path.is_file())
         files += sorted(path for path in (at / "ck").rglob("*") if path.is_file())
         path = random.choice(files)
@@ -109,15 +109,51 @@ def _resumed(at: Path, line: tuple[object, ...]) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlap", [False, True])
-def test_edits_of_a_runs_files_are_refused_or_change_nothing(tmp_path: Path, overlap: bool) -> None:
-    ends = campaign(tmp_path, 40, 1, overlap=overlap)
-    assert sum(ends.values()) == 40
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_thousands_of_edits(tmp_path: Path, seed: int) -> None:
+def test_edits_of_a_runs_files_are_refused_or_change_nothing(tmp_path: Path, seed: int) -> None:
     ends = campaign(tmp_path, 600, 100 + seed, overlap=bool(seed % 2))
     lines = [f"  {count:4} {end}" for end, count in sorted(ends.items())]
     sys.stdout.write("\n".join([f"\nseed {seed}: {sum(ends.values())} edits", *lines, ""]))
+
+
+PLANNERS = {
+    **dict.fromkeys(("auto", "mixed", "hrevolve", "hrevolve-2020", "revolve", "multistage"), ()),
+    **dict.fromkeys(("disk-revolve", "1d-revolve", "per-rev-revolve", "overlapped"), ()),
+    **dict.fromkeys(("periodic-disk-revolve", "two-level", "bisection", "store-all"), ()),
+    "recompute-all": (),
+    "periodic": ("--period", 7),
+    "wang-moin": (),
+}
+"""Every planner that knows the number of steps, with options of its own."""
+
+KILLS = 3
+
+
+def killed(tmp_path: Path, planners: list[str], seed: int) -> int:
+    """Kill runs by these planners, and what resumes them; returns how many kills there were."""
+    random, kills = Random(seed), 0
+    digests = set()
+    for planner in planners:
+        for overlap in ("none", "all"):
+            at = place(tmp_path / f"{planner}-{overlap}")
+            (at / "node.toml").write_text(PLATFORM.replace("40000", "200000"))
+            words = ("run", "heat.py:Heat", "--steps", STEPS, "--platform", "node.toml")
+            words = (*words, "--planner", planner, *PLANNERS[planner], "--resume", "--into", "run")
+            overlapped = () if planner == "overlapped" else ("--overlap", overlap)
+            for _ in range(KILLS):
+                moment = f"{random.choice(('step', 'adjoint'))}:{random.randint(1, STEPS)}"
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv("KILL", f"{moment}:run/manifest.json")
+                    done = ckio(*words, *overlapped, at=at, status=ANY)
+                story = f"{planner}, {overlap}: {moment}: {done.stderr}"
+                assert done.returncode in {0, -9}, story
+                kills += done.returncode == -9
+            found = answer(*words, *overlapped, at=at)
+            digests.add(found["gradient_digest"])
+            assert len(digests) == 1, story
+    return kills
+
+
+@pytest.mark.slow
+def test_runs_of_every_planner_are_killed_and_come_to_one_gradient(tmp_path: Path) -> None:
+    assert killed(tmp_path, [*PLANNERS], 11) >= 60

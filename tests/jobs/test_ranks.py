@@ -3,12 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from cli.jobs import MPIEXEC, Job, answer, needs_mpi, write_platform
+from jobs.inversion import arrays, equal
 
 pytestmark = needs_mpi
 
@@ -23,10 +23,6 @@ from ckio.models.wave import Wave
 
 
 class Slow(Wave):
-    def step(self, state, i):
-        time.sleep(0.02)
-        super().step(state, i)
-
     def adjoint_step(self, adjoint, tape, i):
         time.sleep(0.06)  # so that the way back lasts for seconds, on a busy machine too
         super().adjoint_step(adjoint, tape, i)
@@ -54,17 +50,6 @@ class Parts(ArrayModel):
 """
 
 
-def content(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    return found
-
-
 @pytest.mark.slow
 def test_a_job_on_two_ranks_is_killed_and_resumed_to_the_same_gradient(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS)
@@ -78,9 +63,8 @@ def test_a_job_on_two_ranks_is_killed_and_resumed_to_the_same_gradient(tmp_path:
     job.ended(status=None)
     assert not (tmp_path / "run" / "gradient.h5").exists()
     answer(2, *words, "--into", "run", at=tmp_path)
-    whole, run = (content(tmp_path / name / "gradient.h5") for name in ("whole", "run"))
-    assert whole.keys() == run.keys()
-    assert all(np.array_equal(whole[name], run[name]) for name in whole)
+    whole, run = (arrays(tmp_path / name / "gradient.h5") for name in ("whole", "run"))
+    assert equal(whole, run)
     rows = [run[f"parts/{rank}/gradient/m"] for rank in (0, 1)]
     assert np.array_equal(np.concatenate(rows), run["gradient/m"])
     # The result is read back with the part of each rank.

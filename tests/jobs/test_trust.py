@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from jobs.inversion import LINE, place
 from ckio import Job
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput
-from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, NewDirectory, sealed, unsealed
-from ckio.jobs.request import Manifest
+from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, sealed, unsealed
+from ckio.jobs.request import Manifest, Request
+from ckio.platform.chain import Chain
 
 
 @pytest.fixture(scope="module")
@@ -52,39 +52,9 @@ def edited(path: Path, change: Callable[[Any], None]) -> None:
 
 # 1. A finished run is never lost
 
-REMOVING = """
+LATER = """
+import glob, os, shutil
 import ckio.backends.directory as directory
-
-def remove(self):
-    raise {error}
-
-directory.Directory.remove = remove
-"""
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    "error",
-    ["OSError(13, 'Permission denied')", "__import__('ckio.errors').errors.StorageError('gone')"],
-)
-@pytest.mark.parametrize("planner", ["hrevolve", "auto"])
-def test_a_level_that_cannot_be_removed_costs_no_result(
-    tmp_path: Path, error: str, planner: str, digest: str
-) -> None:
-    at = place(tmp_path)
-    model = (at / "heat.py").read_text() + REMOVING.format(error=error)
-    (at / "heat.py").write_text(model)
-    line = [planner if word == "hrevolve" else word for word in LINE]
-    done = ckio(*line, "--json", at=at)
-    assert "stays there" in done.stderr
-    assert json.loads(done.stdout)["functional"]
-    if planner == "hrevolve":
-        assert json.loads(done.stdout)["gradient_digest"] == digest
-    assert (at / "run" / "gradient.h5").exists()
-
-
-MOVED = """
-import os
 
 end = Heat.adjoint_step
 
@@ -93,36 +63,45 @@ def adjoint_step(self, adjoint, tape, i):
     if i == 0:
         {trouble}
 
+def remove(self):
+    raise {error}
+
 Heat.adjoint_step = adjoint_step
 """
+ERRORS = ("OSError(13, 'Permission denied')", "__import__('ckio.errors').errors.StorageError('no')")
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     "trouble",
     [
-        "os.rename('ck', 'elsewhere')",
-        "import shutil; shutil.rmtree('ck')",
-        "import glob; [os.rename(name, name + '.bak') for name in glob.glob('ck/*')]",
+        *(f"directory.Directory.remove = remove  # {error}" for error in ERRORS),
+        "shutil.rmtree('ck')",
+        "[os.rename(name, name + '.bak') for name in glob.glob('ck/*')]",
         "os.symlink('/nowhere', 'ck/link')",
-        "import glob; [os.mkdir(name + '/folder') for name in glob.glob('ck/*')]",
+        "[os.mkdir(name + '/folder') for name in glob.glob('ck/*')]",
     ],
 )
+@pytest.mark.parametrize("planner", ["hrevolve", "auto"])
 def test_whatever_becomes_of_a_level_at_the_end_the_result_is_kept(
-    tmp_path: Path, trouble: str, digest: str
+    tmp_path: Path, trouble: str, planner: str, digest: str
 ) -> None:
     at = place(tmp_path)
-    (at / "heat.py").write_text((at / "heat.py").read_text() + MOVED.format(trouble=trouble))
-    found = answer(*LINE, at=at)
-    assert found["gradient_digest"] == digest
-    assert answer(*LINE, at=at)["gradient_digest"] == digest
+    later = LATER.format(trouble=trouble, error=trouble.partition("# ")[2])
+    (at / "heat.py").write_text((at / "heat.py").read_text() + later)
+    line = [planner if word == "hrevolve" else word for word in LINE]
+    done = ckio(*line, "--json", at=at)
+    assert ("stays there" in done.stderr) >= ("remove" in trouble)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert (at / "run" / "gradient.h5").exists()
+    assert answer(*line, at=at)["gradient_digest"] == digest
 
 
 # 2. Nothing that a file names is imported or called
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", ["subprocess:check_output", "harm.py:Model", "harm:Model"])
+@pytest.mark.parametrize("name", ["harm.py:Model", "subprocess:check_output", "harm:Model"])
 def test_a_model_is_imported_only_where_the_caller_names_it(at: Path, name: str) -> None:
     harm = "open('harmed', 'w').close()\nModel = None\n"
     (at / "harm.py").write_text(harm)
@@ -147,49 +126,41 @@ def test_a_model_is_imported_only_where_the_caller_names_it(at: Path, name: str)
 
 def identity_of(said: dict[str, Any]) -> str:
     """What a manifest's identity is to be, whatever it says of it."""
-    for _ in range(2):
-        try:
-            text = json.dumps(said)
-            return Manifest.loads(text, source="it").identity
-        except BadInput:
-            request, costs = dict(said["request"]), dict(said["chain"])
-            from ckio.jobs.request import Request
-            from ckio.platform.chain import Chain
-
-            known = {name: said[name] for name in said if name not in ("format", "identity")}
-            chain = Chain(**{name: costs[name] for name in costs if name != "handed"})
-            found = Manifest(**{**known, "request": Request(**request), "chain": chain})
-            return found.identity
-    raise AssertionError
+    known = {name: said[name] for name in said if name not in ("format", "identity")}
+    costs = {name: said["chain"][name] for name in said["chain"] if name != "handed"}
+    return Manifest(
+        **{**known, "request": Request(**said["request"]), "chain": Chain(**costs)}
+    ).identity
 
 
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("planner", "subprocess:run"), ("planner", "os.system"), ("model", "os:system")],
-)
-def test_what_is_no_registered_name_is_bad_input(at: Path, part: str, value: str) -> None:
-    def change(said: dict[str, Any]) -> None:
-        said["request"][part] = value
-        said["identity"] = identity_of(said)
+def test_what_is_no_registered_name_is_bad_input(at: Path) -> None:
+    for part, value in (
+        ("planner", "subprocess:run"),
+        ("planner", "os.system"),
+        ("model", "os:system"),
+    ):
 
-    edited(at / "run" / MANIFEST, change)
-    words = ("run", "--resume", "--into", "run") if part == "model" else LINE[:2] + LINE[-3:]
-    complaint(*words, at=at)
+        def change(said: dict[str, Any], part: str = part, value: str = value) -> None:
+            said["request"][part] = value
+            said["identity"] = identity_of(said)
+
+        edited(at / "run" / MANIFEST, change)
+        words = ("run", "--resume", "--into", "run") if part == "model" else LINE[:2] + LINE[-3:]
+        complaint(*words, at=at)
 
 
 # 3. Nothing is written through a link
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", [".predicted.txt.part", ".schedule.txt.part", ".result.json.part",
-                                  ".gradient.h5.part", ".measured.txt.part", "predicted.txt",
-                                  "measured.txt", "gradient.h5", "schedule-1.txt"])  # fmt: skip
-def test_a_planted_link_leads_nowhere(at: Path, tmp_path: Path, name: str, digest: str) -> None:
+def test_a_planted_link_leads_nowhere(at: Path, tmp_path: Path, digest: str) -> None:
     victim = tmp_path / "thesis.tex"
     victim.write_text("do not touch")
-    with contextlib.suppress(FileNotFoundError):
-        (at / "run" / name).unlink()
-    (at / "run" / name).symlink_to(victim)
+    texts = ("predicted.txt", "schedule.txt", "result.json", "gradient.h5", "measured.txt")
+    names = [f".{name}.part" for name in texts]
+    for name in (*names, "predicted.txt", "measured.txt", "gradient.h5", "schedule-1.txt"):
+        with contextlib.suppress(FileNotFoundError):
+            (at / "run" / name).unlink()
+        (at / "run" / name).symlink_to(victim)
     assert answer(*LINE, at=at)["gradient_digest"] == digest
     assert victim.read_text() == "do not touch"
 
@@ -216,24 +187,20 @@ def test_a_file_is_made_beside_its_place_and_renamed(tmp_path: Path) -> None:
 # 4. Edits are refused by name
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
+def test_an_edit_is_refused_by_the_name_of_the_file(at: Path) -> None:
+    for name, old, new in (
         (MANIFEST, '"steps": 60', '"steps": 59'),
         (MANIFEST, '"settings": {}', '"settings": {"viscosity": 0.21}'),
         (MANIFEST, '"every": 8.0', '"every": 9.0'),
         (SCHEDULE, "capacity = 40000", "capacity = 90000"),
         (SCHEDULE, "# steps 60", "# steps 59"),
-    ],
-)
-def test_an_edit_is_refused_by_the_name_of_the_file(
-    at: Path, name: str, old: str, new: str
-) -> None:
-    path = at / "run" / name
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-    line = complaint(*LINE, at=at)
-    assert f"run/{name} is damaged: it is not as ckio wrote it" in line
+    ):
+        path = at / "run" / name
+        whole = path.read_text()
+        assert old in whole
+        path.write_text(whole.replace(old, new))
+        assert f"run/{name} is damaged" in complaint(*LINE, at=at)
+        path.write_text(whole)
 
 
 def test_checkpoints_are_bound_to_what_is_computed(at: Path) -> None:
@@ -245,12 +212,7 @@ def test_checkpoints_are_bound_to_what_is_computed(at: Path) -> None:
 
     edited(at / "run" / MANIFEST, change)
     line = complaint(*LINE, at=at)
-    assert "for another computation: its model, settings, controls or sizes were others" in line
-
-
-@pytest.mark.parametrize("words", [("--set", "viscosity=0.21"), ("--set", "cells=63")])
-def test_another_setting_is_refused(at: Path, words: tuple[str, ...]) -> None:
-    assert "holds another run" in complaint(*LINE, *words, at=at)
+    assert "for another computation" in line
 
 
 @pytest.mark.slow
@@ -272,67 +234,11 @@ def test_a_result_and_a_gradient_are_checked_when_they_are_read(tmp_path: Path) 
     answer(*LINE, at=at)
 
 
-# 5. Only what was made is removed, and what a manifest says is checked
-
-
-def test_a_run_that_fails_removes_no_tree(tmp_path: Path) -> None:
-    directory = NewDirectory(tmp_path / "new" / "run")
-    directory.write("it.txt", "x")
-    (tmp_path / "new" / "run" / "thesis").mkdir()
-    (tmp_path / "new" / "run" / "thesis" / "chapter.tex").write_text("x")
-    directory.clear()
-    left = [path.name for path in (tmp_path / "new" / "run").rglob("*")]
-    assert left == ["thesis", "chapter.tex"]
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        ("run", "../../etc"),
-        ("run", "/tmp"),
-        ("run", "0a1b2c3"),
-        ("run", 12345678),
-        ("ranks", 0),
-        ("ranks", 2**40),
-        ("ranks", "2"),
-        ("here", "relative"),
-        ("here", "/tmp/../etc"),
-        ("here", 3),
-        ("every", "often"),
-        ("every", -1),
-        ("adjoints", 7),
-        ("platform", "../x"),
-        ("control", "not hex"),
-        ("given", "yes"),
-        ("ckio", None),
-        ("chain", {"steps": 3}),
-        ("chain", []),
-        ("request", None),
-        ("request", {"model": 3}),
-        ("request", {"model": "m", "harm": "x"}),
-    ],
-)
-def test_what_a_manifest_cannot_say_is_bad_input(at: Path, part: str, value: Any) -> None:
-    edited(at / "run" / MANIFEST, lambda said: said.update({part: value}))
+def test_what_a_manifest_cannot_say_is_bad_input_to_each_command(at: Path) -> None:
+    edited(at / "run" / MANIFEST, lambda said: said.update(run="../../etc"))
     before = {path: path.read_bytes() for path in at.rglob("*") if path.is_file()}
-    line = complaint(*LINE, at=at)
-    assert "is damaged" in line
-    assert "--debug" not in line
-    for command in ("inspect", "clean"):
-        more = ("--yes",) if command == "clean" else ()
-        assert "is damaged" in complaint(command, "run", *more, at=at)
+    for command in (LINE, ("inspect", "run"), ("clean", "run", "--yes")):
+        line = complaint(*command, at=at)
+        assert "is damaged" in line
+        assert "--debug" not in line
     assert {path: path.read_bytes() for path in at.rglob("*") if path.is_file()} == before
-
-
-def test_an_older_manifest_is_refused_with_the_reason(at: Path) -> None:
-    (at / "run" / MANIFEST).write_text('{"format": 1, "run": "0a1b2c3d"}')
-    assert "has format 1; this ckio reads format 2" in complaint(*LINE, at=at)
-
-
-def test_a_manifest_comes_back_equal(at: Path) -> None:
-    text = unsealed((at / "run" / MANIFEST).read_text(), "it")
-    manifest = Manifest.loads(text, source="it")
-    assert Manifest.loads(manifest.dumps(), source="it") == manifest
-    other = replace(manifest, request=replace(manifest.request, settings={"viscosity": 0.3}))
-    assert other.identity != manifest.identity

@@ -1,18 +1,18 @@
-"""The pass that stores the adjoint from time to time."""
+"""The pass that stores the adjoint from time to time, the room for it, and how often."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from math import inf
+from math import exp, inf, isclose, sqrt
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NoSchedule
 from ckio.planners.dp import hrevolve
-from ckio.planners.recover import aside, with_adjoint_checkpoints
+from ckio.planners.recover import adjoint_seconds, aside, every, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
@@ -63,14 +63,7 @@ def test_the_pass_does_in_columns_what_is_said_an_action_at_a_time(random: Rando
     end = validate(case.schedule, case.platform)
     assert end.adjoint == 0
     assert not any(end.stored)
-
-
-@some
-@given(RANDOMS)
-def test_once_there_is_an_adjoint_there_is_one_until_the_end_and_never_more_than_two(
-    random: Random,
-) -> None:
-    case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=20)
+    # Once there is an adjoint there is one until the end, and never more than two.
     machine = Machine(case.chain, case.platform)
     stored = list[int]()
     for action in case.schedule.actions:
@@ -87,8 +80,7 @@ def test_once_there_is_an_adjoint_there_is_one_until_the_end_and_never_more_than
 @given(RANDOMS)
 def test_writes_are_so_long_apart_and_a_step_longer_at_most(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=20)
-    now, reached, longest = 0.0, list[float](), 0.0
-    writes = list[float]()
+    now, reached, writes = 0.0, list[float](), list[float]()
     for action in case.schedule.actions:
         if isinstance(action, Write | Discard) and action.key.kind is Kind.ADJOINT:
             writes += [now] if isinstance(action, Write) else []
@@ -123,11 +115,6 @@ def test_a_reverse_of_many_steps_is_split() -> None:
     ]
 
 
-def test_without_an_end_of_the_interval_nothing_is_stored() -> None:
-    schedule = hrevolve(CHAIN, PLATFORM)
-    assert with_adjoint_checkpoints(schedule, PLATFORM, inf, level=1) == schedule
-
-
 def test_the_adjoint_that_was_read_goes_after_the_next_is_stored() -> None:
     schedule = resume(CHAIN, PLATFORM, [{x(0)}, {a(3), a(5)}])
     assert schedule.actions[:3].count(Discard(a(3), 1)) == 1  # there is none for a while
@@ -148,10 +135,10 @@ def test_the_adjoint_may_move_to_another_level() -> None:
     assert actions[actions.index(Write(a(2), 1)) + 1] == Discard(a(3), 0)
 
 
-@pytest.mark.parametrize("every", [0, inf])
-def test_an_adjoint_read_from_elsewhere_leaves_one_to_come_back_to(every: float) -> None:
+@pytest.mark.parametrize("seconds_apart", [0, inf])
+def test_an_adjoint_read_from_elsewhere_leaves_one_to_come_back_to(seconds_apart: float) -> None:
     schedule = resume(CHAIN, PLATFORM, [{a(3)}, {a(4), a(5), x(0)}])
-    made = with_adjoint_checkpoints(schedule, PLATFORM, every, level=1)
+    made = with_adjoint_checkpoints(schedule, PLATFORM, seconds_apart, level=1)
     assert list(made.actions[:2]) == [Read(a(3), 0), Discard(a(5), 1)]
     machine = Machine(CHAIN, PLATFORM, made.stored)
     there = list[int]()
@@ -159,7 +146,7 @@ def test_an_adjoint_read_from_elsewhere_leaves_one_to_come_back_to(every: float)
         machine.apply(action)
         there.append(len(adjoints(machine.stored[1])))
     assert all(there[:-1])
-    assert max(there[1:]) == (2 if every == 0 else 1)
+    assert max(there[1:]) == (2 if seconds_apart == 0 else 1)
     assert not any(machine.stored)
 
 
@@ -180,19 +167,87 @@ def test_a_schedule_planned_for_the_room_that_is_left_fits() -> None:
     assert max(used) == 8
 
 
-@pytest.mark.parametrize("every", [-1, float("nan"), "soon"])
-def test_what_is_no_interval_is_refused(every: float) -> None:
-    with pytest.raises(BadInput, match=r"every = .*number of seconds"):
-        with_adjoint_checkpoints(hrevolve(CHAIN, PLATFORM), PLATFORM, every, level=1)
-
-
 def test_what_cannot_be_done_is_said() -> None:
     schedule = hrevolve(CHAIN, PLATFORM)
-    with pytest.raises(BadInput, match="level = 2"):
-        with_adjoint_checkpoints(schedule, PLATFORM, 1, level=2)
-    with pytest.raises(BadInput, match="stores adjoints already"):
-        with_adjoint_checkpoints(
-            with_adjoint_checkpoints(schedule, PLATFORM, 1, level=1), PLATFORM, 1, level=1
-        )
-    with pytest.raises(BadInput, match="leaves the adjoint at 6"):
-        with_adjoint_checkpoints(Schedule(CHAIN, [Advance(0, 3)]), PLATFORM, 1, level=1)
+    assert with_adjoint_checkpoints(schedule, PLATFORM, inf, level=1) == schedule
+    for wrong in (-1, float("nan"), "soon"):
+        with pytest.raises(BadInput, match=r"every = .*number of seconds"):
+            with_adjoint_checkpoints(schedule, PLATFORM, wrong, level=1)  # type: ignore[arg-type]
+    made = with_adjoint_checkpoints(schedule, PLATFORM, 1, level=1)
+    for of, level, said in (
+        (schedule, 2, "level = 2"),
+        (made, 1, "stores adjoints already"),
+        (Schedule(CHAIN, [Advance(0, 3)]), 1, "leaves the adjoint at 6"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            with_adjoint_checkpoints(of, PLATFORM, 1, level=level)
+
+
+# The room that is set aside for two adjoints
+
+
+def test_room_is_set_aside_for_two_of_the_largest_adjoints_as_they_are_stored() -> None:
+    chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=4, tape=4, adjoint=[1, 7, 2, 3])
+
+    def platform(capacity: int | None) -> Platform:
+        disk = Level(name="disk", capacity=capacity, ratio=1.5)
+        return Platform((Level(name="ram", capacity=9), disk))
+
+    for capacity, left in ((22, 0), (100, 78), (None, None)):
+        assert aside(platform(capacity), chain, 1) == platform(left)
+    with pytest.raises(NoSchedule, match=r"two adjoints take 22 bytes of level disk.* 21"):
+        aside(platform(21), chain, 1)
+    for level in (-1, 2):
+        with pytest.raises(BadInput, match=f"level = {level}"):
+            aside(platform(50), chain, level)
+
+
+# How often: Daly's estimate, and what it is worth
+
+
+@pytest.mark.parametrize(
+    ("cost", "mean", "interval"),
+    [
+        (2, 100, 20 * (1 + 0.1 / 3 + 0.01 / 9) - 2),
+        (0.5, 3600, 60 * (1 + sqrt(0.5 / 7200) / 3 + 0.5 / 7200 / 9) - 0.5),
+        (200, 100, 100),
+        (1000, 100, 100),
+        (0, 100, 0),
+        (0, inf, 0),
+        (3, inf, inf),
+    ],
+)
+def test_the_interval_is_dalys(cost: float, mean: float, interval: float) -> None:
+    assert isclose(every(cost, mean), interval, rel_tol=1e-12)
+
+
+def test_where_checkpoints_cost_little_it_is_youngs() -> None:
+    assert isclose(every(1e-6, 1e6), sqrt(2.0), rel_tol=1e-5)
+    assert every(1e-300, 1e300) > 0
+    assert every(1e300, 1e308) < inf
+
+
+def wasted(interval: float, cost: float, mean: float) -> float:
+    """Seconds for each second of work that is done, where failures come at any time (Daly)."""
+    return mean * (exp((interval + cost) / mean) - 1) / interval
+
+
+def test_no_other_interval_wastes_much_less() -> None:
+    mean = 100.0
+    for cost in (0.01, 1, 10, 60):
+        best = min(wasted(0.01 * mean * k, cost, mean) for k in range(1, 400))
+        assert wasted(every(cost, mean), cost, mean) <= 1.001 * best, f"cost {cost}"
+
+
+def test_what_is_no_time_is_refused() -> None:
+    for wrong in ((-1, 5), (inf, 5), (float("nan"), 5), (1, 0), (1, -2)):
+        with pytest.raises(BadInput, match="must be"):
+            every(*wrong)
+
+
+def test_a_checkpoint_costs_its_write_and_its_discard_on_its_level() -> None:
+    chain = Chain(steps=2, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=[4, 6, 5])
+    slow = Level(name="slow", write=Affine(1, 2), read=Affine(50), discard=Affine(0.5))
+    assert adjoint_seconds(chain, Platform((Level(name="ram"), slow)), 1) == 1 + 2 * 6 + 0.5
+    with pytest.raises(BadInput, match="numbered from 0"):
+        adjoint_seconds(chain, Platform((slow,)), 1)

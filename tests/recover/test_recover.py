@@ -1,6 +1,6 @@
 """Recovery: from whatever a kill leaves behind to the end, with an adjoint to come back to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import Planner
 from ckio.planners.recover import aside, fitting, recover, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
@@ -62,18 +63,12 @@ def killed_again_and_again(case: Case, random: Random) -> None:
     rest, schedule = case.recovering(), case.schedule
     check(schedule, case.platform, case.level)
     for _ in range(4):
-        survivors = random.choice([*case.kills(schedule), case_end(schedule)])
+        survivors = random.choice([*case.kills(schedule), (frozenset(),) * len(schedule.stored)])
         schedule = rest(survivors)
         assert schedule.stored == Schedule(case.chain, [], survivors).stored
         check(schedule, case.platform, case.level)
 
 
-def case_end(schedule: Schedule) -> Stored:
-    """After the last action nothing is left."""
-    return tuple(frozenset[Key]() for _ in schedule.stored)
-
-
-@settings(max_examples=25)
 @given(RANDOMS)
 def test_however_often_it_is_killed_it_comes_to_the_end(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=8)
@@ -82,15 +77,12 @@ def test_however_often_it_is_killed_it_comes_to_the_end(random: Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("planners", [RESTART_ONLY, WITH_TAPES], ids=["restarts", "tapes"])
+@settings(max_examples=250)
+@given(random=RANDOMS)
 def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
-    planners: dict[str, Callable[..., Schedule]],
+    planners: dict[str, Planner], random: Random
 ) -> None:
-    @settings(max_examples=250)
-    @given(RANDOMS)
-    def campaign(random: Random) -> None:
-        killed_again_and_again(drawn_case(random, planners, most_steps=12), random)
-
-    campaign()
+    killed_again_and_again(drawn_case(random, planners, most_steps=12), random)
 
 
 @pytest.mark.slow
@@ -117,10 +109,6 @@ def left(chain: Chain, survivors: Stored) -> int:
     return min((key.step for keys in survivors for key in adjoints(keys)), default=chain.length)
 
 
-def survived(*levels: set[Key]) -> list[set[Key]]:
-    return list(levels)
-
-
 def actions(
     survivors: Sequence[set[Key]], *, platform: Platform = PLATFORM, every: float = inf
 ) -> list[Action]:
@@ -130,18 +118,18 @@ def actions(
 
 
 def test_the_furthest_adjoint_is_read_first_of_all_and_the_others_go() -> None:
-    made = actions(survived(set(), {a(5), a(7), x(0)}))
+    made = actions([set(), {a(5), a(7), x(0)}])
     assert made[:2] == [Read(a(5), 1), Discard(a(7), 1)]
     assert made[-1] == Discard(a(5), 1)
 
 
 def test_of_two_copies_the_one_on_the_level_is_kept() -> None:
-    made = actions(survived({a(5)}, {a(5), x(0)}))
+    made = actions([{a(5)}, {a(5), x(0)}])
     assert made[:2] == [Read(a(5), 1), Discard(a(5), 0)]
 
 
 def test_an_adjoint_on_another_level_keeps_its_room_there() -> None:
-    made = actions(survived({a(5)}, {x(0)}), every=0)
+    made = actions([{a(5)}, {x(0)}], every=0)
     next_written = made.index(Write(a(4), 1))
     assert made[next_written + 1] == Discard(a(5), 0)
     assert not any(
@@ -187,7 +175,7 @@ def dropped(survivors: Sequence[set[Key]], adjoint: Key | None, *, room: int) ->
 
 
 def test_of_survivors_that_do_not_fit_those_go_that_save_the_least() -> None:
-    keys = survived(set(), {x(0), x(1), x(4), x(5), x(8)})
+    keys = [set[Key](), {x(0), x(1), x(4), x(5), x(8)}]
     assert dropped(keys, None, room=10) == []
     assert dropped(keys, None, room=9) == [x(5)]
     assert dropped(keys, None, room=7) == [x(5), x(1)]
@@ -196,12 +184,12 @@ def test_of_survivors_that_do_not_fit_those_go_that_save_the_least() -> None:
 
 
 def test_what_is_above_the_adjoint_or_lies_elsewhere_too_goes_first() -> None:
-    keys = survived({x(4)}, {x(0), x(2), x(3), x(4), x(6), a(6)})
+    keys = [{x(4)}, {x(0), x(2), x(3), x(4), x(6), a(6)}]
     assert dropped(keys, a(6), room=4) == [x(6), x(4), x(3)]
 
 
 def test_a_tape_is_worth_its_step_and_the_way_there() -> None:
-    keys = survived(set(), {x(0), x(4), t(4), t(7)})  # t is of one byte, x of two
+    keys = [set[Key](), {x(0), x(4), t(4), t(7)}]  # t is of one byte, x of two
     assert dropped(keys, None, room=5) == [t(4)]
     assert dropped(keys, None, room=4) == [t(4), t(7)]
     keys[1].add(a(8))
@@ -210,20 +198,15 @@ def test_a_tape_is_worth_its_step_and_the_way_there() -> None:
 
 
 def test_survivors_that_lie_in_the_room_of_the_adjoints_make_way() -> None:
-    made = actions(survived(set(), {x(0), x(1), x(4), x(5), x(8)}), every=0)
+    made = actions([set(), {x(0), x(1), x(4), x(5), x(8)}], every=0)
     assert made[:2] == [Discard(x(5), 1), Discard(x(1), 1)]
     assert set(made).issuperset(Read(key, 1) for key in (x(0), x(4), x(8)))
 
 
 def test_of_what_has_come_to_the_end_nothing_is_left_to_do() -> None:
-    made = actions(survived({x(3)}, {x(0), a(0), a(1)}))
-    assert made == [
-        Read(a(0), 1),
-        Discard(a(1), 1),
-        Discard(x(3), 0),
-        Discard(x(0), 1),
-        Discard(a(0), 1),
-    ]
+    made = actions([{x(3)}, {x(0), a(0), a(1)}])
+    gone = [Discard(a(1), 1), Discard(x(3), 0), Discard(x(0), 1), Discard(a(0), 1)]
+    assert made == [Read(a(0), 1), *gone]
 
 
 def test_without_survivors_it_is_the_plan_of_a_fresh_run() -> None:
@@ -266,11 +249,11 @@ def test_what_cannot_be_recovered_is_said() -> None:
         recover(CHAIN, PLATFORM, [], level=0, every=1)
     with pytest.raises(NoSchedule, match="needs a level with room for one checkpoint"):
         recover(CHAIN, Platform((replace(DISK, capacity=6),)), [], level=0, every=1)
-    with pytest.raises(BadInput, match="beyond the chain"):
-        recover(CHAIN, PLATFORM, [{x(10)}], level=1, every=1)
-    with pytest.raises(BadInput, match="would hold 20 bytes"):
-        recover(CHAIN, PLATFORM, [[], map(x, range(10))], level=1, every=1)
-    with pytest.raises(BadInput, match="keys on 3 levels"):
-        recover(CHAIN, PLATFORM, [[], [], []], level=1, every=1)
-    with pytest.raises(BadInput, match="one variable"):
-        recover(CHAIN, PLATFORM, [[Key(Kind.RESTART, 0, "u")]], level=1, every=1)
+    for survivors, said in (
+        ([{x(10)}], "beyond the chain"),
+        ([[], map(x, range(10))], "would hold 20 bytes"),
+        ([[], [], []], "keys on 3 levels"),
+        ([[Key(Kind.RESTART, 0, "u")]], "one variable"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            recover(CHAIN, PLATFORM, survivors, level=1, every=1)
