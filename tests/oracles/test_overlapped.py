@@ -16,7 +16,7 @@ from oracles.overlapped import (
     policies,
     tiny_cases,
 )
-from planners.overlapsearch import Case, least_makespan
+from oracles.overlapped_states import Case, least_makespan
 
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.errors import BadInput, NoSchedule

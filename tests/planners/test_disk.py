@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Discard, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
@@ -26,7 +27,6 @@ from ckio.schedule.replay import validate
 from ckio.schedule.text import notation
 
 from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
-from .oracle import least_makespan
 
 PLANNERS: dict[str, Planner] = {
     "disk-revolve": disk_revolve,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Advance, Record, Reverse
 from ckio.errors import BadInput, NoSchedule
@@ -28,7 +29,6 @@ from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
 
 from .cases import GOLDEN, TAPE, chain, chains, platform, platforms
-from .oracle import least_makespan
 
 
 def alike(steps: int, *, record: float = 1, tape: int = 1, restart: int = 1) -> Chain:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.overlapped_states import Case, least_makespan
 
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.compared import Planned
@@ -27,7 +28,6 @@ from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
 from .cases import RESTART, TAPE, chain
-from .overlapsearch import Case, least_makespan
 
 some = settings(max_examples=15, deadline=None)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD
@@ -28,7 +29,6 @@ from ckio.schedule import Schedule, makespan
 from ckio.schedule.replay import validate
 
 from .cases import RESTART, TAPE, chain, chains, level, platform, platforms
-from .oracle import least_makespan
 
 Stored = list[set[Key]]
 Case = tuple[Chain, Platform, Stored, int | None]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import NoSchedule
@@ -22,8 +23,6 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.replay import validate
-
-from .oracle import least_makespan
 
 Case = tuple[Chain, Platform]
 

@@ -11,7 +11,6 @@ from random import Random
 from threading import get_ident
 
 import pytest
-from virtual import Time
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
@@ -30,6 +29,8 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
+
+from .virtual import Time
 
 SIZE = 100
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
