@@ -135,7 +135,7 @@ def warm_up() -> None:
     slow = Affine(latency=3.0)
     chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=2, adjoint=1)
     near, far = Level(name="near", capacity=4), Level(name="far", capacity=9, write=slow, read=slow)
-    platform = Platform((near, replace(far, backend="directory")))
+    platform = Platform((near, replace(far, backend="directory")), working_memory=2)
     for tapes in (True, False):
         plan(chain, platform, tapes=tapes, effort=1)
 
