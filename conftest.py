@@ -47,3 +47,8 @@ def pytest_xdist_node_collection_finished() -> None:
     """Begin with the tests when all kernels are compiled: each is compiled by one process."""
     while _preparing:
         _preparing.pop().wait()
+
+
+def pytest_unconfigure() -> None:
+    """Leave no process behind where the tests never began."""
+    pytest_xdist_node_collection_finished()
